@@ -1,0 +1,27 @@
+# What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
+
+.PHONY: help demo test test-kernels bench-coldstart lint dist fuzz
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Install what is missing, build, and show the main job on an emulated disk
+	@scripts/demo.sh
+
+test: ## Install what is missing, check the style and run every test
+	@scripts/test
+
+test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
+	@scripts/kernels/test
+
+bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/benchmarks.md
+	@bench/coldstart/run.sh
+
+lint: ## Formatting, clippy, generated files, licences of dependencies
+	@scripts/lint
+
+dist: ## Write man pages and completions into dist/
+	@scripts/dist
+
+fuzz: ## Fuzz what reads untrusted input, one minute each (nightly)
+	@scripts/fuzz

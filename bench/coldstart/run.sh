@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# `make bench-coldstart`: builds what is needed, measures, and writes bench/results and docs/benchmarks.md.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ "$(id -u)" = 0 ] || { echo "make bench-coldstart: it needs root (emulated disks, BPF, dropping caches)" >&2; exit 77; }
+scripts/install-deps build test
+command -v vmtouch >/dev/null || apt-get install -y --no-install-recommends vmtouch >/dev/null
+cargo build --release --locked -p ahead-cli
+bench/coldstart/tree.sh
+python3 bench/coldstart/run.py "$@"
+python3 bench/coldstart/table.py >docs/benchmarks.md
+echo "docs/benchmarks.md has the tables"

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Makes the cold-start part of docs/benchmarks.md from what run.py measured.
+
+    table.py [RESULTS_DIR] > docs/benchmarks.md
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+GOALS = {"hdd": 0.85, "cloud": 0.85, "ssd": 0.80}
+
+
+def share(value):
+    return "–" if value is None else f"{value:.2f}"
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def geometric_mean(values):
+    return statistics.geometric_mean([value for value in values if value > 0])
+
+
+def row(program, goal):
+    result = program["result"]
+    fetched = result["prefetched_bytes"]
+    rivals = {rival["name"]: rival for rival in result["against"]}
+    own = result["ahead"]["median_s"]
+    beaten = [name for name, rival in rivals.items() if own < rival["median_s"]]
+    reached = result["recovered_share"] is not None and result["recovered_share"] >= goal
+    cells = [
+        program["program"],
+        f"{result['cold']['median_s']:.2f}",
+        *[f"{rivals[name]['median_s']:.2f}" for name in rivals],
+        f"**{own:.2f}** ({result['ahead']['min_s']:.2f}–{result['ahead']['max_s']:.2f})",
+        f"{result['warm']['median_s']:.2f}",
+        f"{result['bound_s']:.2f}" if result["bound_s"] is not None else "–",
+        share(result["recovered_share"]) + ("" if reached else " ✗"),
+        f"{fetched / (1 << 20):.1f}",
+        percent(result["wasted_bytes"], fetched),
+        percent(result["bridged_bytes"], fetched),
+        f"{result['cold']['device']['requests']} → {result['ahead']['device']['requests']}",
+        "yes" if len(beaten) == len(rivals) else "not " + ", ".join(sorted(set(rivals) - set(beaten))),
+    ]
+    return cells
+
+
+def table(results):
+    programs = results["programs"]
+    goal = GOALS.get(results["model"], 0.8)
+    names = [rival["name"] for rival in programs[0]["result"]["against"]]
+    head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "warm s", "bound s", "recovered",
+            "prefetched MiB", "wasted", "bridged", "device requests", "best"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row(program, goal)) + " |" for program in programs]
+    speedup = geometric_mean([program["result"]["speedup"] for program in programs])
+    lost = sum(program["profile"]["lost_events"] for program in programs)
+    first = programs[0]["result"]
+    return "\n".join([
+        f"### {results['model']}, {results['fs']}",
+        "",
+        f"Linux {first['kernel']}, {first['machine']}, `read_ahead_kb` {first['read_ahead_kb']}, {first['runs']} rounds. "
+        f"Geometric mean of the speed-ups: **{speedup:.2f}**. Goal for the recovered share: {goal}; ✗ where it is missed. "
+        f"Events lost while recording: {lost}.",
+        "",
+        *lines,
+    ])
+
+
+def main():
+    directory = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results"
+    print((HERE / "about.md").read_text())
+    order = {"hdd": 0, "cloud": 1, "ssd": 2}
+    files = sorted(directory.glob("coldstart-*.json"), key=lambda f: (order.get(f.stem.split("-")[1], 9), f.name))
+    for file in files:
+        print(table(json.loads(file.read_text())))
+        print()
+
+
+if __name__ == "__main__":
+    main()

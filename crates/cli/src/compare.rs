@@ -1,0 +1,127 @@
+//! `ahead compare`: the same command cold, with ahead and warm, interleaved, and what each of them cost.
+//!
+//! ```text
+//!     round 1    evict, check │ cold │ evict, check │ ahead │ warm │ evict, check │ (others) │
+//!     round 2    …                                                       then: one precise run that tells what was used
+//! ```
+//!
+//! Times run from the start of the command line to its end (or readiness) and hold everything: loading the profile, the
+//! head start, the prefetch. Device reads are all reads of the devices, the kernel's included.
+
+mod bound;
+mod devices;
+mod late;
+mod ranges;
+mod result;
+mod session;
+mod stats;
+mod usage;
+
+use crate::{paths, until::Until};
+use ahead_report::progress::Progress;
+use ahead_report::table::Screen;
+use anyhow::Context;
+use clap::Args;
+use session::{Kind, Session};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure a command cold, with ahead, and warm
+///
+/// The three are interleaved, round after round, so that a noisy machine disturbs them alike. Cold means that file data,
+/// block-device pages, dentries and inodes were evicted, and that this was checked; without root only the pages of
+/// files that you may evict are (reported as `cold: data`). How much of what was fetched was used is told by one more run
+/// that is recorded exactly, when that is permitted, else by the profile itself.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ahead compare -- libreoffice --headless --convert-to pdf report.odt
+  ahead compare --runs 9 --until-port 8080 -- ./server
+  ahead compare --against 'vmtouch=vmtouch -q -t -b files.list' -- python3 -c 'import numpy'")]
+pub struct Compare {
+    /// Profile to use [default: the one that `ahead record` makes for this command]
+    #[arg(short, long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Rounds; the medians of all are reported
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included
+    #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_rival)]
+    against: Vec<Rival>,
+    /// Shell command to run before each run, its time not included (to remove what the last run left)
+    #[arg(long, value_name = "COMMAND")]
+    prepare: Option<String>,
+    /// Do not make the extra recorded run: what was used is then taken from the profile
+    #[arg(long)]
+    no_reference: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write a report with pictures
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    until: Until,
+    /// The command
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Somebody else's prefetcher.
+#[derive(Clone, Debug)]
+pub struct Rival {
+    pub name: String,
+    pub shell: String,
+}
+
+fn parse_rival(text: &str) -> Result<Rival, String> {
+    match text.split_once('=') {
+        Some((name, shell)) if !name.is_empty() && !shell.trim().is_empty() => {
+            Ok(Rival { name: name.into(), shell: shell.into() })
+        }
+        _ => Err("write NAME=COMMAND, as in 'vmtouch=vmtouch -q -t FILES'".into()),
+    }
+}
+
+impl Compare {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, None));
+        let profile = ahead_profile::load(&path).with_context(|| {
+            format!("no profile to compare with; make one with: ahead record -o {} --cold -- CMD", path.display())
+        })?;
+        let mut session = Session::new(&self, path, profile)?;
+        let mut kinds = vec![Kind::Cold, Kind::Ahead, Kind::Warm];
+        kinds.extend((0..self.against.len()).map(Kind::Rival));
+        let progress = Progress::new(u64::from(self.runs) * kinds.len() as u64 + 1);
+        for _ in 0..self.runs {
+            for kind in &kinds {
+                progress.say(self.name_of(*kind));
+                session.measure(*kind)?;
+                progress.step();
+            }
+        }
+        progress.say("recording once more what is used");
+        let reference = session.record_reference()?;
+        progress.say("observing what comes late");
+        let late_bytes = session.observe_late()?;
+        drop(progress);
+        let result = session.finish(reference, late_bytes)?;
+        if let Some(out) = &self.html {
+            std::fs::write(out, result.page()).with_context(|| format!("write {}", out.display()))?;
+        }
+        match self.json {
+            true => println!("{}", serde_json::to_string_pretty(&result)?),
+            false => print!("{}", result.render(Screen::stdout())),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn name_of(&self, kind: Kind) -> &str {
+        match kind {
+            Kind::Cold => "cold",
+            Kind::Ahead => "ahead",
+            Kind::Warm => "warm",
+            Kind::Rival(index) => &self.against[index].name,
+        }
+    }
+}

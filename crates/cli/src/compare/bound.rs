@@ -1,0 +1,61 @@
+//! The least time a cold start can take on an emulated disk: nothing that reads the same bytes can be faster.
+
+use ahead_device::{Model, Op, Request, time_for};
+use ahead_disk::DiskInfo;
+use ahead_profile::Profile;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Seconds that the disk's model needs for what was used of it, data and metadata, in ascending order: adjacent extents
+/// read as one, requests as large as the disk takes them. Files elsewhere, and extents whose place is unknown, are left
+/// out: the bound gets lower, never higher.
+pub fn device_seconds(profile: &Profile, disk: &DiskInfo) -> anyhow::Result<f64> {
+    let model: Model = disk.model()?;
+    let mount = disk.mount.as_deref();
+    let is_here = |path: &[u8]| mount.is_some_and(|mount| Path::new(OsStr::from_bytes(path)).starts_with(mount));
+    let requests = ascending(profile, is_here, model.max_request_bytes().max(4096));
+    Ok(time_for(&model, disk.capacity_bytes, requests.into_iter()) as f64 / 1e9)
+}
+
+fn ascending(profile: &Profile, is_here: impl Fn(&[u8]) -> bool, largest_bytes: u64) -> Vec<Request> {
+    let files = profile.files.iter().filter(|file| !file.deleted && is_here(&file.path));
+    let data = files.flat_map(|file| &file.extents);
+    let devices = profile.metadata.iter().filter(|device| is_here(&device.mount_point));
+    let metadata = devices.flat_map(|device| &device.extents);
+    let places = data.chain(metadata).filter_map(|extent| {
+        let start = extent.physical_bytes?;
+        // The last page of a file is read whole, whatever the file's size.
+        Some(start..start.checked_add(extent.length_bytes.next_multiple_of(4096))?)
+    });
+    let merged = super::ranges::Ranges::new(places);
+    let cut = |range: &std::ops::Range<u64>| {
+        let range = range.clone();
+        (range.start..range.end).step_by(largest_bytes as usize).map(move |offset_bytes| Request {
+            op: Op::Read,
+            offset_bytes,
+            length_bytes: largest_bytes.min(range.end - offset_bytes),
+        })
+    };
+    merged.iter().flat_map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_profile::{Extent, File};
+
+    #[test]
+    fn adjacent_extents_become_one_request_and_large_ones_are_cut() {
+        let extent =
+            |physical: u64, length_bytes| Extent { physical_bytes: Some(physical), length_bytes, ..Extent::default() };
+        let file =
+            File { extents: vec![extent(8192, 4096), extent(4096, 4096), extent(1 << 20, 300_000)], ..File::default() };
+        let profile = Profile { files: vec![file], ..Profile::default() };
+        let requests: Vec<_> =
+            ascending(&profile, |_| true, 131_072).iter().map(|r| (r.offset_bytes, r.length_bytes)).collect();
+        assert_eq!(requests[0], (4096, 8192));
+        assert_eq!(requests.len(), 1 + 3);
+        assert_eq!(requests[1], (1 << 20, 131_072));
+    }
+}

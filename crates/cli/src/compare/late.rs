@@ -1,0 +1,101 @@
+//! What was late: fetched, but asked for before it had arrived. Told by one more cold run with `ahead`, observed from both
+//! sides: when each page was first used, and when the disk delivered it. Being observed costs time, so it is not timed.
+//!
+//! Data only: when a metadata block is used cannot be seen. And only where a file's place, as its file system tells it, is
+//! a place on the disk (not on btrfs, which maps its own addresses to disks).
+
+use super::ranges::{ByFile, Ranges};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::diskstats;
+use ahead_profile::{Extent, Profile};
+use ahead_trace::Arrived;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Whether the places of all files are places on their disks.
+pub fn can_be_told(profile: &Profile) -> bool {
+    profile.files.iter().all(|file| matches!(file.fs_type.as_str(), "ext2" | "ext3" | "ext4" | "xfs"))
+}
+
+/// Bytes of `issued` that arrived after their first use.
+///
+/// `seen`: what the observed run used, its times relative to `started_ns`.
+pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByFile, arrived: &Arrived) -> u64 {
+    let arrivals = Timetable::new(arrived);
+    let mut late = 0;
+    for file in &seen.files {
+        let Some(issued) = issued.get(&file.path) else { continue };
+        let device = ((file.device >> 32) as u32, file.device as u32);
+        let Ok((disk, start)) = diskstats::place_on_disk(device) else { continue };
+        late += file
+            .extents
+            .iter()
+            .map(|extent| late_bytes(extent, issued, &arrivals, disk, start, started_ns))
+            .sum::<u64>();
+    }
+    late
+}
+
+fn late_bytes(
+    extent: &Extent,
+    issued: &Ranges,
+    arrivals: &Timetable,
+    disk: DeviceNumber,
+    start: u64,
+    started_ns: u64,
+) -> u64 {
+    let Some(physical) = extent.physical_bytes else { return 0 };
+    let used_ns = started_ns.saturating_add(extent.first_use_us.saturating_mul(1000));
+    let in_file = extent.offset_bytes..extent.offset_bytes + extent.length_bytes;
+    let on_disk = |range: &Range<u64>| {
+        let place = |at: u64| start + physical + (at - extent.offset_bytes);
+        place(range.start)..place(range.end)
+    };
+    issued.within(&in_file).map(|range| arrivals.bytes_after(disk, on_disk(&range), used_ns)).sum()
+}
+
+/// When each place of each disk was delivered, the latest time if more than once.
+struct Timetable(BTreeMap<DeviceNumber, Vec<(Range<u64>, u64)>>);
+
+impl Timetable {
+    fn new(arrived: &Arrived) -> Timetable {
+        let mut by_disk: BTreeMap<DeviceNumber, Vec<(Range<u64>, u64)>> = BTreeMap::new();
+        for read in &arrived.reads {
+            let range = read.offset_bytes..read.offset_bytes + read.length_bytes;
+            by_disk.entry(read.device).or_default().push((range, read.time_ns));
+        }
+        by_disk.values_mut().for_each(|reads| reads.sort_by_key(|(range, _)| range.start));
+        Timetable(by_disk)
+    }
+
+    /// Bytes of a range that were delivered after `time_ns`. In a cold run hardly anything is read twice: an overlap is
+    /// then counted twice at most.
+    fn bytes_after(&self, disk: DeviceNumber, range: Range<u64>, time_ns: u64) -> u64 {
+        let reads = self.0.get(&disk).map_or(&[][..], Vec::as_slice);
+        // No request is longer than the block layer makes them.
+        let first = reads.partition_point(|(read, _)| read.start + LONGEST_REQUEST_BYTES < range.start);
+        let near = reads[first..].iter().take_while(|(read, _)| read.start < range.end);
+        let late = near.filter(|(_, arrived_ns)| *arrived_ns > time_ns);
+        let common = late.map(|(read, _)| read.end.min(range.end).saturating_sub(read.start.max(range.start)));
+        common.sum::<u64>().min(range.end - range.start)
+    }
+}
+
+/// BLK_DEF_MAX_SECTORS_CAP is 4 MiB in today's kernels; `max_hw_sectors_kb` of no common device is above this.
+const LONGEST_REQUEST_BYTES: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_trace::Arrival;
+
+    #[test]
+    fn what_arrives_after_its_use_is_late() {
+        let arrival = |offset_bytes, time_ns| Arrival { time_ns, device: (7, 1), offset_bytes, length_bytes: 8192 };
+        let arrived = Arrived { reads: vec![arrival(8192, 500), arrival(0, 100)], lost_events: 0 };
+        let table = Timetable::new(&arrived);
+        assert_eq!(table.bytes_after((7, 1), 4096..12288, 200), 4096);
+        assert_eq!(table.bytes_after((7, 1), 4096..12288, 50), 8192);
+        assert_eq!(table.bytes_after((7, 2), 0..8192, 0), 0);
+    }
+}

@@ -1,0 +1,235 @@
+//! What a comparison found, as people and programs read it.
+
+use super::stats::Spread;
+use ahead_report::html::Page;
+use ahead_report::number::{grouped, size};
+use ahead_report::svg::{self, Bar, Tone};
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
+use serde::Serialize;
+
+/// The result of `ahead compare --json`; documented in docs/formats.md.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    pub command: String,
+    pub kernel: String,
+    pub machine: String,
+    pub read_ahead_kb: Option<u64>,
+    pub runs: u32,
+    /// The emulated disk's model, where the files lie on one.
+    pub model: Option<String>,
+    /// The emulated disk is slower to emulate than its model: times are upper bounds.
+    pub beyond_rig: bool,
+    pub cold: Measured,
+    pub ahead: Measured,
+    pub warm: Measured,
+    /// How the page cache was emptied, and what stayed all the same.
+    pub cold_state: ColdState,
+    /// cold / ahead, of the medians.
+    pub speedup: f64,
+    /// The larger of the warm time and the device model's time for the used extents in ascending order; `null` where the
+    /// disk is not an emulated one.
+    pub bound_s: Option<f64>,
+    /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
+    pub recovered_share: Option<f64>,
+    pub prefetched_bytes: u64,
+    pub used_bytes: u64,
+    pub bridged_bytes: u64,
+    pub wasted_bytes: u64,
+    /// Fetched, but asked for before it had arrived; `null`: could not be observed here.
+    pub late_bytes: Option<u64>,
+    pub stale_bytes: u64,
+    /// What told which bytes were used: `recorded run` or `profile`.
+    pub used_according_to: &'static str,
+    /// Device reads of the median `ahead` run.
+    pub device: DeviceReads,
+    pub against: Vec<RivalResult>,
+    /// One sentence: what came out.
+    pub verdict: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    #[serde(flatten)]
+    pub spread: Spread,
+    pub device: DeviceReads,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct DeviceReads {
+    pub requests: u64,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ColdState {
+    /// `everything` (caches dropped), or `data` (only the pages of files that the caller may evict).
+    pub evicted: &'static str,
+    /// The most bytes of the profile that any run found still cached, held by other processes.
+    pub kept_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct RivalResult {
+    pub name: String,
+    #[serde(flatten)]
+    pub measured: Measured,
+    pub recovered_share: Option<f64>,
+}
+
+/// Of the command line that many characters are shown to people: two lines of a terminal.
+const COMMAND_SHOWN: usize = 160;
+
+/// The share of what can be gained that was gained.
+pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64) -> Option<f64> {
+    let gain_possible = cold_s - bound_s;
+    // Below a millisecond the quotient says nothing.
+    (gain_possible > 1e-3).then(|| (cold_s - fetched_s) / gain_possible)
+}
+
+/// What came out, plainly. A difference within the spread of the runs is no difference.
+pub fn verdict(cold: &Spread, ahead: &Spread) -> String {
+    if ahead.max_s < cold.min_s {
+        format!("{:.1} times faster with ahead, in every run", cold.median_s / ahead.median_s)
+    } else if ahead.min_s > cold.max_s {
+        format!("SLOWER with ahead: {:.2} times the cold time", ahead.median_s / cold.median_s)
+    } else {
+        "no gain here: the runs with ahead and without overlap".into()
+    }
+}
+
+impl Comparison {
+    fn rows(&self) -> Vec<(&str, &Measured)> {
+        let own = [("cold", &self.cold), ("ahead", &self.ahead), ("warm", &self.warm)];
+        own.into_iter().chain(self.against.iter().map(|rival| (rival.name.as_str(), &rival.measured))).collect()
+    }
+
+    fn table(&self) -> Table {
+        let number = Kind::Number;
+        let mut table = Table::new([
+            ("", Kind::Text),
+            ("median", number),
+            ("min", number),
+            ("max", number),
+            ("requests", number),
+            ("device reads", number),
+        ]);
+        for (name, measured) in self.rows() {
+            let Spread { median_s, min_s, max_s } = measured.spread;
+            let times = [median_s, min_s, max_s].map(|seconds| format!("{seconds:.3} s"));
+            let reads = [grouped(measured.device.requests), size(measured.device.bytes)];
+            table.row([name.to_owned()].into_iter().chain(times).chain(reads));
+        }
+        table
+    }
+
+    /// What there is to say beside the table, a sentence each.
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if let Some(bound) = self.bound_s {
+            remarks.push(format!(
+                "bound {bound:.3} s: what was used takes the disk that long, or the program itself does"
+            ));
+        }
+        if let Some(share) = self.recovered_share {
+            remarks.push(format!("recovered {:.0} % of what can be gained", share * 100.0));
+        }
+        let late = self.late_bytes.map_or("not observed".into(), size);
+        remarks.push(format!(
+            "prefetched {}: used {}, bridged {}, wasted {}; late {late}, stale {}; according to {}",
+            size(self.prefetched_bytes),
+            size(self.used_bytes),
+            size(self.bridged_bytes),
+            size(self.wasted_bytes),
+            size(self.stale_bytes),
+            self.used_according_to,
+        ));
+        if self.cold_state.evicted == "data" {
+            remarks
+                .push("cold: data (only pages of files that you own could be evicted; root evicts everything)".into());
+        }
+        if self.cold_state.kept_bytes > 0 {
+            let kept = size(self.cold_state.kept_bytes);
+            remarks.push(format!("not cold: up to {kept} were kept in memory by other processes"));
+        }
+        if self.beyond_rig {
+            remarks.push("the disk's model is faster than this machine can emulate: times are too long".into());
+        }
+        remarks
+    }
+
+    /// As people read it on a terminal.
+    pub fn render(&self, screen: Screen) -> String {
+        let lines: String = self.remarks().into_iter().map(|remark| remark + "\n").collect();
+        let (heading, table) = (screen.heading(&self.short_command()), self.table().render(screen));
+        format!("{heading}\n{}\n\n{table}\n{lines}{}\n", self.conditions(), screen.heading(&self.verdict))
+    }
+
+    /// A command line can be a whole script.
+    fn short_command(&self) -> String {
+        let printable = printable(self.command.as_bytes());
+        match printable.char_indices().nth(COMMAND_SHOWN) {
+            Some((at, _)) => format!("{}…", &printable[..at]),
+            None => printable,
+        }
+    }
+
+    fn conditions(&self) -> String {
+        let disk = self.model.as_deref().map_or(String::new(), |model| format!(", emulated disk: {model}"));
+        let window = self.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
+        let (kernel, machine, runs) = (&self.kernel, &self.machine, self.runs);
+        format!("Linux {kernel}, {machine}; read-ahead {window}{disk}; {runs} rounds, interleaved")
+    }
+
+    /// As a page with a picture.
+    pub fn page(&self) -> String {
+        let bars: Vec<Bar> = self
+            .rows()
+            .into_iter()
+            .map(|(name, measured)| Bar {
+                label: name.to_owned(),
+                tone: match name {
+                    "cold" => Tone::Cold,
+                    "ahead" => Tone::Ahead,
+                    "warm" => Tone::Warm,
+                    _ => Tone::Other,
+                },
+                median: measured.spread.median_s,
+                min: measured.spread.min_s,
+                max: measured.spread.max_s,
+            })
+            .collect();
+        let marker = self.bound_s.map(|bound| (bound, "no faster is possible"));
+        let mut page = Page::new("Cold, with ahead, warm");
+        page.code(&self.command).text(&self.conditions());
+        page.section(&self.verdict);
+        page.picture(&svg::bars(&bars, "s", marker), "Median, and from the fastest to the slowest run");
+        page.table(&self.table());
+        for remark in self.remarks() {
+            page.text(&remark);
+        }
+        page.render()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(min_s: f64, median_s: f64, max_s: f64) -> Spread {
+        Spread { median_s, min_s, max_s }
+    }
+
+    #[test]
+    fn overlapping_runs_are_no_gain() {
+        assert!(verdict(&spread(1.0, 2.0, 3.0), &spread(0.5, 1.0, 1.5)).starts_with("no gain"));
+        assert!(verdict(&spread(2.0, 2.0, 3.0), &spread(0.5, 1.0, 1.5)).starts_with("2.0 times faster"));
+        assert!(verdict(&spread(1.0, 1.0, 1.0), &spread(2.0, 2.0, 2.0)).starts_with("SLOWER"));
+    }
+
+    #[test]
+    fn the_share_needs_something_to_gain() {
+        assert_eq!(recovered_share(3.0, 2.0, 1.0), Some(0.5));
+        assert_eq!(recovered_share(1.0, 1.0, 1.0), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
+
+use super::ranges::{ByFile, Ranges, common_bytes};
+use ahead_kernel::machine;
+use ahead_profile::{Precision, Profile};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The part of an account (`ahead run --account`) that is needed here; see docs/formats.md.
+#[derive(Debug, Default, Deserialize)]
+pub struct Account {
+    pub stale_bytes: u64,
+    #[serde(default)]
+    pub ranges: Vec<IssuedRange>,
+}
+
+/// One range that was issued.
+#[derive(Debug, Deserialize)]
+pub struct IssuedRange {
+    pub source: Source,
+    pub range: Range<u64>,
+    pub bridged: bool,
+}
+
+/// Index into the profile's files or metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    File(usize),
+    Metadata(usize),
+}
+
+/// Bytes fetched, by what became of them. `prefetched = used + bridged + wasted`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub prefetched_bytes: u64,
+    pub used_bytes: u64,
+    pub bridged_bytes: u64,
+    pub wasted_bytes: u64,
+    pub stale_bytes: u64,
+}
+
+/// Judges one run's account by what `reference` says is used (a recording of the same command).
+pub fn judge(profile: &Profile, reference: &Profile, account: &Account) -> Usage {
+    let all = issued(profile, account);
+    let bridged = by_name(profile, account.ranges.iter().filter(|range| range.bridged));
+    let used = used_of(reference);
+    let prefetched_bytes = total(&all);
+    let used_bytes = common_bytes(&all, &used);
+    // What was bridged and turned out to be used has paid for itself: it counts as used.
+    let bridged_bytes = total(&bridged) - common_bytes(&bridged, &used);
+    Usage {
+        prefetched_bytes,
+        used_bytes,
+        bridged_bytes,
+        wasted_bytes: prefetched_bytes - used_bytes - bridged_bytes,
+        stale_bytes: account.stale_bytes,
+    }
+}
+
+/// Whether a profile can say what was used.
+pub fn is_exact(profile: &Profile) -> bool {
+    profile.recording.precision == Precision::Precise && profile.recording.lost_events == 0
+}
+
+/// All that was issued, by name.
+pub fn issued(profile: &Profile, account: &Account) -> ByFile {
+    by_name(profile, account.ranges.iter())
+}
+
+fn total(ranges: &ByFile) -> u64 {
+    ranges.values().map(Ranges::bytes).sum()
+}
+
+/// Files by path, block devices by node.
+fn by_name<'a>(profile: &Profile, issued: impl Iterator<Item = &'a IssuedRange>) -> ByFile {
+    let mut collected: BTreeMap<Vec<u8>, Vec<Range<u64>>> = BTreeMap::new();
+    for IssuedRange { source, range, .. } in issued {
+        let name = match *source {
+            Source::File(index) => profile.files.get(index).map(|file| &file.path),
+            Source::Metadata(index) => profile.metadata.get(index).map(|device| &device.device_path),
+        };
+        if let Some(name) = name {
+            collected.entry(name.clone()).or_default().push(whole_pages(range));
+        }
+    }
+    collected.into_iter().map(|(name, ranges)| (name, Ranges::new(ranges))).collect()
+}
+
+fn used_of(reference: &Profile) -> ByFile {
+    let files = reference.files.iter().map(|file| (&file.path, &file.extents));
+    let devices = reference.metadata.iter().map(|device| (&device.device_path, &device.extents));
+    let mut collected: BTreeMap<Vec<u8>, Vec<Range<u64>>> = BTreeMap::new();
+    for (name, extents) in files.chain(devices) {
+        let ranges = extents
+            .iter()
+            .map(|extent| whole_pages(&(extent.offset_bytes..extent.offset_bytes.saturating_add(extent.length_bytes))));
+        collected.entry(name.clone()).or_default().extend(ranges);
+    }
+    collected.into_iter().map(|(name, ranges)| (name, Ranges::new(ranges))).collect()
+}
+
+/// The cache holds whole pages: a file's last one counts in full on both sides.
+fn whole_pages(range: &Range<u64>) -> Range<u64> {
+    let page = machine::page_size();
+    range.start / page * page..range.end.div_ceil(page) * page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_profile::{Extent, File};
+
+    fn profile(extents: &[(u64, u64)]) -> Profile {
+        let extent =
+            |&(offset_bytes, length_bytes): &(u64, u64)| Extent { offset_bytes, length_bytes, ..Extent::default() };
+        let extents = extents.iter().map(extent).collect();
+        Profile { files: vec![File { path: b"/a".to_vec(), extents, ..File::default() }], ..Profile::default() }
+    }
+
+    #[test]
+    fn every_byte_is_used_bridged_or_wasted() {
+        let page = machine::page_size();
+        let issued = |from: u64, to: u64, bridged| IssuedRange {
+            source: Source::File(0),
+            range: from * page..to * page,
+            bridged,
+        };
+        // 0-3 used, 3-5 bridged of which 4-5 turns out to be used, 5-8 used but for 7-8.
+        let account = Account {
+            ranges: vec![issued(0, 3, false), issued(3, 5, true), issued(5, 8, false)],
+            ..Account::default()
+        };
+        let reference = profile(&[(0, 3 * page), (4 * page, 3 * page)]);
+        let usage = judge(&profile(&[(0, 8 * page)]), &reference, &account);
+        let pages = |bytes: u64| bytes / page;
+        assert_eq!((pages(usage.prefetched_bytes), pages(usage.used_bytes)), (8, 6));
+        assert_eq!((pages(usage.bridged_bytes), pages(usage.wasted_bytes)), (1, 1));
+    }
+}

@@ -1,0 +1,356 @@
+//! `ahead disk`: emulated slow disks.
+
+mod print;
+
+use crate::units::{parse_size, parse_time};
+use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, Filesystem, Launcher, ModelSource};
+use ahead_kernel::undo::ProcessId;
+use clap::{Args, Subcommand, ValueEnum};
+use std::io::stdout;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The read-ahead window that Linux has given disks since 2001 (`VM_READAHEAD_PAGES`), KiB.
+const READ_AHEAD_KB: u64 = 128;
+
+/// Emulate a slow disk: a real block device whose reads take the time a model says
+///
+/// A disk is an image file behind a loop device. The kernel does everything it does with a real disk: page cache,
+/// read-ahead, scheduler, queue. Reads are answered when the model of a disk says; writes go to the image at full speed,
+/// and flushes do not wait.
+///
+/// Times are the model's within 5 % or 60 µs for 99 of 100 reads, as far as this machine is fast enough: that is measured
+/// when a disk is attached, and a model that is too fast is said so (`beyond_rig`). `stat` shows how late reads were
+/// answered. While a disk is read, idle processors are kept from sleeping. Other programs that want all processors make
+/// times longer, and so does a model that needs more than a third of the requests/s that the rig can do. For exact times keep the image on a tmpfs (/dev/shm) or use --preload: dropping all caches drops the
+/// image's pages, too, and then the disk below is read.
+#[derive(Debug, Args)]
+pub struct Disk {
+    #[command(subcommand)]
+    command: DiskCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DiskCommand {
+    Create(Create),
+    Attach(Attach),
+    List(List),
+    Stat(Stat),
+    Fault(Fault),
+    Detach(Detach),
+    /// Serve one disk (started by create and attach)
+    #[command(hide = true)]
+    Serve,
+    /// Clean up after a daemon whose start was broken off
+    #[command(hide = true)]
+    FinishAfter {
+        pid: u32,
+        start_ticks: u64,
+    },
+}
+
+/// Make an image with a file system on it, attach and mount it
+#[derive(Debug, Args)]
+struct Create {
+    /// The image file to make; it is sparse, and takes only the room that its data needs
+    image: PathBuf,
+    /// Size of the disk, as in 512M or 4G
+    #[arg(long, value_parser = parse_size)]
+    size: u64,
+    /// File system to make
+    #[arg(long, value_enum, default_value_t = FilesystemChoice::Ext4)]
+    fs: FilesystemChoice,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Attach an image and mount what is on it
+#[derive(Debug, Args)]
+struct Attach {
+    /// The image file
+    image: PathBuf,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Debug, Args)]
+struct Options {
+    /// The disk's model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file
+    #[arg(long)]
+    model: String,
+    /// Empty directory to mount it on; without it there is only the block device
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// Name of the disk [default: the image's name without extension]
+    #[arg(long)]
+    name: Option<String>,
+    /// Read-ahead window of the device, KiB
+    #[arg(long, value_name = "N", default_value_t = READ_AHEAD_KB)]
+    read_ahead_kb: u64,
+    /// Serve reads from a copy of the image's data in memory, which dropping caches does not touch
+    #[arg(long)]
+    preload: bool,
+    /// Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)
+    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    fail: Vec<ByteRange>,
+    /// Answer every read that much later than the model says, in milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_ms, default_value = "0")]
+    stall: u64,
+    /// Print the disk as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// List the emulated disks
+#[derive(Debug, Args)]
+struct List {
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what a disk has served, and how punctually
+///
+/// Counts since the disk was attached or last reset: reads, bytes, seeks, the time the disk was busy. Lateness is how
+/// much later than due reads were answered; a read is late if that is more than 60 µs and more than 5 % of its time.
+#[derive(Debug, Args)]
+struct Stat {
+    /// Name, image, mount point or device of the disk [default: the only one]
+    disk: Option<String>,
+    /// Set the counters to zero after showing them
+    #[arg(long)]
+    reset: bool,
+    /// Show the last reads, too (at most 4096 since the last reset): where, how long, the time they took by the model
+    #[arg(long)]
+    reads: bool,
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Change the faults that a disk injects into its reads
+///
+/// Without a change, shows them. The kernel may keep what it has read before: drop caches to see new faults.
+#[derive(Debug, Args)]
+struct Fault {
+    /// Name, image, mount point or device of the disk
+    disk: String,
+    /// Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)
+    #[arg(long, value_name = "RANGE", value_parser = parse_range)]
+    fail: Vec<ByteRange>,
+    /// Answer every read that much later than the model says, in milliseconds; 0 ends it
+    #[arg(long, value_name = "MS", value_parser = parse_ms)]
+    stall: Option<u64>,
+    /// Forget all earlier faults first
+    #[arg(long)]
+    clear: bool,
+    /// Print the faults as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Unmount and detach a disk; the image stays
+#[derive(Debug, Args)]
+struct Detach {
+    /// Name, image, mount point or device of the disk [default: the only one]
+    disk: Option<String>,
+    /// Detach all disks
+    #[arg(long, conflicts_with = "disk")]
+    all: bool,
+    /// Print what was detached as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FilesystemChoice {
+    Ext2,
+    Ext3,
+    Ext4,
+    Xfs,
+    Btrfs,
+    /// Leave the disk empty
+    None,
+}
+
+impl FilesystemChoice {
+    fn filesystem(self) -> Option<Filesystem> {
+        match self {
+            FilesystemChoice::Ext2 => Some(Filesystem::Ext2),
+            FilesystemChoice::Ext3 => Some(Filesystem::Ext3),
+            FilesystemChoice::Ext4 => Some(Filesystem::Ext4),
+            FilesystemChoice::Xfs => Some(Filesystem::Xfs),
+            FilesystemChoice::Btrfs => Some(Filesystem::Btrfs),
+            FilesystemChoice::None => None,
+        }
+    }
+}
+
+impl Disk {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            DiskCommand::Create(command) => command.run()?,
+            DiskCommand::Attach(command) => command.run()?,
+            DiskCommand::List(command) => command.run()?,
+            DiskCommand::Stat(command) => command.run()?,
+            DiskCommand::Fault(command) => command.run()?,
+            DiskCommand::Detach(command) => command.run()?,
+            DiskCommand::Serve => own(ahead_disk::serve(&launcher()))?,
+            DiskCommand::FinishAfter { pid, start_ticks } => {
+                own(ahead_disk::finish_after(ProcessId { pid, start_ticks }))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The status of the contract hangs on the kernel's own error.
+fn own<T>(result: Result<T, Error>) -> anyhow::Result<T> {
+    result.map_err(|error| match error {
+        Error::Kernel(error) => error.into(),
+        other => other.into(),
+    })
+}
+
+fn launcher() -> Launcher {
+    Launcher::this_program(&["disk"])
+}
+
+impl Options {
+    fn attach(&self, image: PathBuf, read_only: bool) -> anyhow::Result<ahead_disk::Attach> {
+        Ok(ahead_disk::Attach {
+            image,
+            name: self.name.clone(),
+            model: own(ModelSource::load(&self.model))?,
+            mount: self.mount.clone(),
+            read_only,
+            read_ahead_kb: self.read_ahead_kb,
+            preload: self.preload,
+            faults: Faults { fail: self.fail.clone(), stall_ms: self.stall },
+        })
+    }
+}
+
+impl Create {
+    fn run(self) -> anyhow::Result<()> {
+        let create = ahead_disk::Create {
+            attach: self.options.attach(self.image, false)?,
+            size_bytes: self.size,
+            filesystem: self.fs.filesystem(),
+        };
+        let disk = own(ahead_disk::create(&launcher(), &create))?;
+        Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
+    }
+}
+
+impl Attach {
+    fn run(self) -> anyhow::Result<()> {
+        let attach = self.options.attach(self.image, self.read_only)?;
+        let disk = own(ahead_disk::attach(&launcher(), &attach))?;
+        Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
+    }
+}
+
+impl List {
+    fn run(self) -> anyhow::Result<()> {
+        Ok(print::list(&mut stdout(), &own(ahead_disk::list())?, self.json)?)
+    }
+}
+
+impl Stat {
+    fn run(self) -> anyhow::Result<()> {
+        let disk = own(the_disk(self.disk.as_deref()))?;
+        let client = ahead_disk::Client::new(&disk);
+        let reads = own(self.reads.then(|| client.reads()).transpose())?;
+        let stat = own(if self.reset { client.reset() } else { client.stat() })?;
+        Ok(print::stat(&mut stdout(), &disk, &stat, reads.as_deref(), self.json)?)
+    }
+}
+
+impl Fault {
+    fn run(self) -> anyhow::Result<()> {
+        let disk = own(ahead_disk::find(&self.disk))?;
+        let change = FaultChange { clear: self.clear, fail: self.fail, stall_ms: self.stall };
+        let faults = own(ahead_disk::Client::new(&disk).fault(change))?;
+        Ok(print::faults(&mut stdout(), &disk, &faults, self.json)?)
+    }
+}
+
+impl Detach {
+    fn run(self) -> anyhow::Result<()> {
+        let disks = own(if self.all { ahead_disk::list() } else { the_disk(self.disk.as_deref()).map(|d| vec![d]) })?;
+        let (mut detached, mut failed) = (Vec::new(), None);
+        for disk in &disks {
+            match ahead_disk::detach(disk) {
+                Ok(()) => detached.push(disk),
+                // With --all the others can go, all the same.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        print::detached(&mut stdout(), &detached, self.json)?;
+        own(failed.map_or(Ok(()), Err))
+    }
+}
+
+fn the_disk(named: Option<&str>) -> Result<DiskInfo, Error> {
+    match named {
+        Some(text) => ahead_disk::find(text),
+        None => {
+            let mut disks = ahead_disk::list()?;
+            match disks.len() {
+                1 => Ok(disks.remove(0)),
+                0 => Err(Error::Invalid("there is no emulated disk".into())),
+                n => Err(Error::Invalid(format!("there are {n} emulated disks: name one of `ahead disk list`"))),
+            }
+        }
+    }
+}
+
+/// `START+LENGTH` or `START-END`, in bytes or with K, M, G, T.
+fn parse_range(text: &str) -> Result<ByteRange, String> {
+    let error = || format!("{text:?} is not a range; write START+LENGTH or START-END, as in 1M+64K");
+    let range = if let Some((start, length)) = text.split_once('+') {
+        ByteRange { offset_bytes: parse_size(start)?, length_bytes: parse_size(length)? }
+    } else {
+        let (start, end) = text.split_once('-').ok_or_else(error)?;
+        let offset_bytes = parse_size(start)?;
+        ByteRange { offset_bytes, length_bytes: parse_size(end)?.checked_sub(offset_bytes).ok_or_else(error)? }
+    };
+    if range.length_bytes == 0 || range.offset_bytes.checked_add(range.length_bytes).is_none() {
+        return Err(error());
+    }
+    Ok(range)
+}
+
+/// Milliseconds as a bare number, or a time with its unit.
+fn parse_ms(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(ms) => Ok(ms),
+        Err(_) => parse_time(text).map(|time| time.as_millis() as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_lengths_or_ends() {
+        let range = |offset_bytes, length_bytes| Ok(ByteRange { offset_bytes, length_bytes });
+        assert_eq!(parse_range("1M+64K"), range(1 << 20, 64 << 10));
+        assert_eq!(parse_range("4096-8192"), range(4096, 4096));
+        for bad in ["", "5", "8-4", "0+0", "+5", "16777215T+16777215T", "a-b"] {
+            assert!(parse_range(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn stalls_are_milliseconds() {
+        assert_eq!(parse_ms("250"), Ok(250));
+        assert_eq!(parse_ms("2s"), Ok(2000));
+        assert!(parse_ms("-1").is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! The `ahead` command: one file per subcommand, each with its flags and what it does with the rooms behind it.
+//!
+//! In come arguments; out come results on standard output, everything else on standard error, and the exit status of
+//! the contract (`exit.rs`). Nothing is decided here that a library crate could decide.
+
+mod cli;
+mod compare;
+mod disk;
+mod exit;
+mod generate;
+mod paths;
+mod record;
+mod replay;
+mod restore;
+mod run;
+mod show;
+mod units;
+mod until;
+
+use clap::Parser;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = cli::Cli::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("AHEAD_LOG").unwrap_or_else(|_| "warn".into()))
+        .without_time()
+        .with_target(false)
+        .init();
+    exit::status(arguments.command.run())
+}

@@ -1,0 +1,284 @@
+//! `ahead show`: what a profile holds, for people, programs and colleagues.
+
+use ahead_kernel::openat;
+use ahead_profile::{File, Metadata, Position, Profile};
+use ahead_report::number;
+use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
+use ahead_report::table::Screen;
+use ahead_report::text::percent;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Show what a profile holds
+///
+/// Prints where a profile comes from, the files that were used and how much of them, in order of first use. Each file is
+/// compared with what is there now: a file whose size or modification time changed is stale, and left out of a run.
+/// Nothing that a profile names is opened or read.
+#[derive(Debug, Args)]
+pub struct Show {
+    /// Profile that `ahead record` wrote
+    file: PathBuf,
+    /// Print JSON instead of tables (see docs/formats.md)
+    #[arg(long)]
+    json: bool,
+    /// Write a page with a timeline and page maps to this file, which needs nothing else to be viewed
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+    /// Order of the files
+    #[arg(long, value_enum, default_value_t = Sort::Order)]
+    sort: Sort,
+    /// How many files and milestones to print
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    top: usize,
+    /// Print every file and milestone, first uses of files among these
+    #[arg(long, conflicts_with = "top")]
+    all: bool,
+    /// Print every extent too, in the order in which a run fetches them
+    #[arg(long)]
+    extents: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// By first use
+    Order,
+    /// Most bytes used first
+    Bytes,
+    /// By name
+    Path,
+}
+
+impl Show {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let profile = ahead_profile::load(&self.file)?;
+        let states: Vec<State> = profile.files.iter().map(state).collect();
+        let shown = Shown { profile: &profile, states: &states };
+        if let Some(path) = &self.html {
+            let page = shown.page(&self.file);
+            std::fs::write(path, page).with_context(|| format!("write {}", path.display()))?;
+        }
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        if self.json {
+            writeln!(out, "{:#}", self.as_json(shown))?;
+        } else {
+            self.print(&mut out, shown)?;
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn order(&self, profile: &Profile) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..profile.files.len()).collect();
+        let file = |index: &usize| &profile.files[*index];
+        match self.sort {
+            // As recorded; in a merged profile what only few runs used comes last.
+            Sort::Order => (),
+            Sort::Bytes => order.sort_by_key(|index| std::cmp::Reverse(file(index).used_bytes())),
+            Sort::Path => order.sort_by(|a, b| file(a).path.cmp(&file(b).path)),
+        }
+        order
+    }
+
+    fn print(&self, out: &mut impl Write, shown: Shown) -> anyhow::Result<()> {
+        let screen = Screen::stdout();
+        let limit = if self.all { usize::MAX } else { self.top };
+        for (name, value) in shown.facts() {
+            writeln!(out, "{}  {value}", screen.faint(&format!("{name:>11}")))?;
+        }
+        for warning in shown.warnings() {
+            writeln!(out, "\n{} {warning}", screen.warning("WARNING:"))?;
+        }
+        let total: Vec<String> = shown.figures().iter().map(|(label, value)| format!("{value} {label}")).collect();
+        writeln!(out, "\n{}\n", screen.heading(&total.join(", ")))?;
+        let mut order = self.order(shown.profile);
+        let more = order.len().saturating_sub(limit);
+        order.truncate(limit);
+        write!(out, "{}", shown.file_table(&order).render(screen))?;
+        write_more(out, more, "more file", "more files")?;
+        let metadata = shown.metadata_table();
+        if !metadata.is_empty() {
+            write!(out, "\nMetadata blocks\n{}", metadata.render(screen))?;
+        }
+        let (milestones, more) = shown.milestone_table(limit, self.all);
+        if !milestones.is_empty() {
+            write!(out, "\nMilestones\n{}", milestones.render(screen))?;
+            write_more(out, more, "more milestone", "more milestones")?;
+        }
+        if self.extents {
+            write!(out, "\nExtents\n{}", shown.extent_table().render(screen))?;
+        }
+        Ok(())
+    }
+
+    /// The schema is documented in docs/formats.md. Lists are always whole: programs can cut them themselves.
+    fn as_json(&self, shown: Shown) -> Value {
+        let Shown { profile, states } = shown;
+        let recording = &profile.recording;
+        let count = |state: State| states.iter().filter(|other| **other == state).count();
+        let milestones = profile.milestones.iter().map(|milestone| {
+            let mut row = json!({ "time_us": milestone.time_us, "kind": milestone_name(milestone.kind) });
+            add_path(&mut row, "path", &milestone.path);
+            row
+        });
+        let files = self.order(profile).into_iter().map(|index| file_json(&profile.files[index], states[index]));
+        let arguments = recording.command.iter().map(|argument| String::from_utf8_lossy(argument));
+        let mut value = json!({
+            "files": profile.files.len(),
+            "extents": profile.files.iter().map(|file| file.extents.len()).sum::<usize>(),
+            "bytes": profile.data_bytes(),
+            "metadata_bytes": profile.metadata_bytes(),
+            "metadata_extents": profile.metadata.iter().map(|device| device.extents.len()).sum::<usize>(),
+            "lookups": profile.lookups.len(),
+            "precise": recording.precision == ahead_profile::Precision::Precise,
+            "cold": recording.cold,
+            "metadata_seen": recording.metadata_seen,
+            "lost_events": recording.lost_events,
+            "runs": recording.runs,
+            "stale_files": shown.stale_files(),
+            "missing_files": count(State::Missing),
+            "changed_files": count(State::Changed),
+            "unknown_files": count(State::Unknown),
+            "deleted_files": count(State::Deleted),
+            "command": arguments.collect::<Vec<_>>(),
+            "duration_us": recording.duration_us,
+            "created_unix_s": recording.created_unix_s,
+            "read_ahead_kb": recording.read_ahead_kb,
+            "kernel": recording.kernel,
+            "machine": recording.machine,
+            "source": recording.source,
+            "milestones": milestones.collect::<Vec<_>>(),
+            "metadata": profile.metadata.iter().map(device_json).collect::<Vec<_>>(),
+            "file_list": files.collect::<Vec<_>>(),
+        });
+        add_path(&mut value, "directory", &recording.directory);
+        if self.extents {
+            value["extent_list"] = profile.in_order().into_iter().map(|at| extent_json(profile, at)).collect();
+        }
+        value
+    }
+}
+
+fn write_more(out: &mut impl Write, more: usize, one: &str, many: &str) -> std::io::Result<()> {
+    match more {
+        0 => Ok(()),
+        _ => writeln!(out, "… and {} (--all)", number::count(more as u64, one, many)),
+    }
+}
+
+/// Compares a file with what is at its path now, without opening it and without following a symbolic link.
+fn state(file: &File) -> State {
+    if file.deleted {
+        return State::Deleted;
+    }
+    let handle = match openat::handle(Path::new(OsStr::from_bytes(&file.path))) {
+        Ok(handle) => handle,
+        Err(error) => return state_of_error(&error),
+    };
+    let now = handle.identity();
+    if handle.is_regular_file() && (now.size_bytes, now.mtime_ns) == (file.size_bytes, file.mtime_ns) {
+        State::Current
+    } else {
+        State::Changed
+    }
+}
+
+fn state_of_error(error: &ahead_kernel::Error) -> State {
+    // EPERM 1, EACCES 13. Everything else (no such file, a link or a file on the way) means that it is not there.
+    match error.raw_os_error() {
+        Some(1 | 13) => State::Unknown,
+        _ => State::Missing,
+    }
+}
+
+/// Adds a path under its name; where that cannot hold the bytes, they are under `NAME_percent` as well.
+fn add_path(object: &mut Value, name: &str, path: &[u8]) {
+    match str::from_utf8(path) {
+        Ok(text) => object[name] = text.into(),
+        Err(_) => {
+            object[name] = String::from_utf8_lossy(path).into();
+            object[format!("{name}_percent")] = percent(path).into();
+        }
+    }
+}
+
+fn file_json(file: &File, state: State) -> Value {
+    let mut row = json!({
+        "size_bytes": file.size_bytes,
+        "used_bytes": file.used_bytes(),
+        "extents": file.extents.len(),
+        "first_use_us": first_use_us(file),
+        "runs": file.extents.iter().map(|extent| extent.runs).max(),
+        "fs_type": file.fs_type,
+        "inode": file.inode,
+        "mtime_ns": file.mtime_ns,
+        "state": state.name(),
+    });
+    add_path(&mut row, "path", &file.path);
+    if let Some(seen) = &file.seen_path {
+        add_path(&mut row, "seen_path", seen);
+    }
+    row
+}
+
+fn device_json(device: &Metadata) -> Value {
+    let mut row = json!({
+        "bytes": device.extents.iter().map(|extent| extent.length_bytes).sum::<u64>(),
+        "extents": device.extents.len(),
+        "fs_type": device.fs_type,
+    });
+    add_path(&mut row, "device_path", &device.device_path);
+    add_path(&mut row, "mount_point", &device.mount_point);
+    row
+}
+
+fn extent_json(profile: &Profile, at: Position) -> Value {
+    let file = &profile.files[at.file];
+    let extent = &file.extents[at.extent];
+    let mut row = json!({
+        "offset_bytes": extent.offset_bytes,
+        "length_bytes": extent.length_bytes,
+        "first_use_us": extent.first_use_us,
+        "runs": extent.runs,
+        "physical_bytes": extent.physical_bytes,
+    });
+    add_path(&mut row, "path", &file.path);
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_may_not_be_looked_at_is_unknown_and_not_missing() {
+        let with = |number| ahead_kernel::Error::io("open", std::io::Error::from_raw_os_error(number));
+        assert_eq!(state_of_error(&with(13)), State::Unknown);
+        assert_eq!(state_of_error(&with(1)), State::Unknown);
+        assert_eq!(state_of_error(&with(2)), State::Missing);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_not_that_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = std::fs::canonicalize(directory.path()).unwrap();
+        std::fs::create_dir(home.join("directory")).unwrap();
+        std::fs::write(home.join("directory/real"), b"").unwrap();
+        std::os::unix::fs::symlink("directory/real", home.join("link")).unwrap();
+        std::os::unix::fs::symlink("directory", home.join("elsewhere")).unwrap();
+        let file = |name: &str| File { path: home.join(name).as_os_str().as_bytes().to_vec(), ..File::default() };
+        let now = std::fs::metadata(home.join("directory/real")).unwrap();
+        let as_it_is = |name: &str| File { mtime_ns: now.mtime() * 1_000_000_000 + now.mtime_nsec(), ..file(name) };
+        assert_eq!(state(&as_it_is("directory/real")), State::Current);
+        assert_eq!(state(&file("directory/real")), State::Changed);
+        assert_eq!(state(&as_it_is("elsewhere/real")), State::Missing);
+        assert!(state(&as_it_is("link")).is_stale());
+        assert_eq!(state(&File { deleted: true, ..file("link") }), State::Deleted);
+    }
+}

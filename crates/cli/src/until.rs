@@ -1,0 +1,317 @@
+//! When a run is over: at the program's end, or when what never ends by itself is ready.
+//!
+//! Ready is what can be seen from outside without touching the program: a line of its output, a port in the kernel's
+//! table of listening sockets (nothing connects to it), a file that appears.
+
+use ahead_kernel::family;
+use ahead_kernel::process::{Child, Command, Event, Signals};
+use anyhow::{Context, bail};
+use clap::Args;
+use regex::bytes::Regex;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How a run ends that does not end by itself
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "End of the run")]
+pub struct Until {
+    /// Ends when a line of the program's output or errors matches; both become pipes for that
+    #[arg(long, value_name = "REGEX")]
+    until_output: Option<Regex>,
+    /// Ends when something listens on this TCP port, as the kernel's table says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    until_port: Option<u16>,
+    /// Ends when this file appears, or is replaced or written
+    #[arg(long, value_name = "F")]
+    until_file: Option<PathBuf>,
+}
+
+/// How a run went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The status to pass on: the program's own; 0 when it was ready and then ended by us.
+    pub status: i32,
+    /// When it was ready, or had ended.
+    pub at: Instant,
+    /// The end that was asked for was reached.
+    pub ready: bool,
+    /// A signal asked us to stop, or the time was over.
+    pub stopped: bool,
+}
+
+/// How often a port or a file is looked for. Both cost some 20 µs; a readiness time is this exact.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long a program may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Until {
+    /// Whether an end other than the program's own was asked for.
+    pub fn is_set(&self) -> bool {
+        self.until_output.is_some() || self.until_port.is_some() || self.until_file.is_some()
+    }
+
+    /// The flags that say the same to another `ahead`.
+    pub fn to_arguments(&self) -> Vec<OsString> {
+        let output = self.until_output.as_ref().map(|regex| ["--until-output".into(), regex.as_str().into()]);
+        let port = self.until_port.map(|port| ["--until-port".into(), port.to_string().into()]);
+        let file = self.until_file.as_ref().map(|file| ["--until-file".into(), file.into()]);
+        [output, port, file].into_iter().flatten().flatten().collect()
+    }
+
+    /// The command as it has to be started for this, and what has to be known before it is.
+    pub fn prepare(&self, command: &Command) -> anyhow::Result<(Command, Watch<'_>)> {
+        if let Some(port) = self.until_port
+            && is_listened_on("self", port)
+        {
+            bail!("port {port} is listened on already: end whoever does, or name another port");
+        }
+        if self.is_set() {
+            // What the program leaves behind when it ends shall still be ours to end.
+            family::adopt_orphans()?;
+        }
+        let mut started = command.clone();
+        if self.until_output.is_some() {
+            started.capture_output = true;
+            started.discard_output = false;
+        }
+        let file_before = self.until_file.as_ref().and_then(identity);
+        Ok((started, Watch { until: self, pass_on: !command.discard_output, file_before, streams: Vec::new() }))
+    }
+
+    /// Runs a command to its end or readiness.
+    pub fn run(&self, command: &Command, signals: &Signals) -> anyhow::Result<Finished> {
+        let (command, watch) = self.prepare(command)?;
+        let mut child = Child::spawn_held(&command)?;
+        child.release(&command)?;
+        watch.wait(&mut child, signals, None)
+    }
+}
+
+/// What tells a file from another one that has its name later.
+fn identity(path: &PathBuf) -> Option<(u64, u64, i64, i64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// Waits for the end of one run.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    until: &'a Until,
+    pass_on: bool,
+    file_before: Option<(u64, u64, i64, i64)>,
+    streams: Vec<Stream>,
+}
+
+impl Watch<'_> {
+    /// Waits until the program has ended, is ready, or `deadline` has passed; in the last two cases it and all that it
+    /// started are ended.
+    pub fn wait(mut self, child: &mut Child, signals: &Signals, deadline: Option<Instant>) -> anyhow::Result<Finished> {
+        if let Some((output, errors)) = child.take_output() {
+            self.streams = vec![Stream::new(output.into(), false)?, Stream::new(errors.into(), true)?];
+        }
+        let looks = self.until.until_port.is_some() || self.until.until_file.is_some();
+        let mut next_look = looks.then(|| Instant::now() + LOOK_EVERY);
+        let mut stopped = false;
+        loop {
+            if next_look.is_some_and(|at| Instant::now() >= at) {
+                if self.is_there(child) {
+                    return self.end_ready(child, signals);
+                }
+                next_look = Some(Instant::now() + LOOK_EVERY);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return end(child, signals, Instant::now(), false, true);
+            }
+            let wake = [next_look, deadline].into_iter().flatten().min();
+            let readable: Vec<BorrowedFd<'_>> = self.streams.iter().map(|stream| stream.pipe.as_fd()).collect();
+            match child.wait_event(signals, &readable, wake)? {
+                Event::Ended(ended) => {
+                    let at = Instant::now();
+                    let ready = self.read_all()?;
+                    return Ok(Finished { status: ended.code(), at, ready, stopped });
+                }
+                Event::Readable(index) => {
+                    if self.read(index)? {
+                        return self.end_ready(child, signals);
+                    }
+                }
+                // Passed on, or sent to the program as to us by the terminal. Asked twice, it is ended.
+                Event::Signal(_) if stopped => return end(child, signals, Instant::now(), false, true),
+                Event::Signal(_) => stopped = true,
+                Event::Timeout => {}
+            }
+        }
+    }
+
+    fn is_there(&self, child: &Child) -> bool {
+        let port = self.until.until_port.is_some_and(|port| is_listened_on(&child.pid().to_string(), port));
+        let file = self.until.until_file.as_ref().and_then(identity);
+        port || file.is_some() && file != self.file_before
+    }
+
+    fn end_ready(mut self, child: &mut Child, signals: &Signals) -> anyhow::Result<Finished> {
+        let finished = end(child, signals, Instant::now(), true, false)?;
+        self.read_all()?;
+        Ok(finished)
+    }
+
+    /// Reads what one stream has, once; `true`: a line matched.
+    fn read(&mut self, index: usize) -> anyhow::Result<bool> {
+        match self.streams[index].read(self.until.until_output.as_ref(), self.pass_on)? {
+            Seen::Nothing => Ok(false),
+            Seen::Match => Ok(true),
+            Seen::End => {
+                self.streams.remove(index);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Reads what is left in the pipes of a program that has ended. Somebody else may hold them open.
+    fn read_all(&mut self) -> anyhow::Result<bool> {
+        let mut matched = false;
+        for mut stream in self.streams.drain(..) {
+            loop {
+                match stream.read(self.until.until_output.as_ref(), self.pass_on)? {
+                    Seen::Nothing if stream.is_empty => break,
+                    Seen::End => break,
+                    Seen::Match => matched = true,
+                    Seen::Nothing => {}
+                }
+            }
+        }
+        Ok(matched)
+    }
+}
+
+/// Ends the program and all that it started: SIGTERM to all, then SIGKILL to those that are left.
+fn end(child: &mut Child, signals: &Signals, at: Instant, ready: bool, stopped: bool) -> anyhow::Result<Finished> {
+    let own = std::process::id();
+    family::terminate(own)?;
+    let deadline = Instant::now() + GRACE;
+    let ended = loop {
+        match child.wait_event(signals, &[], Some(deadline))? {
+            Event::Ended(ended) => break ended,
+            Event::Timeout => child.signal(rustix::process::Signal::KILL.as_raw()),
+            Event::Signal(_) | Event::Readable(_) => {}
+        }
+    };
+    family::end(own)?;
+    Ok(Finished { status: if ready { 0 } else { ended.code() }, at, ready, stopped })
+}
+
+/// One captured stream of the program.
+#[derive(Debug)]
+struct Stream {
+    pipe: File,
+    is_errors: bool,
+    line: Vec<u8>,
+    is_empty: bool,
+}
+
+enum Seen {
+    Nothing,
+    Match,
+    End,
+}
+
+/// A line is matched up to this length; programs that print no newline must not fill our memory.
+const LINE_MOST_BYTES: usize = 1 << 20;
+
+impl Stream {
+    fn new(pipe: File, is_errors: bool) -> anyhow::Result<Stream> {
+        rustix::io::ioctl_fionbio(&pipe, true).context("set up a pipe")?;
+        Ok(Stream { pipe, is_errors, line: Vec::new(), is_empty: false })
+    }
+
+    /// Reads once, passes it on, and looks for the pattern in every line that is complete or could become one.
+    fn read(&mut self, pattern: Option<&Regex>, pass_on: bool) -> anyhow::Result<Seen> {
+        let mut buffer = [0; 1 << 16];
+        let bytes = match self.pipe.read(&mut buffer) {
+            Ok(0) => return Ok(Seen::End),
+            Ok(count) => &buffer[..count],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.is_empty = true;
+                return Ok(Seen::Nothing);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Seen::Nothing),
+            Err(error) => return Err(error).context("read the program's output"),
+        };
+        if pass_on {
+            // Nobody listens any more (`| head`): the program need not know.
+            let _ = if self.is_errors {
+                std::io::stderr().write_all(bytes)
+            } else {
+                std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
+            };
+        }
+        Ok(if self.matches(bytes, pattern) { Seen::Match } else { Seen::Nothing })
+    }
+
+    fn matches(&mut self, bytes: &[u8], pattern: Option<&Regex>) -> bool {
+        let mut matched = false;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_MOST_BYTES.saturating_sub(self.line.len()).min(piece.len());
+            self.line.extend(&piece[..room]);
+            let is_whole = piece.ends_with(b"\n");
+            // A prompt has no newline: the line so far counts, too.
+            let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+            matched |= pattern.is_some_and(|pattern| pattern.is_match(text));
+            if is_whole {
+                self.line.clear();
+            }
+        }
+        matched
+    }
+}
+
+/// Whether a process's network namespace has a socket that listens on this port.
+fn is_listened_on(process: &str, port: u16) -> bool {
+    ["tcp", "tcp6"].iter().any(|protocol| {
+        let table = std::fs::read_to_string(format!("/proc/{process}/net/{protocol}"));
+        table.is_ok_and(|table| has_listener(&table, port))
+    })
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A …`: the local address and port, the other end's, and the state; 0A is LISTEN.
+fn has_listener(table: &str, port: u16) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let local = fields.next().and_then(|address| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok());
+        local == Some(port) && fields.nth(1) == Some("0A")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, SeekFrom};
+
+    #[test]
+    fn a_listening_port_is_found_in_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue\n   0: 0100007F:1F90 00000000:0000 0A 00000000:0\n   \
+                     1: 0100007F:1F91 0100007F:0050 01 0:0\n";
+        assert!(has_listener(table, 8080));
+        assert!(!has_listener(table, 8081));
+        assert!(!has_listener("garbage\n x y z\n", 1));
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_listened_on("self", socket.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn lines_are_matched_whole_across_reads() {
+        let mut stream = Stream::new(tempfile::tempfile().unwrap(), false).unwrap();
+        let pattern = Regex::new("^started$").unwrap();
+        assert!(!stream.matches(b"x\nstar", Some(&pattern)));
+        assert!(stream.matches(b"ted\n", Some(&pattern)));
+        assert!(!stream.matches(b"not started\n", Some(&pattern)));
+        stream.pipe.write_all(b"started").unwrap();
+        stream.pipe.seek(SeekFrom::Start(0)).unwrap();
+        assert!(matches!(stream.read(Some(&pattern), false).unwrap(), Seen::Match));
+    }
+}

@@ -1,0 +1,134 @@
+//! A network volume: a fixed latency, and two token buckets that hold it to its I/Os and bytes per second.
+//!
+//! ```text
+//!   request -> slot (outstanding) -> tokens: I/Os (one per started io_unit_kb) and bytes -> latency -> done
+//! ```
+//!
+//! A request is let in once both buckets hold all the tokens it needs; the buckets fill at the volume's rates and hold
+//! no more than the burst. So over any window at most burst + rate × window is completed. A request larger than the
+//! burst waits for the rest of its tokens. Not modelled: the network's jitter, and credits that last for minutes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Slots, later};
+use crate::limits::{Accepts, Field};
+use crate::model::{Common, NS_PER_S, transfer_ns};
+use crate::{Request, Served};
+
+/// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (an I/O is counted per started
+/// unit; default 256), `burst_ios` (default 1), `burst_kb` (default 256), `outstanding` (requests in service at once;
+/// default 128).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cloud {
+    #[serde(flatten)]
+    pub(crate) common: Common,
+    latency_us: f64,
+    iops: f64,
+    pub(crate) mb_per_s: f64,
+    #[serde(default = "default_io_unit_kb")]
+    io_unit_kb: u32,
+    #[serde(default = "default_burst_ios")]
+    burst_ios: u32,
+    #[serde(default = "default_burst_kb")]
+    burst_kb: u32,
+    #[serde(default = "default_outstanding")]
+    pub(crate) outstanding: u32,
+}
+
+fn default_io_unit_kb() -> u32 {
+    256
+}
+
+fn default_burst_ios() -> u32 {
+    1
+}
+
+fn default_burst_kb() -> u32 {
+    256
+}
+
+fn default_outstanding() -> u32 {
+    128
+}
+
+impl Cloud {
+    /// Ranges: from a throttled test volume to beyond the largest that are sold.
+    pub(crate) const FIELDS: [Field; 7] = [
+        Field::required("latency_us", Accepts::Number(1.0, 1e7)),
+        Field::required("iops", Accepts::Number(1.0, 1e7)),
+        Field::required("mb_per_s", Accepts::Number(0.01, 1e5)),
+        Field::optional("io_unit_kb", Accepts::Whole(1, 65_536)),
+        Field::optional("burst_ios", Accepts::Whole(1, 1_000_000)),
+        Field::optional("burst_kb", Accepts::Whole(4, 1 << 30)),
+        Field::optional("outstanding", Accepts::Whole(1, 4096)),
+    ];
+
+    fn units(&self, length_bytes: u64) -> u64 {
+        length_bytes.div_ceil(u64::from(self.io_unit_kb) << 10).max(1)
+    }
+
+    fn ios_ns(&self, ios: u64) -> u64 {
+        (ios as f64 * NS_PER_S / self.iops).ceil() as u64
+    }
+
+    fn latency_ns(&self) -> u64 {
+        (self.latency_us * 1e3) as u64
+    }
+
+    fn buckets(&self) -> (Bucket, Bucket) {
+        let ios = Bucket { burst_ns: self.ios_ns(u64::from(self.burst_ios)), owed_until_ns: 0 };
+        let bytes = Bucket { burst_ns: transfer_ns(u64::from(self.burst_kb) << 10, self.mb_per_s), owed_until_ns: 0 };
+        (ios, bytes)
+    }
+
+    pub(crate) fn fastest_ns(&self, length_bytes: u64) -> u64 {
+        let (mut ios, mut bytes) = self.buckets();
+        let let_in_ns = ios
+            .take(self.ios_ns(self.units(length_bytes)), 0)
+            .max(bytes.take(transfer_ns(length_bytes, self.mb_per_s), 0));
+        let_in_ns + self.latency_ns()
+    }
+}
+
+/// A token bucket, reckoned in time: what a request takes from it is the time in which that flows in again.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// What a full bucket holds, as time.
+    burst_ns: u64,
+    /// When the bucket is full again.
+    owed_until_ns: u64,
+}
+
+impl Bucket {
+    /// Takes `cost_ns` at `now_ns` or as soon as the bucket holds it; says when that is.
+    fn take(&mut self, cost_ns: u64, now_ns: u64) -> u64 {
+        self.owed_until_ns = later(self.owed_until_ns.max(now_ns), cost_ns);
+        self.owed_until_ns.saturating_sub(self.burst_ns).max(now_ns)
+    }
+}
+
+/// A network volume at work.
+#[derive(Clone, Debug)]
+pub(crate) struct CloudState {
+    cloud: Cloud,
+    ios: Bucket,
+    bytes: Bucket,
+    slots: Slots,
+}
+
+impl CloudState {
+    pub(crate) fn new(cloud: &Cloud) -> CloudState {
+        let (ios, bytes) = cloud.buckets();
+        CloudState { cloud: cloud.clone(), ios, bytes, slots: Slots::new(cloud.outstanding) }
+    }
+
+    pub(crate) fn serve(&mut self, request: &Request, now_ns: u64) -> Served {
+        let start_ns = self.slots.take(now_ns);
+        let ios_ns = self.cloud.ios_ns(self.cloud.units(request.length_bytes));
+        let bytes_ns = transfer_ns(request.length_bytes, self.cloud.mb_per_s);
+        let let_in_ns = self.ios.take(ios_ns, start_ns).max(self.bytes.take(bytes_ns, start_ns));
+        let end_ns = later(let_in_ns, self.cloud.latency_ns());
+        self.slots.hold(end_ns);
+        Served { start_ns, end_ns, seeked: false, busy_ns: end_ns - start_ns }
+    }
+}

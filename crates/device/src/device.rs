@@ -1,0 +1,161 @@
+//! One disk: a model, its state, and the requests that are handed to it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::Model;
+use crate::cloud::CloudState;
+use crate::flash::FlashState;
+use crate::hdd::HddState;
+
+/// Latest time at which a request can be handed over, 73 years.
+const MAX_NOW_NS: u64 = 1 << 61;
+
+/// Latest time that is reckoned with, 146 years: what takes longer ends then. Leaves room to add without overflow.
+const FOREVER_NS: u64 = 1 << 62;
+
+/// Largest disk, 64 TiB: more than any image; bounds every product below.
+const MAX_CAPACITY_BYTES: u64 = 1 << 46;
+
+/// Reading or writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// From the disk.
+    Read,
+    /// To the disk.
+    Write,
+}
+
+/// One request as the disk sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// Reading or writing.
+    pub op: Op,
+    /// Where it starts on the disk.
+    pub offset_bytes: u64,
+    /// How long it is. What lies beyond the end of the disk takes no time.
+    pub length_bytes: u64,
+}
+
+/// When a request is served, in nanoseconds of the caller's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// When the disk took it up; after its arrival if earlier requests had to be finished.
+    pub start_ns: u64,
+    /// When it is done.
+    pub end_ns: u64,
+    /// The head had to leave what it was reading (a seek, a turn of the platter, or both). Never on flash or cloud.
+    pub seeked: bool,
+    /// How much of the time from start to end the disk itself was busy with it, its turn on the bus or for tokens
+    /// included.
+    pub busy_ns: u64,
+}
+
+/// A disk of some model and size, with its state: where the head is, what is in the buffer, which channels are taken.
+#[derive(Clone, Debug)]
+pub struct Device {
+    model: Model,
+    capacity_bytes: u64,
+    last_ns: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Hdd(Box<HddState>),
+    Flash(FlashState),
+    Cloud(CloudState),
+}
+
+impl Device {
+    /// A disk at rest. `capacity_bytes` is its size, at most 64 TiB (more is cut to that): a rotating disk spreads it over
+    /// its whole stroke, unless its model says how large the real disk is.
+    pub fn new(model: &Model, capacity_bytes: u64) -> Device {
+        let capacity_bytes = capacity_bytes.clamp(1, MAX_CAPACITY_BYTES);
+        let state = match model {
+            Model::Hdd(hdd) => State::Hdd(Box::new(HddState::new(hdd, capacity_bytes))),
+            Model::Flash(flash) => State::Flash(FlashState::new(flash)),
+            Model::Cloud(cloud) => State::Cloud(CloudState::new(cloud)),
+        };
+        Device { model: model.clone(), capacity_bytes, last_ns: 0, state }
+    }
+
+    /// Hands a request over at `now_ns` and says when it is served. Requests are served in the order of the calls; a
+    /// time before that of the call before is taken for the same time.
+    pub fn submit(&mut self, request: &Request, now_ns: u64) -> Served {
+        let now_ns = now_ns.min(MAX_NOW_NS).max(self.last_ns);
+        self.last_ns = now_ns;
+        let offset_bytes = request.offset_bytes.min(self.capacity_bytes);
+        let length_bytes = request.length_bytes.min(self.capacity_bytes - offset_bytes);
+        let request = Request { op: request.op, offset_bytes, length_bytes };
+        match &mut self.state {
+            State::Hdd(hdd) => hdd.serve(&request, now_ns),
+            State::Flash(flash) => flash.serve(&request, now_ns),
+            State::Cloud(cloud) => cloud.serve(&request, now_ns),
+        }
+    }
+
+    /// What kind of disk it is.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its size in bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+}
+
+/// How long a fresh disk takes for `requests`, in this order, with the queue kept full: each is handed over as soon as
+/// a slot is free ([`Model::channels`]). In nanoseconds; 0 for no request. Reads in ascending order, merged where they
+/// touch, give a bound of what prefetching them can reach.
+pub fn time_for(model: &Model, capacity_bytes: u64, requests: impl Iterator<Item = Request>) -> u64 {
+    let mut device = Device::new(model, capacity_bytes);
+    let slots = model.channels() as usize;
+    let mut in_flight: BinaryHeap<Reverse<u64>> = BinaryHeap::with_capacity(slots);
+    let mut now_ns = 0;
+    let mut last_end_ns = 0;
+    for request in requests {
+        if in_flight.len() == slots
+            && let Some(Reverse(end_ns)) = in_flight.pop()
+        {
+            now_ns = now_ns.max(end_ns);
+        }
+        let end_ns = device.submit(&request, now_ns).end_ns;
+        in_flight.push(Reverse(end_ns));
+        last_end_ns = last_end_ns.max(end_ns);
+    }
+    last_end_ns
+}
+
+/// `time_ns` and `more_ns`, at most for ever.
+pub(crate) fn later(time_ns: u64, more_ns: u64) -> u64 {
+    time_ns.saturating_add(more_ns).min(FOREVER_NS)
+}
+
+/// The slots of a disk that serves several requests at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    /// When each taken slot becomes free, soonest first.
+    free_ns: BinaryHeap<Reverse<u64>>,
+    count: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(count: u32) -> Slots {
+        Slots { free_ns: BinaryHeap::with_capacity(count as usize), count: count as usize }
+    }
+
+    /// When a request that arrives at `now_ns` gets a slot. Must be followed by [`Slots::hold`].
+    pub(crate) fn take(&mut self, now_ns: u64) -> u64 {
+        if self.free_ns.len() < self.count {
+            return now_ns;
+        }
+        self.free_ns.pop().map_or(now_ns, |Reverse(free_ns)| free_ns.max(now_ns))
+    }
+
+    /// Keeps the slot taken last until `end_ns`.
+    pub(crate) fn hold(&mut self, end_ns: u64) {
+        self.free_ns.push(Reverse(end_ns));
+    }
+}

@@ -1,0 +1,211 @@
+//! How fast the rig is by itself: what a read costs on its way through block layer, loop device, FUSE and daemon when
+//! no model delays it. No disk faster than that can be emulated; and for all others it is taken off the model's time.
+//!
+//! ```text
+//!     program ──way there──▶ daemon: arrival ─────── model's time ───────▶ ──way back──▶ program
+//!                                                    └── lead ──┘
+//!                                      the answer is sent that much earlier
+//! ```
+//!
+//! The lead is what the way takes at least (the fastest of fifty), so that hardly a read is answered before the model's
+//! time; what it takes more, mostly waking a processor that had gone idle, comes on top, as after a real disk's interrupt.
+
+use crate::protocol::Lead;
+use crate::{Client, Error, Result};
+use ahead_device::{Model, Op, Request, time_for};
+use ahead_kernel::block;
+use ahead_kernel::daemon::{Awake, set_nice};
+use ahead_kernel::direct::{AlignedBuffer, DirectReads};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The smallest read there is to a file system: a page. Bytes.
+const SMALL_BYTES: u64 = 4096;
+/// Reads of which the quantiles count: enough to be steady, 10 ms in all.
+const SMALL_READS: u64 = 300;
+/// Of these, the share that was faster than what counts as the least: not the very fastest, which may be luck.
+const LEAST: f64 = 0.02;
+/// As [`SMALL_READS`] for large ones.
+const LARGE_READS: u64 = 60;
+/// How long a rate is measured. Short, but thousands of requests.
+const RATE_TIME: Duration = Duration::from_millis(40);
+/// The best of so many: another program can only make it look slower.
+const RATE_ROUNDS: usize = 3;
+/// Reads kept outstanding meanwhile, as deep as SATA goes.
+const SMALL_DEPTH: usize = 32;
+/// The same for large reads, of which few saturate the copying.
+const LARGE_DEPTH: usize = 4;
+/// A served time may differ from the model by that much, nanoseconds: what this crate promises.
+const TOLERANCE_NS: u64 = 60_000;
+
+/// The rig's own speed on this machine, measured when the disk was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Floor {
+    /// A read of 4 KiB, one at a time, nanoseconds: the first quartile, since other programs can only make it longer.
+    pub latency_ns: u64,
+    /// Reads of 4 KiB, many at once, per second.
+    pub requests_per_s: f64,
+    /// The longest read the disk is sent, several at once, bytes per second.
+    pub bytes_per_s: f64,
+    /// How much earlier than the model says answers are sent.
+    pub lead: Lead,
+}
+
+impl Floor {
+    /// Measures a disk whose model is not in force yet. `large_bytes` is the longest read it is sent.
+    pub(crate) fn measure(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
+        // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is
+        // not the rig's.
+        let measure = || {
+            // As the daemon does while it is read.
+            let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
+            if let Err(error) = set_nice() {
+                tracing::info!("the rig may look slower than it is: {error}");
+            }
+            Self::measure_here(device, client, capacity_bytes, large_bytes)
+        };
+        std::thread::scope(|scope| scope.spawn(measure).join()).expect("measuring does not panic")
+    }
+
+    fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
+        let failed = |e: std::io::Error| Error::io(format!("measure {}", device.display()), e);
+        let file = File::options().read(true).custom_flags(block::O_DIRECT).open(device).map_err(failed)?;
+        let large_bytes = large_bytes.min(capacity_bytes / 2).max(SMALL_BYTES) & !(SMALL_BYTES - 1);
+        let small = times_ns(&file, capacity_bytes, SMALL_BYTES, SMALL_READS).map_err(failed)?;
+        client.reset()?;
+        let large = times_ns(&file, capacity_bytes, large_bytes, LARGE_READS).map_err(failed)?;
+        let stat = client.reset()?;
+        // Reading the image goes on while the model waits: it does not come on top.
+        let image_ns = stat.image_us * 1000 / stat.requests.max(1);
+        Ok(Floor {
+            latency_ns: quantile(&small, 0.25),
+            requests_per_s: rate(device, capacity_bytes, SMALL_BYTES, SMALL_DEPTH)?,
+            bytes_per_s: rate(device, capacity_bytes, large_bytes, LARGE_DEPTH)? * large_bytes as f64,
+            lead: lead(quantile(&small, LEAST), quantile(&large, LEAST).saturating_sub(image_ns), large_bytes),
+        })
+    }
+
+    /// Why this rig cannot be a disk of that model, if it cannot.
+    pub fn falls_short_of(&self, model: &Model) -> Option<String> {
+        let fastest_ns = model.fastest_ns(SMALL_BYTES);
+        if self.latency_ns > fastest_ns + TOLERANCE_NS {
+            let (model_us, rig_us) = (fastest_ns / 1000, self.latency_ns / 1000);
+            return Some(format!("the model reads 4 KiB in {model_us} µs, this rig needs {rig_us} µs"));
+        }
+        let model_rate = random_requests_per_s(model);
+        if model_rate > self.requests_per_s {
+            let rig_rate = self.requests_per_s;
+            return Some(format!("the model serves {model_rate:.0} requests/s, this rig {rig_rate:.0}"));
+        }
+        let (model_rate, rig_rate) = (model.bandwidth_bytes_per_s() / 1e6, self.bytes_per_s / 1e6);
+        (model_rate > rig_rate).then(|| format!("the model reads {model_rate:.0} MB/s, this rig {rig_rate:.0} MB/s"))
+    }
+}
+
+fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
+    let more_kib = (large_bytes.saturating_sub(SMALL_BYTES) >> 10).max(1);
+    Lead { base_ns: small_ns, per_kib_ns: large_ns.saturating_sub(small_ns) / more_kib }
+}
+
+/// The most small reads, scattered and as many as it takes, that a disk of this model serves. In ascending order it
+/// may serve more, but those the block layer merges into fewer.
+fn random_requests_per_s(model: &Model) -> f64 {
+    const READS: u64 = 1000;
+    const CAPACITY_BYTES: u64 = 4 << 30;
+    let request = |step| Request {
+        op: Op::Read,
+        offset_bytes: place(step, CAPACITY_BYTES, SMALL_BYTES),
+        length_bytes: SMALL_BYTES,
+    };
+    let takes_ns = time_for(model, CAPACITY_BYTES, (0..READS).map(request));
+    READS as f64 * 1e9 / takes_ns.max(1) as f64
+}
+
+/// Steps over the disk that hit no block twice in a row and need no random numbers: the golden ratio of the blocks.
+fn place(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
+    let blocks = (capacity_bytes / length_bytes).max(1);
+    let stride = ((blocks as f64 * 0.618) as u64).max(1);
+    (step.wrapping_mul(stride) % blocks) * length_bytes
+}
+
+/// The times of reads one at a time, in ascending order.
+fn times_ns(file: &File, capacity_bytes: u64, length_bytes: u64, reads: u64) -> std::io::Result<Vec<u64>> {
+    let mut buffer = AlignedBuffer::new(length_bytes as usize);
+    let mut times = Vec::with_capacity(reads as usize);
+    for step in 0..reads {
+        let start = Instant::now();
+        file.read_exact_at(buffer.bytes(), place(step, capacity_bytes, length_bytes))?;
+        times.push(start.elapsed().as_nanos() as u64);
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+fn quantile(sorted: &[u64], share: f64) -> u64 {
+    sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+}
+
+/// Reads per second with `depth` outstanding; the best of some rounds.
+fn rate(device: &Path, capacity_bytes: u64, length_bytes: u64, depth: usize) -> Result<f64> {
+    let mut reads = DirectReads::open(device, length_bytes as usize, depth)?;
+    let (mut best, mut step) = (0.0, 0);
+    for _ in 0..RATE_ROUNDS {
+        let (start, mut done) = (Instant::now(), 0);
+        while start.elapsed() < RATE_TIME {
+            while reads.has_room() {
+                reads.start(place(step, capacity_bytes, length_bytes))?;
+                step += 1;
+            }
+            done += reads.wait()?.len();
+        }
+        best = f64::max(best, done as f64 / start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floor() -> Floor {
+        let lead = Lead { base_ns: 10_000, per_kib_ns: 150 };
+        Floor { latency_ns: 30_000, requests_per_s: 140_000.0, bytes_per_s: 5e9, lead }
+    }
+
+    #[test]
+    fn slow_disks_fit_and_impossible_ones_do_not() {
+        for name in ["hdd", "ssd", "emmc", "cloud"] {
+            assert_eq!(floor().falls_short_of(&Model::builtin(name).unwrap()), None, "{name}");
+        }
+        let slow_rig = Floor { latency_ns: 1_000_000, ..floor() };
+        assert!(slow_rig.falls_short_of(&Model::builtin("nvme").unwrap()).unwrap().contains("needs 1000 µs"));
+        let narrow_rig = Floor { requests_per_s: 50_000.0, ..floor() };
+        assert!(narrow_rig.falls_short_of(&Model::builtin("ssd").unwrap()).unwrap().contains("requests/s"));
+        let thin_rig = Floor { bytes_per_s: 1e6, ..floor() };
+        assert!(thin_rig.falls_short_of(&Model::builtin("hdd").unwrap()).unwrap().contains("MB/s"));
+    }
+
+    #[test]
+    fn the_lead_grows_with_the_copy() {
+        let lead = lead(10_000, 164_000, 1 << 20);
+        assert_eq!(lead.ns(0), 10_000);
+        assert!((160_000..=164_000).contains(&lead.ns(1 << 20)), "{lead:?}");
+        assert_eq!(super::lead(10_000, 5_000, SMALL_BYTES), Lead { base_ns: 10_000, per_kib_ns: 0 });
+    }
+
+    #[test]
+    fn places_lie_on_the_disk() {
+        for step in 0..1000 {
+            let at = place(step, 10 << 20, 1 << 20);
+            assert!(at + (1 << 20) <= 10 << 20 && at.is_multiple_of(1 << 20));
+        }
+    }
+
+    #[test]
+    fn quantiles_of_few_and_of_none() {
+        assert_eq!((quantile(&[], 0.5), quantile(&[7], 0.9), quantile(&[1, 2, 3, 4], 0.5)), (0, 7, 3));
+    }
+}

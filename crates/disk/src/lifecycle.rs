@@ -1,0 +1,474 @@
+//! Making, attaching and detaching disks: everything around the daemon.
+//!
+//! ```text
+//!     checks ─▶ image ─▶ daemon ─▶ loop device ─▶ queue ─▶ floor ─▶ mkfs ─▶ model ─▶ mount ─▶ state file ─▶ commit
+//!                 │         └──────────────┴──────────┴───── noted as the daemon's ─────┴─────────┘
+//!                 └─ noted as ours until the end
+//! ```
+
+use crate::filesystem::{self, Filesystem};
+use crate::floor::Floor;
+use crate::name::{default_name, is_valid_name};
+use crate::protocol::{FaultChange, Faults, Setup};
+use crate::server::REQUEST_MAX_BYTES;
+use crate::starting::{END_TIME, Starting, undo_all_of};
+use crate::state::{self, DiskInfo, Paths};
+use crate::{Client, Error, ModelSource, Result};
+use ahead_device::Model;
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::daemon::wait_end;
+use ahead_kernel::process::Signals;
+use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::{block, loopdev, machine, mounting};
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Disk sizes are whole pages, bytes: a direct read of the last page must not be cut.
+const SIZE_STEP_BYTES: u64 = 4096;
+/// The smallest disk, bytes: room for the measurement of the floor.
+const SIZE_LEAST_BYTES: u64 = 1 << 20;
+/// The largest that a model reckons with, bytes.
+const SIZE_MOST_BYTES: u64 = 1 << 46;
+
+/// How to start this program again for the daemon and its helpers.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// The program.
+    pub program: PathBuf,
+    /// The arguments before `serve`, `detach NAME` or `finish-after PID START`.
+    pub arguments: Vec<OsString>,
+}
+
+impl Launcher {
+    /// The running program itself (whatever its file is called by now), with these arguments first.
+    pub fn this_program(arguments: &[&str]) -> Launcher {
+        Launcher { program: "/proc/self/exe".into(), arguments: arguments.iter().map(OsString::from).collect() }
+    }
+}
+
+/// A disk to attach.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The image.
+    pub image: PathBuf,
+    /// Its name; `None`: from the image.
+    pub name: Option<String>,
+    /// Its model.
+    pub model: ModelSource,
+    /// Where to mount it.
+    pub mount: Option<PathBuf>,
+    /// No writes.
+    pub read_only: bool,
+    /// The read-ahead window, KiB.
+    pub read_ahead_kb: u64,
+    /// Serve reads from a copy in memory.
+    pub preload: bool,
+    /// What to inject once it is complete.
+    pub faults: Faults,
+}
+
+/// A disk to make.
+#[derive(Clone, Debug)]
+pub struct Create {
+    /// How to attach it. The image must not exist yet.
+    pub attach: Attach,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// The file system to make on it; `None`: none.
+    pub filesystem: Option<Filesystem>,
+}
+
+/// Makes an image with a file system, attaches and mounts it.
+pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
+    let signals = Signals::take()?;
+    must_be_root()?;
+    let Create { attach, size_bytes, filesystem } = create;
+    check_size(*size_bytes, *filesystem)?;
+    filesystem.map(Filesystem::mkfs).transpose()?;
+    if filesystem.is_none() && attach.mount.is_some() {
+        return Err(Error::Invalid("without a file system there is nothing to mount: leave out --mount".into()));
+    }
+    let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
+    let (image, guard) = new_image(&attach.image, *size_bytes)?;
+    let disk = bring_up(launcher, attach, Place { name, image, mount, make: *filesystem }, &signals)?;
+    guard.keep()?;
+    Ok(disk)
+}
+
+/// Attaches an existing image and mounts it.
+pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
+    let signals = Signals::take()?;
+    must_be_root()?;
+    let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
+    let image = existing_image(&attach.image)?;
+    bring_up(launcher, attach, Place { name, image, mount, make: None }, &signals)
+}
+
+/// Unmounts and detaches a disk, and ends its daemon. A disk in use is an error, and stays as it is.
+pub fn detach(disk: &DiskInfo) -> Result<()> {
+    must_be_root()?;
+    if !disk.is_alive() {
+        return undo_all_of(disk.daemon);
+    }
+    if let Some(mount) = &disk.mount
+        && mount.is_dir()
+        && mounting::is_mount_point(mount)?
+    {
+        mounting::unmount(mount).map_err(|e| match e.raw_os_error() {
+            Some(EBUSY) => {
+                Error::Busy(format!("{} is in use: end what uses it (fuser -vm {0}) and detach again", mount.display()))
+            }
+            _ => e.into(),
+        })?;
+    }
+    must_be_unused(&disk.device)?;
+    let paths = Paths::of(&disk.name);
+    loopdev::detach_if_backed_by(&disk.device, &paths.file)?;
+    // Whoever has it open keeps it: the kernel detaches it only when the last one closes it.
+    if loopdev::status(&disk.device)?.is_some_and(|status| status.backing == paths.file) {
+        return Err(Error::Busy(format!(
+            "{} is still open somewhere (fuser -v {0}): end what uses it and detach again",
+            disk.device.display()
+        )));
+    }
+    mounting::unmount_lazy(&paths.directory)?;
+    // It may have ended by itself already, with its file system.
+    let told = Client::new(disk).end();
+    if !wait_end(disk.daemon, END_TIME)? {
+        told?;
+        return Err(Error::Daemon(format!(
+            "the daemon of the disk {} does not end: kill {}",
+            disk.name, disk.daemon.pid
+        )));
+    }
+    undo_all_of(disk.daemon)
+}
+
+/// Waits for the end of a daemon that was abandoned, then undoes what is noted for it.
+pub fn finish_after(daemon: ProcessId) -> Result<()> {
+    if !wait_end(daemon, Duration::from_secs(60))? {
+        return Err(Error::Busy(format!("process {} does not end", daemon.pid)));
+    }
+    undo_all_of(daemon)
+}
+
+/// `EBUSY` of errno.h, the same on every Linux.
+const EBUSY: i32 = 16;
+
+/// How long a file system may take to let go of its device after it was unmounted: a process that is just ending, or a
+/// mount namespace that goes with it, can hold the last reference for some milliseconds.
+const LET_GO_TIME: Duration = Duration::from_secs(2);
+
+/// How often that is looked for; there is no event to wait for.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Opening a block device exclusively fails while it is mounted anywhere, or part of something else.
+fn must_be_unused(device: &Path) -> Result<()> {
+    let deadline = Instant::now() + LET_GO_TIME;
+    loop {
+        match File::options().read(true).custom_flags(block::O_EXCL).open(device) {
+            Err(e) if e.raw_os_error() != Some(EBUSY) => return Ok(()),
+            Ok(_) => return Ok(()),
+            Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            Err(_) => {
+                return Err(Error::Busy(format!(
+                    "{} is mounted somewhere else, too (findmnt -S {0}, or in another mount namespace): unmount it there \
+                     and detach again",
+                    device.display()
+                )));
+            }
+        }
+    }
+}
+
+fn must_be_root() -> Result<()> {
+    match machine::is_root() {
+        true => Ok(()),
+        false => Err(ahead_kernel::Error::needs_root("emulating a disk").into()),
+    }
+}
+
+fn check_size(size_bytes: u64, filesystem: Option<Filesystem>) -> Result<()> {
+    let least = filesystem.map_or(SIZE_LEAST_BYTES, Filesystem::least_bytes);
+    let on = filesystem.map_or(String::new(), |f| format!(" with {}", f.name()));
+    if size_bytes < least {
+        return Err(Error::Invalid(format!("a disk{on} needs at least {} MiB: give a larger --size", least >> 20)));
+    }
+    if size_bytes > SIZE_MOST_BYTES {
+        return Err(Error::Invalid("a disk can have at most 64 TiB: give a smaller --size".into()));
+    }
+    if !size_bytes.is_multiple_of(SIZE_STEP_BYTES) {
+        return Err(Error::Invalid("a disk's size must be a multiple of 4096 bytes".into()));
+    }
+    Ok(())
+}
+
+fn checked_name(attach: &Attach) -> Result<String> {
+    let name = attach.name.clone().unwrap_or_else(|| default_name(&attach.image));
+    if !is_valid_name(&name) {
+        return Err(Error::Invalid(format!(
+            "{name:?} cannot be a disk's name: use letters, digits, '.', '_' and '-', at most 64"
+        )));
+    }
+    // The daemon claims the name; looking here gives the error before anything is made.
+    if let Some(other) = state::list()?.into_iter().find(|disk| disk.name == name) {
+        let remedy = match other.is_alive() {
+            true => format!("choose another with --name, or: ahead disk detach {name}"),
+            false => "its daemon was killed; clean up with: ahead restore".into(),
+        };
+        return Err(Error::Invalid(format!("there is a disk named {name} already: {remedy}")));
+    }
+    Ok(name)
+}
+
+fn checked_mount(mount: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(mount) = mount else { return Ok(None) };
+    let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
+    let path = match std::fs::canonicalize(mount) {
+        Ok(path) => path,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return invalid(&format!("it does not exist; make it with: mkdir -p {}", mount.display()));
+        }
+        Err(e) => return Err(Error::io(format!("look at {}", mount.display()), e)),
+    };
+    if !path.is_dir() {
+        return invalid("it is not a directory");
+    }
+    if mounting::is_mount_point(&path)? {
+        return invalid("something is mounted there already");
+    }
+    let entries = std::fs::read_dir(&path).map_err(|e| Error::io(format!("list {}", path.display()), e))?;
+    if entries.take(1).count() > 0 {
+        return invalid("the directory is not empty");
+    }
+    Ok(Some(path))
+}
+
+/// Makes the image, all hole. The guard removes it again unless it is kept.
+fn new_image(path: &Path, size_bytes: u64) -> Result<(PathBuf, Guard)> {
+    let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
+    let exists = || Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display()));
+    if path.symlink_metadata().is_ok() {
+        return Err(exists());
+    }
+    let guard = undo::note(Action::Remove { path: absolute.clone() })?;
+    let file = match File::options().read(true).write(true).create_new(true).mode(0o600).open(&absolute) {
+        Ok(file) => file,
+        Err(e) => {
+            // Not made by us: not ours to remove.
+            guard.keep()?;
+            return Err(match e.kind() {
+                std::io::ErrorKind::AlreadyExists => exists(),
+                _ => Error::io(format!("create {}", path.display()), e),
+            });
+        }
+    };
+    file.set_len(size_bytes).map_err(|e| Error::io(format!("make {} {size_bytes} bytes long", path.display()), e))?;
+    let canonical = std::fs::canonicalize(&absolute).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
+    Ok((canonical, guard))
+}
+
+fn existing_image(path: &Path) -> Result<PathBuf> {
+    let failed = |e| Error::io(format!("attach {}", path.display()), e);
+    let image = std::fs::canonicalize(path).map_err(failed)?;
+    let metadata = std::fs::metadata(&image).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(Error::Invalid(format!("{} is not a regular file", path.display())));
+    }
+    check_size(metadata.len(), None).map_err(|e| Error::Invalid(format!("{}: {e}", path.display())))?;
+    Ok(image)
+}
+
+/// Where a disk goes, checked.
+struct Place {
+    name: String,
+    image: PathBuf,
+    mount: Option<PathBuf>,
+    make: Option<Filesystem>,
+}
+
+/// From the image to the complete disk. Each step is noted as the daemon's; an error undoes them all.
+fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signals) -> Result<DiskInfo> {
+    let model = attach.model.model()?;
+    let Place { name, image, mount, make } = place;
+    let capacity_bytes = std::fs::metadata(&image).map_err(|e| Error::io("look at the image", e))?.len();
+    let setup = Setup {
+        name: name.clone(),
+        image: image.clone(),
+        model: attach.model.clone(),
+        capacity_bytes,
+        preload: attach.preload,
+        read_only: attach.read_only,
+    };
+    let daemon = Starting::launch(launcher, &setup)?;
+    let owner = daemon.process;
+    go_on(signals)?;
+    let (device, device_number) = attach_loop(owner, &name, capacity_bytes, attach.read_only)?;
+    let queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
+    let client = Client::named(&name);
+    let floor = Floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
+    go_on(signals)?;
+    let filesystem = make_or_detect(make, &device, &image, &client)?;
+    go_on(signals)?;
+    client.engage(floor.lead)?;
+    let mounted = mount.as_ref().map(|mount| mount_on(owner, &device, mount, filesystem, attach.read_only));
+    let mounted = mounted.transpose()?;
+    client.fault(FaultChange {
+        clear: true,
+        fail: attach.faults.fail.clone(),
+        stall_ms: Some(attach.faults.stall_ms),
+    })?;
+    let beyond_rig_why = floor.falls_short_of(&model);
+    let disk = DiskInfo {
+        name,
+        image,
+        model: attach.model.clone(),
+        capacity_bytes,
+        device,
+        device_number,
+        mount,
+        filesystem: filesystem.map(|f| f.name().to_owned()),
+        read_only: attach.read_only,
+        preload: attach.preload,
+        read_ahead_kb: attach.read_ahead_kb,
+        floor,
+        beyond_rig: beyond_rig_why.is_some(),
+        beyond_rig_why,
+        daemon: owner,
+    };
+    let written = undo::note_for(owner, Action::Remove { path: Paths::of(&disk.name).state })?;
+    state::write(&disk)?;
+    client.reset()?;
+    go_on(signals)?;
+    daemon.commit()?;
+    for guard in queue.into_iter().chain(mounted).chain([written]) {
+        guard.leave();
+    }
+    Ok(disk)
+}
+
+/// A signal that asks us to stop is heard between two steps.
+fn go_on(signals: &Signals) -> Result<()> {
+    if signals.poll().is_some() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+fn longest_request(model: &Model) -> u64 {
+    model.max_request_bytes().min(u64::from(REQUEST_MAX_BYTES))
+}
+
+fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: bool) -> Result<(PathBuf, DeviceNumber)> {
+    let file = Paths::of(name).file;
+    let attached = loopdev::attach(owner, &file, true, read_only)?;
+    let status = loopdev::status(&attached.device)?;
+    if !status.is_some_and(|status| status.direct_io) {
+        return Err(Error::Kernel(ahead_kernel::Error::Unsupported {
+            what: format!("direct I/O on {}", attached.device.display()),
+            why: "this kernel's loop driver does not do it over FUSE".into(),
+        }));
+    }
+    let number = block::device_number(&attached.device)?;
+    let size = block::size_bytes(number)?;
+    if size != capacity_bytes {
+        return Err(Error::Daemon(format!("the disk has {size} bytes where its image has {capacity_bytes}")));
+    }
+    Ok((attached.leave(), number))
+}
+
+/// Gives the queue what Linux gives such a disk.
+fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Vec<Guard>> {
+    let mut guards = Vec::new();
+    // The scheduler first: it resets nr_requests.
+    let optional = [("scheduler", model.scheduler().to_owned()), ("nr_requests", model.nr_requests().to_string())];
+    for (setting, value) in optional {
+        match block::set_queue(owner, device, setting, &value) {
+            Ok(guard) => guards.push(guard),
+            // A kernel without that scheduler; a queue longer than the 128 tags of a loop device. The disk works.
+            Err(error) => tracing::info!("the disk goes without {setting} {value}: {error}"),
+        }
+    }
+    let required = [
+        ("rotational", u8::from(model.rotational()).to_string()),
+        ("max_sectors_kb", (longest_request(model) >> 10).to_string()),
+        ("read_ahead_kb", read_ahead_kb.to_string()),
+    ];
+    for (setting, value) in required {
+        guards.push(block::set_queue(owner, device, setting, &value)?);
+    }
+    Ok(guards)
+}
+
+fn make_or_detect(
+    make: Option<Filesystem>,
+    device: &Path,
+    image: &Path,
+    client: &Client,
+) -> Result<Option<Filesystem>> {
+    let Some(filesystem) = make else {
+        let file = File::open(image).map_err(|e| Error::io(format!("open {}", image.display()), e))?;
+        return filesystem::detect(&file);
+    };
+    filesystem.make(device).map_err(|error| match client.stat() {
+        // mkfs only sees an I/O error; the daemon knows that the disk below is full.
+        Ok(stat) => match stat.image_error {
+            Some(why) => Error::Invalid(format!("{error} ({why})")),
+            None => error,
+        },
+        Err(_) => error,
+    })?;
+    Ok(make)
+}
+
+fn mount_on(
+    owner: ProcessId,
+    device: &Path,
+    target: &Path,
+    filesystem: Option<Filesystem>,
+    read_only: bool,
+) -> Result<Guard> {
+    let filesystem = filesystem.ok_or_else(|| {
+        Error::Invalid("the image has no ext2, ext3, ext4, xfs or btrfs on it: leave out --mount".into())
+    })?;
+    let guard = undo::note_for(owner, Action::Unmount { target: target.to_path_buf() })?;
+    mounting::mount(device, target, filesystem.name(), read_only, "")?;
+    Ok(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_checked() {
+        assert!(check_size(4 << 30, Some(Filesystem::Ext4)).is_ok());
+        for (size, filesystem) in [(100 << 20, Some(Filesystem::Xfs)), (4096, None), ((1 << 30) + 512, None)] {
+            assert!(check_size(size, filesystem).is_err(), "{size}");
+        }
+        assert!(check_size(u64::MAX, None).is_err());
+    }
+
+    #[test]
+    fn a_mount_point_is_an_empty_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let inside = home.path().join("inside");
+        assert!(checked_mount(Some(&inside)).unwrap_err().to_string().contains("mkdir -p"));
+        std::fs::create_dir(&inside).unwrap();
+        assert!(checked_mount(Some(&inside)).is_ok());
+        assert!(checked_mount(Some(home.path())).unwrap_err().to_string().contains("not empty"));
+        assert!(checked_mount(Some(Path::new("/proc"))).unwrap_err().to_string().contains("already"));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(checked_mount(Some(file.path())).unwrap_err().to_string().contains("not a directory"));
+    }
+
+    #[test]
+    fn an_image_is_a_large_enough_regular_file() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(existing_image(home.path()).unwrap_err().to_string().contains("regular"));
+        assert!(existing_image(&home.path().join("none")).is_err());
+        let small = home.path().join("small");
+        std::fs::write(&small, "x").unwrap();
+        assert!(existing_image(&small).unwrap_err().to_string().contains("at least"));
+    }
+}

@@ -1,0 +1,206 @@
+//! The daemon: serves one disk until its file system is unmounted.
+//!
+//! ```text
+//!     standard input:   setup (one line) … "commit" once the disk is complete
+//!     standard output:  ready, or why not (one line)
+//!     control socket:   questions and answers
+//! ```
+//!
+//! Whoever starts it holds its standard input. Should that end without a word before the commit (the starter was
+//! killed), the daemon has everything undone and ends. After the commit it lives until `detach` tells it that the disk has
+//! been taken down. On SIGTERM it asks for its own detaching, and goes on if the disk is in use.
+
+mod answers;
+mod control;
+mod engine;
+mod fuse;
+mod image;
+mod lateness;
+
+use crate::lifecycle::Launcher;
+use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
+use crate::state::{HOME, Paths};
+use crate::{Error, Result};
+use ahead_kernel::daemon::{new_session, set_io_flusher};
+use ahead_kernel::process::Signals;
+use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use answers::Answers;
+use engine::Engine;
+use fuse::DiskFile;
+use image::Image;
+use std::io::{BufRead, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+
+pub use fuse::REQUEST_MAX_BYTES;
+
+/// What the starter says when the disk is complete.
+pub(crate) const COMMIT: &str = "commit";
+/// What the starter says when it gives up and will undo everything itself.
+pub(crate) const ABANDON: &str = "abandon";
+
+/// What the daemon waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The disk is complete.
+    Committed,
+    /// The starter gave up, and undoes everything itself.
+    Abandoned,
+    /// The starter was killed.
+    StarterGone,
+    /// Somebody asks the daemon to stop.
+    Signal,
+    /// The disk was taken down, or somebody unmounted the FUSE file system.
+    Ended,
+}
+
+/// Serves a disk: the daemon's whole life. `launcher` is how it starts a helper for what it must not do itself.
+pub fn serve(launcher: &Launcher) -> Result<()> {
+    // A daemon that was started by hand from a shell is a group's leader already; then there is no terminal to leave.
+    if let Err(error) = new_session() {
+        tracing::debug!("{error}");
+    }
+    let signals = Signals::take()?;
+    let mut input = std::io::stdin().lock();
+    let mut line = String::new();
+    (&mut input).take(LINE_MAX_BYTES).read_line(&mut line).map_err(|e| Error::io("read the setup", e))?;
+    drop(input);
+    let setup: Setup = protocol::decode(&line)?;
+    let (events, happened) = channel();
+    let started = start(&setup, events.clone());
+    say(&match &started {
+        Ok(_) => Started::Ready,
+        Err(error) => Started::Failed { message: error.to_string(), unavailable: error.is_unavailable() },
+    })?;
+    let guards = started?;
+    watch_starter(events.clone())?;
+    watch_signals(signals, events)?;
+    for event in happened {
+        match event {
+            Event::Committed => {}
+            Event::Ended => {
+                drop(guards);
+                return Ok(());
+            }
+            Event::Abandoned => {
+                leave(guards);
+                return Ok(());
+            }
+            Event::StarterGone => {
+                launcher.spawn_finish_after(ProcessId::own()?)?;
+                leave(guards);
+                return Err(Error::Interrupted);
+            }
+            Event::Signal => launcher.spawn_detach(&setup.name)?,
+        }
+    }
+    Ok(())
+}
+
+/// The notes stay: whoever waits for our end undoes them, after we no longer hold anything.
+fn leave(guards: Vec<Guard>) {
+    for guard in guards {
+        guard.leave();
+    }
+}
+
+/// Makes the directory, mounts the file system there and answers on the socket. The guards are in
+/// the order of undoing: the latest first.
+fn start(setup: &Setup, events: Sender<Event>) -> Result<Vec<Guard>> {
+    let paths = Paths::of(&setup.name);
+    let model = setup.model.model()?;
+    let image = Image::open(setup)?;
+    // Without the privilege it works, too; only extreme shortage of memory can tell the difference.
+    if let Err(error) = set_io_flusher() {
+        tracing::info!("{error}");
+    }
+    std::fs::create_dir_all(HOME).map_err(|e| Error::io(format!("create {HOME}"), e))?;
+    let mut guards = vec![claim(&setup.name, &paths)?];
+    guards.insert(0, undo::note(Action::Remove { path: paths.log.clone() })?);
+    let engine = Arc::new(Engine::new(setup, model));
+    let answers = Answers::start(engine.clone())?;
+    let file = DiskFile::new(setup, image, engine.clone(), answers);
+    guards.insert(0, undo::note(Action::Unmount { target: paths.directory.clone() })?);
+    let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(&setup.name)).map_err(fuse_error)?;
+    let ended = events.clone();
+    let run = move || {
+        if let Err(error) = session.run() {
+            tracing::error!("the file system ended: {error}");
+        }
+        let _ = ended.send(Event::Ended);
+    };
+    std::thread::Builder::new().name("session".into()).spawn(run).map_err(|e| Error::io("start a thread", e))?;
+    guards.insert(0, undo::note(Action::Remove { path: paths.socket.clone() })?);
+    control::listen(&paths.socket, engine, events)?;
+    Ok(guards)
+}
+
+/// Making the directory claims the name.
+fn claim(name: &str, paths: &Paths) -> Result<Guard> {
+    let taken = || {
+        Error::Invalid(format!(
+            "a disk named {name} exists already: choose another --name, detach it, or clean up with `ahead restore`"
+        ))
+    };
+    if paths.directory.exists() {
+        return Err(taken());
+    }
+    let guard = undo::note(Action::Remove { path: paths.directory.clone() })?;
+    match std::fs::create_dir(&paths.directory) {
+        Ok(()) => Ok(guard),
+        Err(e) => {
+            guard.keep()?;
+            match e.kind() {
+                std::io::ErrorKind::AlreadyExists => Err(taken()),
+                _ => Err(Error::io(format!("create {}", paths.directory.display()), e)),
+            }
+        }
+    }
+}
+
+fn fuse_error(error: std::io::Error) -> Error {
+    let what = "a FUSE file system";
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Error::Kernel(ahead_kernel::Error::Unsupported {
+            what: what.into(),
+            why: "/dev/fuse is missing (modprobe fuse, or give the container the device)".into(),
+        }),
+        std::io::ErrorKind::PermissionDenied => Error::Kernel(ahead_kernel::Error::NotPermitted {
+            what: what.into(),
+            remedy: "run as root with CAP_SYS_ADMIN (a privileged container)".into(),
+        }),
+        _ => Error::io("mount a FUSE file system", error),
+    }
+}
+
+fn say(started: &Started) -> Result<()> {
+    let line = protocol::encode(started)?;
+    let mut output = std::io::stdout().lock();
+    output.write_all(line.as_bytes()).and_then(|()| output.flush()).map_err(|e| Error::io("tell the starter", e))
+}
+
+fn watch_starter(events: Sender<Event>) -> Result<()> {
+    let run = move || {
+        let mut line = String::new();
+        let read = std::io::stdin().lock().take(LINE_MAX_BYTES).read_line(&mut line);
+        let event = match (read, line.trim_end()) {
+            (Ok(_), COMMIT) => Event::Committed,
+            (Ok(_), ABANDON) => Event::Abandoned,
+            _ => Event::StarterGone,
+        };
+        let _ = events.send(event);
+    };
+    std::thread::Builder::new().name("starter".into()).spawn(run).map(drop).map_err(|e| Error::io("start a thread", e))
+}
+
+fn watch_signals(signals: Signals, events: Sender<Event>) -> Result<()> {
+    let run = move || {
+        // Waiting only fails when the descriptor is broken; then there are no signals to hear of.
+        while let Ok(arrived) = signals.wait(None) {
+            if arrived.is_some() && events.send(Event::Signal).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(run).map(drop).map_err(|e| Error::io("start a thread", e))
+}

@@ -1,0 +1,69 @@
+//! The control socket: whoever may open it (root) asks, one line each.
+
+use super::Event;
+use super::engine::Engine;
+use crate::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
+use crate::{Error, Result};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// How long a client may take to ask or to take its answer.
+const CLIENT_TIME: Duration = Duration::from_secs(5);
+
+/// Answers on this socket from now on; `end` is told when somebody asks for the end.
+pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<()> {
+    let failed = |e| Error::io(format!("listen on {}", socket.display()), e);
+    let listener = UnixListener::bind(socket).map_err(failed)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let serve = move || {
+        for stream in listener.incoming().flatten() {
+            let (engine, end) = (engine.clone(), end.clone());
+            // One client that dawdles must not keep the others waiting.
+            let started = std::thread::Builder::new().name("control".into()).spawn(move || {
+                if let Err(error) = answer(&stream, &engine, &end) {
+                    tracing::debug!("control: {error}");
+                }
+            });
+            if let Err(error) = started {
+                tracing::error!("cannot answer: {error}");
+            }
+        }
+    };
+    std::thread::Builder::new().name("listen".into()).spawn(serve).map(drop).map_err(failed)
+}
+
+fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(CLIENT_TIME))?;
+    stream.set_write_timeout(Some(CLIENT_TIME))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line)?;
+    let ask = protocol::decode(&line);
+    let is_end = matches!(ask, Ok(Ask::End));
+    let answer = ask.map_or_else(|e| Answer::Error(e.to_string()), |ask| answer_to(ask, engine));
+    let line = protocol::encode(&answer).map_err(std::io::Error::other)?;
+    let mut stream = stream;
+    let written = stream.write_all(line.as_bytes());
+    if is_end {
+        // Only after the answer: the process ends.
+        end.send(Event::Ended).map_err(std::io::Error::other)?;
+    }
+    written
+}
+
+fn answer_to(ask: Ask, engine: &Engine) -> Answer {
+    match ask {
+        Ask::Stat { reset } => Answer::Stat(Box::new(engine.stat(reset))),
+        Ask::Reads => Answer::Reads(engine.reads()),
+        Ask::Fault(change) => Answer::Faults(engine.fault(change)),
+        Ask::Engage { lead } => {
+            engine.engage(lead);
+            Answer::Done
+        }
+        Ask::End => Answer::Done,
+    }
+}

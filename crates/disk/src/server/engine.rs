@@ -1,0 +1,299 @@
+//! The disk's mind: when a read that arrives now is due, and what has been counted.
+//!
+//! Arrival order decides: the clock is read and the model asked under one lock, so that two reader threads cannot
+//! overtake each other with a time already in hand.
+
+use super::lateness::Lateness;
+use crate::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
+use ahead_device::{Device, Model, Op, Request};
+use ahead_kernel::daemon::now_ns;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// An answer counts as late when it is so by more than this and by more than [`LATE_SHARE`]. Nanoseconds. About twice
+/// the time that a wake-up takes on a busy virtual machine.
+const LATE_NS: u64 = 60_000;
+/// See [`LATE_NS`].
+const LATE_SHARE: f64 = 0.05;
+
+/// When a read is due and how it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is read.
+    pub range: ByteRange,
+    /// When it arrived, on the monotonic clock.
+    pub arrived_ns: u64,
+    /// When the answer is to be sent, on the monotonic clock.
+    pub due_ns: u64,
+    /// What the read takes from its arrival, nanoseconds.
+    pub takes_ns: u64,
+    /// It is to fail.
+    pub fails: bool,
+    /// It is timed: the model was in force when it arrived.
+    pub timed: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    model: Model,
+    capacity_bytes: u64,
+    device: Option<Device>,
+    lead: Lead,
+    faults: Faults,
+    counted: Stat,
+    busy_ns: u64,
+    busy_until_ns: u64,
+    image_ns: u64,
+    image_error: Option<String>,
+    outstanding: u64,
+    since_ns: u64,
+    lateness: Lateness,
+    reads: VecDeque<Read>,
+}
+
+/// The model of one disk with its counters and faults.
+#[derive(Debug)]
+pub struct Engine {
+    state: Mutex<State>,
+}
+
+impl Engine {
+    /// A disk whose model is not in force yet.
+    pub fn new(setup: &Setup, model: Model) -> Engine {
+        Engine {
+            state: Mutex::new(State {
+                model,
+                capacity_bytes: setup.capacity_bytes,
+                device: None,
+                lead: Lead::default(),
+                faults: Faults::default(),
+                image_error: None,
+                counted: Stat::default(),
+                busy_ns: 0,
+                busy_until_ns: 0,
+                image_ns: 0,
+                outstanding: 0,
+                since_ns: now_ns(),
+                lateness: Lateness::default(),
+                reads: VecDeque::with_capacity(READS_KEPT),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Only counters live here: one that panicked half way leaves nothing that could do harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the model in force, with a disk at rest and counters at zero.
+    pub fn engage(&self, lead: Lead) {
+        let mut state = self.state();
+        state.device = Some(Device::new(&state.model, state.capacity_bytes));
+        state.lead = lead;
+        state.reset();
+    }
+
+    /// Changes what is injected.
+    pub fn fault(&self, change: FaultChange) -> Faults {
+        let mut state = self.state();
+        state.faults.change(change);
+        state.faults.clone()
+    }
+
+    /// A read has arrived.
+    pub fn arrive(&self, range: ByteRange) -> Verdict {
+        let mut state = self.state();
+        let now = now_ns();
+        state.arrive(range, now)
+    }
+
+    /// A read was answered: at `sent_ns` the answer went out, with data that was there at `ready_ns`.
+    pub fn answered(&self, verdict: Verdict, ready_ns: u64, sent_ns: u64, image_ns: u64, failed: bool) {
+        let mut state = self.state();
+        state.outstanding = state.outstanding.saturating_sub(1);
+        state.image_ns += image_ns;
+        state.counted.failed += u64::from(failed);
+        if !verdict.timed {
+            return;
+        }
+        let late_ns = sent_ns.saturating_sub(verdict.due_ns);
+        state.lateness.add(late_ns);
+        if state.reads.len() == READS_KEPT {
+            state.reads.pop_front();
+        }
+        let Verdict { range: ByteRange { offset_bytes, length_bytes }, arrived_ns, takes_ns, .. } = verdict;
+        state.reads.push_back(Read { offset_bytes, length_bytes, arrived_ns, takes_ns, late_ns });
+        if late_ns > LATE_NS && late_ns as f64 > verdict.takes_ns as f64 * LATE_SHARE {
+            state.counted.late_requests += 1;
+            state.counted.late_image_requests += u64::from(ready_ns > verdict.due_ns + LATE_NS);
+        }
+    }
+
+    /// A write was done.
+    pub fn wrote(&self, bytes: u64) {
+        let mut state = self.state();
+        state.counted.writes += 1;
+        state.counted.write_bytes += bytes;
+    }
+
+    /// The last reads since the counters were reset, in the order they were answered.
+    pub fn reads(&self) -> Vec<Read> {
+        self.state().reads.iter().copied().collect()
+    }
+
+    /// The image could not be read or written.
+    pub fn image_failed(&self, what: &str, offset: u64, error: &std::io::Error) {
+        let text = format!("{what} the image at byte {offset}: {error}");
+        tracing::error!("{text}");
+        self.state().image_error = Some(text);
+    }
+
+    /// The counters; with `reset` they start anew.
+    pub fn stat(&self, reset: bool) -> Stat {
+        let mut state = self.state();
+        let now = now_ns();
+        let stat = Stat {
+            busy_us: state.busy_so_far_ns(now) / 1000,
+            image_us: state.image_ns / 1000,
+            lateness_p50_us: state.lateness.quantile_us(0.5),
+            lateness_p99_us: state.lateness.quantile_us(0.99),
+            lateness_max_us: state.lateness.max_us(),
+            seconds: now.saturating_sub(state.since_ns) as f64 / 1e9,
+            image_error: state.image_error.clone(),
+            faults: state.faults.clone(),
+            engaged: state.device.is_some(),
+            ..state.counted.clone()
+        };
+        if reset {
+            state.reset();
+        }
+        stat
+    }
+}
+
+impl State {
+    fn arrive(&mut self, range: ByteRange, now: u64) -> Verdict {
+        self.counted.requests += 1;
+        self.counted.bytes += range.length_bytes;
+        self.outstanding += 1;
+        self.counted.depth_max = self.counted.depth_max.max(self.outstanding);
+        let fails = self.faults.fails(range);
+        let stall_ns = self.faults.stall_ms.saturating_mul(1_000_000);
+        let Some(device) = &mut self.device else {
+            return Verdict { range, arrived_ns: now, due_ns: now + stall_ns, takes_ns: stall_ns, fails, timed: false };
+        };
+        let request = Request { op: Op::Read, offset_bytes: range.offset_bytes, length_bytes: range.length_bytes };
+        let served = device.submit(&request, now);
+        self.counted.seeks += u64::from(served.seeked);
+        // Requests start in the order they arrive, so the union of their times needs one number only.
+        self.busy_ns += served.end_ns.saturating_sub(served.start_ns.max(self.busy_until_ns));
+        self.busy_until_ns = self.busy_until_ns.max(served.end_ns);
+        let end_ns = served.end_ns.saturating_add(stall_ns);
+        let due_ns = end_ns.saturating_sub(self.lead.ns(range.length_bytes)).max(now);
+        Verdict { range, arrived_ns: now, due_ns, takes_ns: end_ns - now, fails, timed: true }
+    }
+
+    /// Of the busy time only what has passed: the rest lies ahead and is counted when it is over.
+    fn busy_so_far_ns(&self, now: u64) -> u64 {
+        self.busy_ns.saturating_sub(self.busy_until_ns.saturating_sub(now))
+    }
+
+    fn reset(&mut self) {
+        let now = now_ns();
+        // Reads under way belong to the time before, but their end still lies ahead.
+        self.busy_ns = self.busy_until_ns.saturating_sub(now);
+        self.counted = Stat { depth_max: self.outstanding, ..Stat::default() };
+        self.image_ns = 0;
+        self.since_ns = now;
+        self.lateness = Lateness::default();
+        self.reads.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelSource;
+
+    fn engine(model: &str) -> Engine {
+        let source = ModelSource { name: model.into(), toml: None };
+        let setup = Setup {
+            name: "test".into(),
+            image: "/x".into(),
+            model: source.clone(),
+            capacity_bytes: 4 << 30,
+            preload: false,
+            read_only: false,
+        };
+        Engine::new(&setup, source.model().unwrap())
+    }
+
+    fn range(offset_bytes: u64, length_bytes: u64) -> ByteRange {
+        ByteRange { offset_bytes, length_bytes }
+    }
+
+    #[test]
+    fn without_the_model_a_read_is_due_at_once() {
+        let engine = engine("hdd");
+        let verdict = engine.arrive(range(0, 4096));
+        assert_eq!((verdict.takes_ns, verdict.timed), (0, false));
+    }
+
+    #[test]
+    fn the_due_time_is_the_model_s_less_the_lead() {
+        let (engine, lead) = (engine("hdd"), Lead { base_ns: 1000, per_kib_ns: 10 });
+        engine.engage(lead);
+        let mut device = Device::new(&Model::builtin("hdd").unwrap(), 4 << 30);
+        let mut state = engine.state();
+        for (at, now) in [(1 << 30, 5_000_000), (3 << 30, 6_000_000), (0, 90_000_000)] {
+            let verdict = state.arrive(range(at, 8192), now);
+            let request = Request { op: Op::Read, offset_bytes: at, length_bytes: 8192 };
+            assert_eq!(verdict.due_ns, device.submit(&request, now).end_ns - 1080);
+        }
+        assert_eq!((state.counted.requests, state.counted.bytes, state.counted.depth_max), (3, 3 * 8192, 3));
+    }
+
+    #[test]
+    fn a_disk_that_was_never_idle_was_busy_all_the_time() {
+        let engine = engine("hdd");
+        engine.engage(Lead::default());
+        let mut state = engine.state();
+        let start = now_ns();
+        let ends: Vec<u64> = (0..20).map(|i| state.arrive(range(i << 27, 4096), start).due_ns).collect();
+        let end = *ends.last().unwrap();
+        assert_eq!(state.busy_so_far_ns(end), end - start);
+        assert_eq!(state.busy_so_far_ns(start), 0);
+        assert!(state.counted.seeks >= 19);
+    }
+
+    #[test]
+    fn faults_fail_and_stall() {
+        let engine = engine("ssd");
+        engine.engage(Lead::default());
+        engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false });
+        assert!(engine.arrive(range(4096, 8192)).fails);
+        let verdict = engine.arrive(range(0, 4096));
+        assert!(!verdict.fails && verdict.takes_ns > 50_000_000);
+    }
+
+    #[test]
+    fn lateness_is_counted_beyond_both_bounds_only() {
+        let engine = engine("ssd");
+        engine.engage(Lead::default());
+        let verdict = |takes_ns| Verdict {
+            range: range(0, 4096),
+            arrived_ns: 0,
+            due_ns: 1_000_000,
+            takes_ns,
+            fails: false,
+            timed: true,
+        };
+        engine.answered(verdict(100_000), 0, 1_050_000, 0, false);
+        engine.answered(verdict(10_000_000), 0, 1_400_000, 0, false);
+        assert_eq!(engine.stat(false).late_requests, 0);
+        engine.answered(verdict(100_000), 1_099_000, 1_100_000, 0, false);
+        let stat = engine.stat(true);
+        assert_eq!((stat.late_requests, stat.late_image_requests, stat.lateness_max_us), (1, 1, 400.0));
+        assert_eq!(engine.stat(false).late_requests, 0);
+    }
+}

@@ -1,0 +1,236 @@
+//! The FUSE file system: one directory with one file, the disk's bytes.
+
+use super::answers::{Answer, Answers, prefer_reader};
+use super::engine::Engine;
+use super::image::Image;
+use crate::protocol::{ByteRange, Setup};
+use crate::state::FILE_NAME;
+use ahead_kernel::daemon::now_ns;
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, ReplyXattr, Request, WriteFlags,
+};
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// The longest request the kernel sends, bytes: 256 pages, the most it allows without a sysctl (fuse_max_pages_limit).
+pub const REQUEST_MAX_BYTES: u32 = 1 << 20;
+
+/// Requests the kernel may have outstanding. The default of 12 would serialise every deep queue; a loop device has 128
+/// tags, and large requests may be split.
+const OUTSTANDING_MAX: u16 = 4096;
+
+/// Threads that take requests in: one copies data while another takes the next arrival. With a single one, requests were
+/// measured to wait up to 450 µs behind each other; more than two are only more to wake.
+const READERS: usize = 2;
+
+/// Nothing here changes but through this file system: the kernel may remember attributes for good.
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+/// `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE` of linux/falloc.h.
+const PUNCH_HOLE: i32 = 0x02;
+const ZERO_RANGE: i32 = 0x10;
+
+const IMAGE: INodeNo = INodeNo(2);
+
+/// The file system.
+#[derive(Debug)]
+pub struct DiskFile {
+    capacity_bytes: u64,
+    read_only: bool,
+    image: Image,
+    engine: Arc<Engine>,
+    answers: Arc<Answers>,
+}
+
+/// How the file system is mounted.
+pub fn mount_options(name: &str) -> Config {
+    let mut config = Config::default();
+    config.mount_options =
+        vec![MountOption::FSName(format!("ahead-disk-{name}")), MountOption::NoDev, MountOption::NoSuid];
+    config.n_threads = Some(READERS);
+    config
+}
+
+impl DiskFile {
+    /// Serves these bytes.
+    pub fn new(setup: &Setup, image: Image, engine: Arc<Engine>, answers: Arc<Answers>) -> DiskFile {
+        DiskFile { capacity_bytes: setup.capacity_bytes, read_only: setup.read_only, image, engine, answers }
+    }
+
+    fn attributes(&self, ino: INodeNo) -> FileAttr {
+        let (kind, perm, size) = match ino {
+            IMAGE => (FileType::RegularFile, 0o600, self.capacity_bytes),
+            _ => (FileType::Directory, 0o700, 0),
+        };
+        FileAttr {
+            ino,
+            size,
+            blocks: size / 512,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// The part of a request that lies on the disk.
+    fn on_disk(&self, offset: u64, size: u32) -> ByteRange {
+        let length_bytes = u64::from(size).min(self.capacity_bytes.saturating_sub(offset));
+        ByteRange { offset_bytes: offset, length_bytes }
+    }
+}
+
+thread_local! {
+    static PREFERRED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The reader threads are made by the library: each prefers itself on its first request.
+fn prefer_this_reader() {
+    if !PREFERRED.replace(true) {
+        prefer_reader();
+    }
+}
+
+impl Filesystem for DiskFile {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Each of these only makes it slower where it is missing; the measured floor tells.
+        let wanted = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_MAX_PAGES;
+        if let Err(missing) = config.add_capabilities(wanted) {
+            tracing::warn!("this kernel's FUSE lacks {missing:?}");
+            let _ = config.add_capabilities(wanted & !missing);
+        }
+        let _ = config.set_max_write(REQUEST_MAX_BYTES);
+        let _ = config.set_max_background(OUTSTANDING_MAX);
+        let _ = config.set_congestion_threshold(OUTSTANDING_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if parent == INodeNo::ROOT && name == FILE_NAME {
+            reply.entry(&FOR_EVER, &self.attributes(IMAGE), Generation(0));
+        } else {
+            reply.error(Errno::ENOENT);
+        }
+    }
+
+    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOR_EVER, &self.attributes(ino));
+    }
+
+    fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+    }
+
+    fn readdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if offset == 0 && reply.add(IMAGE, 1, FileType::RegularFile, FILE_NAME) {
+            tracing::debug!("no room for one name");
+        }
+        reply.ok();
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        prefer_this_reader();
+        let range = self.on_disk(offset, size);
+        let verdict = self.engine.arrive(range);
+        let before_ns = now_ns();
+        let mut buffer = self.answers.buffer(range.length_bytes as usize);
+        let result = match (verdict.fails, self.image.read(&mut buffer, offset)) {
+            (false, Ok(())) => Ok(buffer),
+            (true, _) => Err(Errno::EIO),
+            (false, Err(e)) => {
+                self.engine.image_failed("reading", offset, &e);
+                Err(Errno::EIO)
+            }
+        };
+        let ready_ns = now_ns();
+        self.answers.send_when_due(Answer { verdict, ready_ns, image_ns: ready_ns - before_ns, result, reply });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if self.read_only {
+            return reply.error(Errno::EROFS);
+        }
+        if offset.checked_add(data.len() as u64).is_none_or(|end| end > self.capacity_bytes) {
+            return reply.error(Errno::ENOSPC);
+        }
+        match self.image.write(data, offset) {
+            Ok(()) => {
+                self.engine.wrote(data.len() as u64);
+                reply.written(data.len() as u32);
+            }
+            Err(e) => {
+                self.engine.image_failed("writing", offset, &e);
+                reply.error(e.into());
+            }
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        // What a loop device asks for: discard and write zeroes.
+        if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        if self.read_only || offset.checked_add(length).is_none_or(|end| end > self.capacity_bytes) {
+            return reply.error(Errno::EINVAL);
+        }
+        match self.image.zero(offset, length) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e.raw_os_error().map_or(Errno::EIO, Errno::from_i32)),
+        }
+    }
+
+    fn getxattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
+        // Says once and for all that there are none.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fsync(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+}

@@ -1,0 +1,126 @@
+//! The bytes of the disk: the image, and perhaps a copy of it in memory.
+//!
+//! A read must be ready before it is due. Normally the image is in the page cache and is; but whoever drops all caches
+//! drops the image's too, and then the disk below is read, which may be slower than the model. A copy in memory
+//! (`preload`) cannot be dropped. It costs as much memory as the image has data. Writes go to both.
+
+use crate::protocol::Setup;
+use crate::{Error, Result};
+use ahead_kernel::sparse;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// The bytes of a disk.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    memory: Option<File>,
+}
+
+impl Image {
+    /// Opens the image and takes its lock: two daemons on one image would destroy it.
+    pub fn open(setup: &Setup) -> Result<Image> {
+        let path = setup.image.display();
+        let file = File::options()
+            .read(true)
+            .write(!setup.read_only)
+            .open(&setup.image)
+            .map_err(|e| Error::io(format!("open {path}"), e))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(Error::Busy(format!("{path} is already attached; see ahead disk list")));
+            }
+            // A file system without locks: then nobody else can be kept out either.
+            Err(std::fs::TryLockError::Error(e)) => tracing::warn!("cannot lock {path}: {e}"),
+        }
+        let memory = setup.preload.then(|| Self::preload(&file, setup.capacity_bytes)).transpose()?;
+        Ok(Image { file, memory })
+    }
+
+    fn preload(file: &File, capacity_bytes: u64) -> Result<File> {
+        let memory = sparse::memory_file("ahead-disk", capacity_bytes)?;
+        sparse::copy_data(file, &memory)?;
+        Ok(memory)
+    }
+
+    /// Fills `buffer` from `offset`; beyond the end there are zeros.
+    pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let file = self.memory.as_ref().unwrap_or(&self.file);
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => {
+                    buffer[filled..].fill(0);
+                    return Ok(());
+                }
+                Ok(read) => filled += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes through.
+    pub fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(memory) = &self.memory {
+            memory.write_all_at(data, offset)?;
+        }
+        self.file.write_all_at(data, offset)
+    }
+
+    /// Makes a range zero (discard, write zeroes).
+    pub fn zero(&self, offset: u64, length: u64) -> ahead_kernel::Result<()> {
+        if let Some(memory) = &self.memory {
+            sparse::zero_range(memory, offset, length)?;
+        }
+        sparse::zero_range(&self.file, offset, length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ModelSource;
+
+    fn setup(path: &std::path::Path, preload: bool) -> Setup {
+        Setup {
+            name: "test".into(),
+            image: path.into(),
+            model: ModelSource { name: "hdd".into(), toml: None },
+            capacity_bytes: 1 << 20,
+            preload,
+            read_only: false,
+        }
+    }
+
+    #[test]
+    fn a_copy_in_memory_follows_the_writes() {
+        for preload in [false, true] {
+            let home = tempfile::NamedTempFile::new().unwrap();
+            home.as_file().set_len(1 << 20).unwrap();
+            home.as_file().write_all_at(&[3; 100], 5000).unwrap();
+            let image = Image::open(&setup(home.path(), preload)).unwrap();
+            image.write(&[4; 100], 9000).unwrap();
+            image.zero(8192, 4096).unwrap();
+            image.write(&[5; 10], 20_000).unwrap();
+            let mut buffer = [9; 30_000];
+            image.read(&mut buffer, 0).unwrap();
+            assert_eq!((buffer[5000], buffer[9000], buffer[20_000], buffer[29_999]), (3, 0, 5, 0));
+            let mut page = [0; 10];
+            home.as_file().read_exact_at(&mut page, 20_000).unwrap();
+            assert_eq!(page, [5; 10]);
+        }
+    }
+
+    #[test]
+    fn an_image_is_attached_once() {
+        let home = tempfile::NamedTempFile::new().unwrap();
+        let first = Image::open(&setup(home.path(), false)).unwrap();
+        assert!(matches!(Image::open(&setup(home.path(), false)), Err(Error::Busy(_))));
+        drop(first);
+        Image::open(&setup(home.path(), false)).unwrap();
+    }
+}

@@ -1,0 +1,173 @@
+//! The disks there are: one JSON file each under `/run/ahead/disk`, readable by everybody.
+
+use crate::name::is_valid_name;
+use crate::{Error, Floor, ModelSource, Result};
+use ahead_device::Model;
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::undo::ProcessId;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where the disks live. What is left there is removed by `ahead restore` or the next boot.
+pub(crate) const HOME: &str = "/run/ahead/disk";
+
+/// An emulated disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DiskInfo {
+    /// Its name.
+    pub name: String,
+    /// The image behind it, absolute.
+    pub image: PathBuf,
+    /// Its model.
+    pub model: ModelSource,
+    /// Its size, bytes.
+    pub capacity_bytes: u64,
+    /// `/dev/loopN`.
+    pub device: PathBuf,
+    /// The number of `device`, as stat and diskstats report it.
+    pub device_number: DeviceNumber,
+    /// Where it is mounted.
+    pub mount: Option<PathBuf>,
+    /// The file system on it, as mount(8) names it.
+    pub filesystem: Option<String>,
+    /// No writes.
+    pub read_only: bool,
+    /// Reads are served from a copy in memory.
+    pub preload: bool,
+    /// The read-ahead window it was given, KiB.
+    pub read_ahead_kb: u64,
+    /// How fast the rig is without a model.
+    pub floor: Floor,
+    /// The model is faster than the rig can be: times are not the model's.
+    pub beyond_rig: bool,
+    /// Why, in one line.
+    pub beyond_rig_why: Option<String>,
+    /// The daemon that serves it.
+    pub daemon: ProcessId,
+}
+
+impl DiskInfo {
+    /// Whether its daemon runs. A disk whose daemon was killed only gives errors; `ahead restore` removes it.
+    pub fn is_alive(&self) -> bool {
+        self.daemon.is_alive()
+    }
+
+    /// Its model, for whoever wants to ask it.
+    pub fn model(&self) -> Result<Model> {
+        self.model.model()
+    }
+}
+
+/// The paths of one disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// Where the FUSE file system is mounted.
+    pub directory: PathBuf,
+    /// The file that the loop device opens.
+    pub file: PathBuf,
+    /// What the disk is.
+    pub state: PathBuf,
+    /// Where the daemon answers.
+    pub socket: PathBuf,
+    /// What the daemon has to say.
+    pub log: PathBuf,
+}
+
+/// The one file in the FUSE file system.
+pub(crate) const FILE_NAME: &str = "image";
+
+impl Paths {
+    pub fn of(name: &str) -> Paths {
+        let home = Path::new(HOME);
+        let directory = home.join(name);
+        Paths {
+            file: directory.join(FILE_NAME),
+            directory,
+            state: home.join(format!("{name}.json")),
+            socket: home.join(format!("{name}.sock")),
+            log: home.join(format!("{name}.log")),
+        }
+    }
+}
+
+/// Writes what the disk is, under a temporary name first: nobody reads half of it.
+pub(crate) fn write(info: &DiskInfo) -> Result<()> {
+    let path = Paths::of(&info.name).state;
+    let what = || format!("write {}", path.display());
+    let text = serde_json::to_vec_pretty(info).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;
+    let temporary = path.with_extension("tmp");
+    std::fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(&text))
+        .and_then(|()| std::fs::rename(&temporary, &path))
+        .map_err(|e| Error::io(what(), e))
+}
+
+/// All emulated disks, by name; also those whose daemon was killed ([`DiskInfo::is_alive`]).
+pub fn list() -> Result<Vec<DiskInfo>> {
+    list_in(Path::new(HOME))
+}
+
+fn list_in(home: &Path) -> Result<Vec<DiskInfo>> {
+    let entries = match std::fs::read_dir(home) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io(format!("list {}", home.display()), e)),
+    };
+    let mut disks: Vec<DiskInfo> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok())
+        .filter(|info: &DiskInfo| is_valid_name(&info.name))
+        .collect();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(disks)
+}
+
+/// The disk with this name, image, device or mount point.
+pub fn find(text: &str) -> Result<DiskInfo> {
+    let path = std::fs::canonicalize(text).unwrap_or_else(|_| PathBuf::from(text));
+    let disks = list()?;
+    let named = disks.iter().find(|disk| disk.name == text);
+    let found = named.or_else(|| {
+        disks.iter().find(|disk| disk.image == path || disk.device == path || disk.mount.as_deref() == Some(&path))
+    });
+    found.cloned().ok_or_else(|| Error::Unknown(text.into()))
+}
+
+/// The living disk with this device number.
+pub fn find_by_device(device: DeviceNumber) -> Option<DiskInfo> {
+    list().ok()?.into_iter().find(|disk| disk.device_number == device && disk.is_alive())
+}
+
+/// The living disk that holds this file or directory. A btrfs has device numbers of its own: there the mount point
+/// decides.
+pub fn find_holding(path: &Path) -> Option<DiskInfo> {
+    let device = ahead_kernel::bdi::device_of(path).ok()?;
+    let path = std::fs::canonicalize(path).ok()?;
+    let below = |disk: &DiskInfo| disk.mount.as_ref().is_some_and(|mount| path.starts_with(mount));
+    find_by_device(device).or_else(|| {
+        let disks = list().ok()?.into_iter();
+        disks.filter(|disk| disk.filesystem.as_deref() == Some("btrfs") && below(disk)).find(DiskInfo::is_alive)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_no_disks_are_passed_over() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::write(home.path().join("broken.json"), "{").unwrap();
+        std::fs::write(home.path().join("x.log"), "text").unwrap();
+        assert_eq!(list_in(home.path()).unwrap(), []);
+        assert_eq!(list_in(&home.path().join("missing")).unwrap(), []);
+    }
+
+    #[test]
+    fn nobody_holds_proc() {
+        assert!(find_holding(Path::new("/proc/self/stat")).is_none());
+        assert!(matches!(find("no such disk"), Err(Error::Unknown(_))));
+    }
+}

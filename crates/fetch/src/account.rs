@@ -1,0 +1,164 @@
+//! What a fetch did, byte by byte.
+//!
+//! ```text
+//!     used bytes of the profile
+//!       = issued - bridged  +  already resident  +  stale  +  failed  +  skipped, by reason
+//! ```
+//!
+//! Whether a byte was useful, late or wasted is not known here: that is seen from the program's side.
+
+use crate::plan::Source;
+use crate::traits::DeviceTraits;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Why something was not fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Nothing is at its path any more, or the way there has changed.
+    Missing,
+    /// It had no name any more when it was recorded.
+    Deleted,
+    /// We may not open it, or not read its block device.
+    NotPermitted,
+    /// Not a regular file, or on a file system without a page cache. In a profile of ours that means that somebody has
+    /// put something else there.
+    Refused,
+    /// The file system's device is not the one that was recorded, or not of a kind whose metadata can be fetched.
+    NoDevice,
+    /// The budget was smaller.
+    OverBudget,
+    /// The machine was short of memory.
+    MemoryPressure,
+    /// The time was over.
+    Deadline,
+    /// The program had ended, or we were told to stop.
+    Cancelled,
+}
+
+impl Reason {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing",
+            Reason::Deleted => "deleted",
+            Reason::NotPermitted => "not permitted",
+            Reason::Refused => "not a plain file",
+            Reason::NoDevice => "no such device",
+            Reason::OverBudget => "over budget",
+            Reason::MemoryPressure => "memory pressure",
+            Reason::Deadline => "deadline",
+            Reason::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// An amount that was not fetched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Skipped {
+    /// In how many spans.
+    pub spans: u64,
+    /// Used bytes of them.
+    pub bytes: u64,
+}
+
+/// A range that was issued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Issued {
+    /// Of what, as an index into the profile.
+    pub source: Source,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// Read only to join two others.
+    pub bridged: bool,
+}
+
+/// What a fetch did. Sizes in bytes, times in microseconds since its start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// Read-ahead calls made.
+    pub requests: u64,
+    /// Asked of the kernel, bridged bytes and metadata included.
+    pub issued_bytes: u64,
+    /// Of these: metadata blocks.
+    pub metadata_bytes: u64,
+    /// Of these: read only to join two used ranges.
+    pub bridged_bytes: u64,
+    /// Used bytes that were there already.
+    pub already_resident_bytes: u64,
+    /// Used bytes of which we may not ask whether they were there: they are issued, and the kernel passes over what is.
+    pub residency_unknown_bytes: u64,
+    /// Paths looked up for their metadata.
+    pub lookups: u64,
+    /// Files whose size or time of change differ from the recording.
+    pub stale_files: u64,
+    /// Used bytes of them.
+    pub stale_bytes: u64,
+    /// Used bytes that the kernel refused to read, or (if waited for) could not.
+    pub failed_bytes: u64,
+    /// The first such refusal.
+    pub first_failure: Option<String>,
+    /// Not fetched, by reason.
+    pub skipped: BTreeMap<Reason, Skipped>,
+    /// A sample of the profile was resident: the program was started at once and the rest checked beside it.
+    pub looked_warm: bool,
+    /// What the devices were taken for, one entry per device that had something to fetch.
+    pub devices: Vec<DeviceTraits>,
+    /// When the program could start.
+    pub head_start_us: u64,
+    /// When everything was submitted.
+    pub submitted_us: u64,
+    /// When everything had arrived, if that was waited for.
+    pub arrived_us: Option<u64>,
+    /// Every range issued, in order of issue. Kept if [`crate::Options::keep_ranges`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<Issued>,
+}
+
+impl Account {
+    /// Counts something that was not fetched.
+    pub fn skip(&mut self, reason: Reason, bytes: u64) {
+        let skipped = self.skipped.entry(reason).or_default();
+        skipped.spans += 1;
+        skipped.bytes = skipped.bytes.saturating_add(bytes);
+    }
+
+    /// Counts bytes that could not be read.
+    pub fn fail(&mut self, bytes: u64, why: impl ToString) {
+        self.failed_bytes += bytes;
+        self.first_failure.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Bytes skipped for any reason.
+    pub fn skipped_bytes(&self) -> u64 {
+        self.skipped.values().map(|skipped| skipped.bytes).sum()
+    }
+
+    /// When the fetch was over, as far as that was waited for, microseconds since its start.
+    pub fn ended_us(&self) -> u64 {
+        self.arrived_us.unwrap_or(self.submitted_us)
+    }
+
+    /// Adds what another thread did.
+    pub fn add(&mut self, other: Account) {
+        self.requests += other.requests;
+        self.issued_bytes += other.issued_bytes;
+        self.metadata_bytes += other.metadata_bytes;
+        self.bridged_bytes += other.bridged_bytes;
+        self.already_resident_bytes += other.already_resident_bytes;
+        self.residency_unknown_bytes += other.residency_unknown_bytes;
+        self.lookups += other.lookups;
+        self.stale_files += other.stale_files;
+        self.stale_bytes += other.stale_bytes;
+        self.failed_bytes += other.failed_bytes;
+        self.first_failure = self.first_failure.take().or(other.first_failure);
+        for (reason, more) in other.skipped {
+            let skipped = self.skipped.entry(reason).or_default();
+            skipped.spans += more.spans;
+            skipped.bytes = skipped.bytes.saturating_add(more.bytes);
+        }
+        self.ranges.extend(other.ranges);
+    }
+}

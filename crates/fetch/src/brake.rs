@@ -1,0 +1,194 @@
+//! Never make it worse: what may still be fetched, and when to pause or stop.
+//!
+//! Workers ask before each request and pay with one atomic load. Who looks at the clock and at the machine's memory is
+//! the thread that waits for the workers, a few times per second.
+
+use crate::account::Reason;
+use ahead_kernel::memory;
+use ahead_kernel::pressure::{self, Resource};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// Share of the available memory that a fetch fills unless told otherwise. Half: the program needs some for itself, and
+/// the pages that it reads beyond its profile too.
+const DEFAULT_SHARE: f64 = 0.5;
+
+/// Tasks waited for memory for more than this share of the last interval: pause. Reclaim of clean cache, which our own
+/// fetch may cause, shows no pressure; 10 % is what users feel (systemd-oomd acts at 60 %).
+const PAUSE_SHARE: f64 = 0.1;
+
+/// How often the machine is looked at. Long enough that a share of it means something, short against a deadline.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The bytes that may be fetched: what was asked for, or a share of what memory is available.
+pub fn budget_bytes(asked: Option<u64>) -> u64 {
+    let share = |bytes: u64| (bytes as f64 * DEFAULT_SHARE) as u64;
+    asked.unwrap_or_else(|| memory::available_bytes().map_or(u64::MAX, share))
+}
+
+/// Shared by the workers and whoever stops them.
+#[derive(Debug)]
+pub struct Brake {
+    /// Whether workers must look at `state` before they go on.
+    held: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+    left_bytes: AtomicU64,
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stopped: Option<Reason>,
+    paused: bool,
+    working: usize,
+}
+
+/// Tells the brake when a worker has ended, however it ends.
+#[derive(Debug)]
+pub struct Working<'a>(&'a Brake);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.lock().working -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Brake {
+    /// Off, with this much to spend.
+    pub fn new(budget_bytes: u64, deadline: Option<Instant>) -> Brake {
+        Brake {
+            held: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            left_bytes: AtomicU64::new(budget_bytes),
+            deadline,
+        }
+    }
+
+    /// No state is ever left half changed: what a panicking thread leaves can be used.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// For workers, before each piece of work: returns at once, or when a pause is over, or with the reason to stop.
+    pub fn check(&self) -> Result<(), Reason> {
+        if !self.held.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        while state.paused && state.stopped.is_none() {
+            state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        state.stopped.map_or(Ok(()), Err)
+    }
+
+    /// Takes bytes from the budget; `false`: there are not that many left.
+    pub fn take(&self, bytes: u64) -> bool {
+        let less = |left: u64| left.checked_sub(bytes);
+        self.left_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// Stops all workers for good. The first reason stays.
+    pub fn stop(&self, reason: Reason) {
+        self.lock().stopped.get_or_insert(reason);
+        self.held.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    fn pause(&self, paused: bool) {
+        let mut state = self.lock();
+        if state.paused != paused {
+            state.paused = paused;
+            self.held.store(paused || state.stopped.is_some(), Ordering::Release);
+            self.changed.notify_all();
+        }
+    }
+
+    /// To be called for each worker before it is started; the worker keeps what this gives until it ends.
+    pub fn working(&self) -> Working<'_> {
+        self.lock().working += 1;
+        Working(self)
+    }
+
+    /// Waits until no worker works, and meanwhile looks at the clock and at the machine's memory.
+    pub fn watch(&self) {
+        let mut before = (Instant::now(), stalled());
+        let mut state = self.lock();
+        while state.working > 0 {
+            let (next, timeout) =
+                self.changed.wait_timeout(state, INTERVAL).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = next;
+            if !timeout.timed_out() {
+                continue;
+            }
+            drop(state);
+            before = self.look(before);
+            state = self.lock();
+        }
+    }
+
+    fn look(&self, before: (Instant, Option<Duration>)) -> (Instant, Option<Duration>) {
+        let now = (Instant::now(), stalled());
+        if self.deadline.is_some_and(|deadline| now.0 >= deadline) {
+            self.stop(Reason::Deadline);
+        }
+        if let (Some(then), Some(stalled)) = (before.1, now.1) {
+            let share = stalled.saturating_sub(then).as_secs_f64() / (now.0 - before.0).as_secs_f64();
+            self.pause(share > PAUSE_SHARE);
+        }
+        now
+    }
+}
+
+/// How long tasks have waited for memory, where the kernel tells.
+fn stalled() -> Option<Duration> {
+    pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_never_overdrawn() {
+        let brake = Brake::new(10_000, None);
+        assert!(brake.take(6000));
+        assert!(!brake.take(6000));
+        assert!(brake.take(4000));
+        assert!(!brake.take(1));
+        assert!(brake.take(0));
+    }
+
+    #[test]
+    fn a_stop_reaches_workers_that_are_paused_and_keeps_its_first_reason() {
+        let brake = Brake::new(0, None);
+        brake.pause(true);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| brake.check());
+            brake.stop(Reason::Cancelled);
+            brake.stop(Reason::Deadline);
+            assert_eq!(worker.join().unwrap(), Err(Reason::Cancelled));
+        });
+        brake.pause(false);
+        assert_eq!(brake.check(), Err(Reason::Cancelled));
+    }
+
+    #[test]
+    fn the_deadline_stops_who_works_on() {
+        let brake = Brake::new(0, Some(Instant::now()));
+        std::thread::scope(|scope| {
+            let working = brake.working();
+            scope.spawn(|| {
+                let _working = working;
+                while brake.check().is_ok() {
+                    std::thread::yield_now();
+                }
+            });
+            brake.watch();
+        });
+        assert_eq!(brake.check(), Err(Reason::Deadline));
+    }
+}

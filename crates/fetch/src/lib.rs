@@ -1,0 +1,75 @@
+//! A plan into the page cache: what a profile says a program will read is there when it asks.
+//!
+//! ```text
+//!     Profile ──▶ pieces ──▶ looks warm? ──yes──▶ the program starts; the rest is checked with idle priority
+//!                   │ no
+//!                   ▼
+//!        traits: does the disk seek? (from the recording)
+//!                   │
+//!         ┌─────────┴──────────┐
+//!     by position          by first use           plan: what, in which order (pure)
+//!     metadata swept,      metadata one window
+//!     then data swept      ahead of data
+//!         │                    │
+//!         ▼                    ▼
+//!     workers: open ▸ as recorded? ▸ resident? ▸ cut ▸ read ahead     under a brake: budget, pressure, deadline
+//!         │
+//!         ├──▶ gate: the program may start
+//!         └──▶ Account: every byte, by what became of it
+//! ```
+//!
+//! In comes an [`ahead_profile::Profile`], hostile until proven otherwise, and [`Options`]; out go pages in the page cache
+//! and an [`Account`].
+//!
+//! What it must never do: fail or delay the program; open anything but regular files of the profile and the block device
+//! that they lie on; read a byte twice; take more memory than its budget; leave a byte unaccounted for.
+
+mod account;
+mod brake;
+mod confirm;
+pub mod cut;
+mod engine;
+mod gate;
+pub mod plan;
+mod sources;
+pub mod traits;
+mod warm;
+mod worker;
+
+pub use account::{Account, Issued, Reason, Skipped};
+pub use engine::{Running, Stopper, start};
+pub use plan::Source;
+pub use traits::{DeviceTraits, Order};
+
+use std::time::Duration;
+
+/// How to fetch.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Bytes that may be fetched at most; `None`: half of the available memory.
+    pub budget_bytes: Option<u64>,
+    /// Give up after this time; `None`: never.
+    pub deadline: Option<Duration>,
+    /// What the devices are like, instead of finding out.
+    pub traits: Option<DeviceTraits>,
+    /// When the program may start, on a disk that seeks.
+    pub head_start: HeadStart,
+    /// Return from [`Running::finish`] only when all has arrived.
+    pub wait: bool,
+    /// Keep [`Account::ranges`].
+    pub keep_ranges: bool,
+    /// Device time of a window of data, microseconds; `None`: what suits the device.
+    pub window_us: Option<f64>,
+    /// Threads on a device that does not seek; `None`: what suits it.
+    pub workers: Option<usize>,
+}
+
+/// When the program may start, on a disk that seeks. Elsewhere it starts at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum HeadStart {
+    /// As the plan says.
+    #[default]
+    AsPlanned,
+    /// At once: there is no program.
+    None,
+}

@@ -1,0 +1,304 @@
+//! What to fetch and in which order: pure, no system call, no clock.
+//!
+//! ```text
+//!     Profile ──pieces──▶ disjoint used ranges ──budget──▶ windows by first use ──per window──▶ steps
+//!
+//!     a rotating disk          all metadata ▸ all lookups ▸ data of window 1 ▸ data of window 2 …   each ascending
+//!     anything else            M ▸ M ▸ D ▸ M ▸ D ▸ D …                by first use, metadata and lookups some steps early
+//! ```
+//!
+//! A window (Opdenacker's) is a stretch of the recording in which we may order freely: what is used within it comes to
+//! rest together. On a rotating disk each window is another sweep, so there is one, or two where the program computes for
+//! long (`pace`); elsewhere windows keep apart what is used in the first second and in the last.
+//!
+//! What is resident is not known here: asking costs an open file each, and on a cold disk an open file costs seeks. So a
+//! step says what is wanted, and [`crate::cut`] says, when its turn has come, what of that must be read.
+
+mod pace;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use crate::traits::{DeviceTraits, Order};
+use ahead_profile::{Extent, Profile};
+use serde::Serialize;
+use std::ops::Range;
+
+/// Where bytes come from, as an index into the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// `profile.metadata[index]`: a block device.
+    Metadata(usize),
+    /// `profile.files[index]`.
+    File(usize),
+}
+
+impl Source {
+    /// Whether it is a block device.
+    pub fn is_metadata(self) -> bool {
+        matches!(self, Source::Metadata(_))
+    }
+}
+
+/// A used range, disjoint from every other of its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Of what.
+    pub source: Source,
+    /// Which bytes: starts on a page, ends on a page or at the file's end.
+    pub range: Range<u64>,
+    /// When it was first used, microseconds since exec.
+    pub first_use_us: u64,
+    /// Where it lies on the disk, if that is known.
+    pub physical_bytes: Option<u64>,
+}
+
+impl Piece {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
+/// Used ranges of one source that are fetched together, and the small gaps between them with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Of what.
+    pub source: Source,
+    /// The used ranges: ascending, disjoint, not empty.
+    pub used: Vec<Range<u64>>,
+    /// When the first of them was first used, microseconds since exec.
+    pub first_use_us: u64,
+    /// Where the first of them lies on the disk, if that is known.
+    pub physical_bytes: Option<u64>,
+}
+
+impl Span {
+    /// From the first used byte to the last.
+    pub fn whole(&self) -> Range<u64> {
+        self.used[0].start..self.used[self.used.len() - 1].end
+    }
+
+    /// Used bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.used.iter().map(|range| range.end - range.start).sum()
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Read these ranges ahead.
+    Fetch(Span),
+    /// Look `profile.lookups[index]` up.
+    LookUp(usize),
+    /// Open `profile.files[index]`, of which no lookup was recorded.
+    Open(usize),
+}
+
+/// A path to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookUp {
+    /// Which.
+    pub path: Path,
+    /// Inode number when recorded: on most file systems inodes lie on the disk in order of their numbers.
+    pub inode: u64,
+    /// When it was first looked up, microseconds since exec.
+    pub first_use_us: u64,
+}
+
+/// Where a path to look up stands in the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Path {
+    /// `profile.lookups[index]`.
+    Lookup(usize),
+    /// `profile.files[index]`.
+    File(usize),
+}
+
+impl From<&LookUp> for Step {
+    fn from(lookup: &LookUp) -> Step {
+        match lookup.path {
+            Path::Lookup(index) => Step::LookUp(index),
+            Path::File(index) => Step::Open(index),
+        }
+    }
+}
+
+impl Step {
+    fn brings_data(&self) -> bool {
+        matches!(self, Step::Fetch(span) if !span.source.is_metadata())
+    }
+
+    /// For an order that does not depend on that of the input.
+    fn place(&self) -> (usize, Option<(Source, u64)>) {
+        match self {
+            Step::Fetch(span) => (0, Some((span.source, span.used[0].start))),
+            Step::LookUp(index) | Step::Open(index) => (*index, None),
+        }
+    }
+}
+
+/// By how many steps metadata comes before the data that was used next. A file can only be read ahead once it is open,
+/// and that waits for its metadata: with this many requests between them the device is busy meanwhile (32 is what SATA
+/// keeps outstanding, and more than any flash disk needs).
+const LEAD: usize = 32;
+
+/// What to do, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// In this order.
+    pub steps: Vec<Step>,
+    /// How many of the leading steps only bring metadata, and must be over before the others begin.
+    pub metadata_steps: usize,
+    /// After how many steps the program should start.
+    pub head_start_steps: usize,
+    /// Used bytes in the steps.
+    pub planned_bytes: u64,
+    /// Used bytes left out because the budget is smaller.
+    pub over_budget_bytes: u64,
+}
+
+/// The largest offset in a file that the kernel knows (`loff_t`). What a profile claims to lie beyond does not exist.
+const MAX_OFFSET_BYTES: u64 = i64::MAX as u64;
+
+/// The used ranges of a profile: cut to the file's recorded size, aligned to pages, overlaps counted once. Deleted files
+/// have none. `page_bytes` is a power of two.
+pub fn pieces(profile: &Profile, page_bytes: u64) -> Vec<Piece> {
+    let mut found = Vec::new();
+    for (index, metadata) in profile.metadata.iter().enumerate() {
+        disjoint(Source::Metadata(index), &metadata.extents, MAX_OFFSET_BYTES, page_bytes, &mut found);
+    }
+    for (index, file) in profile.files.iter().enumerate().filter(|(_, file)| !file.deleted) {
+        let size_bytes = file.size_bytes.min(MAX_OFFSET_BYTES);
+        disjoint(Source::File(index), &file.extents, size_bytes, page_bytes, &mut found);
+    }
+    found
+}
+
+fn disjoint(source: Source, extents: &[Extent], size_bytes: u64, page_bytes: u64, found: &mut Vec<Piece>) {
+    let mut sorted: Vec<&Extent> = extents.iter().filter(|extent| extent.length_bytes > 0).collect();
+    sorted.sort_by_key(|extent| (extent.offset_bytes, extent.first_use_us));
+    let mut end_so_far = 0;
+    for extent in sorted {
+        let aligned = extent.offset_bytes & !(page_bytes - 1);
+        let start = aligned.max(end_so_far);
+        let end = extent.offset_bytes.saturating_add(extent.length_bytes);
+        let end = end.min(MAX_OFFSET_BYTES).next_multiple_of(page_bytes).min(size_bytes);
+        if start >= end {
+            continue;
+        }
+        let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
+        found.push(Piece { source, range: start..end, first_use_us: extent.first_use_us, physical_bytes });
+        // The file's last page may end within a page: nothing follows it.
+        end_so_far = end.next_multiple_of(page_bytes);
+    }
+}
+
+/// Orders the pieces and lookups of one device.
+///
+/// `budget_bytes` bounds the used bytes: what was used first is kept. `compute_us` is how long the program computes, if
+/// that is known: what can overlap with reading.
+pub fn plan(
+    mut pieces: Vec<Piece>,
+    mut lookups: Vec<LookUp>,
+    traits: &DeviceTraits,
+    compute_us: Option<f64>,
+    budget_bytes: u64,
+) -> Plan {
+    pieces.sort_by_key(|piece| (piece.first_use_us, piece.source, piece.range.start));
+    let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
+    let planned_bytes = total_bytes(&pieces);
+    let plan = match traits.order {
+        Order::ByPosition => {
+            lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
+            pace::choose(compute_us, traits, |windows| by_position(pieces.clone(), &lookups, traits, windows))
+        }
+        Order::ByFirstUse => {
+            lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
+            Plan { steps: by_first_use(pieces, &lookups, traits), ..Plan::default() }
+        }
+    };
+    Plan { planned_bytes, over_budget_bytes, ..plan }
+}
+
+/// Keeps the leading pieces that fit, cutting none in two, and returns the bytes of the others.
+fn keep_within(pieces: &mut Vec<Piece>, budget_bytes: u64) -> u64 {
+    let mut total = 0u64;
+    let kept = pieces.iter().take_while(|piece| {
+        total = total.saturating_add(piece.bytes());
+        total <= budget_bytes
+    });
+    let kept = kept.count();
+    let over = total_bytes(&pieces[kept..]);
+    pieces.truncate(kept);
+    over
+}
+
+/// Saturates: a hostile profile may claim more than there are bytes.
+fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
+    pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
+}
+
+/// Metadata, lookups, and the data in so many windows of about the same device time, each ascending.
+fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits, windows: usize) -> Plan {
+    let (metadata, data): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.source.is_metadata());
+    // By bytes: on the way of the sweep each piece costs its bytes, and what lies between is common to all.
+    let sweep_us = |piece: &Piece| traits.transfer_us(piece.bytes());
+    let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
+    let mut in_windows = vec![metadata];
+    in_windows.extend(windows_of(data, window_us, sweep_us));
+    let mut spans = spans::form(in_windows, traits).into_iter();
+    let ascending = |mut spans: Vec<Span>| {
+        spans.sort_by_key(|span| (span.physical_bytes.unwrap_or(u64::MAX), span.source, span.used[0].start));
+        spans.into_iter().map(Step::Fetch)
+    };
+    let mut steps: Vec<Step> = spans.next().into_iter().flat_map(ascending).collect();
+    steps.extend(lookups.iter().map(Step::from));
+    let metadata_steps = steps.len();
+    steps.extend(spans.flat_map(ascending));
+    Plan { steps, metadata_steps, ..Plan::default() }
+}
+
+fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -> Vec<Step> {
+    let windows = windows_of(pieces, WINDOW_US, |piece| traits.request_us() + traits.transfer_us(piece.bytes()));
+    let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
+    let mut lookups = lookups.iter().peekable();
+    // When a step is due: its rank by first use, less the lead of what data depends on.
+    let mut due: Vec<(usize, Step)> = Vec::new();
+    for (index, window) in spans::form(windows, traits).into_iter().enumerate() {
+        let mut steps: Vec<(u64, Step)> = window.into_iter().map(|s| (s.first_use_us, Step::Fetch(s))).collect();
+        let end_us = begins.get(index + 1).copied().unwrap_or(u64::MAX);
+        while let Some(lookup) = lookups.next_if(|lookup| lookup.first_use_us < end_us) {
+            steps.push((lookup.first_use_us, lookup.into()));
+        }
+        steps.sort_by_key(|(first_use_us, step)| (*first_use_us, step.brings_data(), step.place()));
+        due.extend(steps.into_iter().map(|(_, step)| (0, step)));
+    }
+    due.extend(lookups.map(|lookup| (0, lookup.into())));
+    for (rank, (due, step)) in due.iter_mut().enumerate() {
+        *due = if step.brings_data() { rank } else { rank.saturating_sub(LEAD) };
+    }
+    due.sort_by_key(|(due, step)| (*due, step.brings_data()));
+    due.into_iter().map(|(_, step)| step).collect()
+}
+
+/// Where first use is the order: what is used within this device time may be joined. The longer, the fewer requests; but a
+/// program that streams through a large file for minutes must not find all of it read first. Microseconds.
+const WINDOW_US: f64 = 2e6;
+
+/// Cuts pieces, ordered by first use, into windows that cost about `window_us` each. None is empty.
+fn windows_of(pieces: Vec<Piece>, window_us: f64, cost_us: impl Fn(&Piece) -> f64) -> Vec<Vec<Piece>> {
+    let mut windows: Vec<Vec<Piece>> = Vec::new();
+    let mut left_us = 0.0;
+    for piece in pieces {
+        if left_us <= 0.0 || windows.is_empty() {
+            windows.push(Vec::new());
+            left_us = window_us;
+        }
+        left_us -= cost_us(&piece);
+        windows.last_mut().expect("one was just pushed").push(piece);
+    }
+    windows
+}

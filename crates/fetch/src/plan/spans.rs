@@ -1,0 +1,156 @@
+//! Joining what lies together: the pieces of a window into spans.
+//!
+//! ```text
+//!     file      ──[ w1 ]..[ w1 ]────[w2][ w1 ]────────────────[ w1 ]──▶ offset
+//!     spans       └── a gap: bridged     ▲                      └ too far: another span
+//!                                        └ used in a later window, on our way: taken along
+//! ```
+//!
+//! Gaps are bridged smallest first, as long as all of them together stay within the device's share.
+
+use super::{Piece, Span, total_bytes};
+use crate::traits::{Bridging, DeviceTraits, Order};
+use std::collections::BTreeMap;
+
+/// Forms the spans of each window. Every piece comes to lie in exactly one span, in its own window or an earlier one.
+pub(super) fn form(windows: Vec<Vec<Piece>>, traits: &DeviceTraits) -> Vec<Vec<Span>> {
+    let count = windows.len();
+    let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));
+    let mut numbered: Vec<(usize, Piece)> = numbered.collect();
+    numbered.sort_unstable_by_key(|(_, piece)| (piece.source, piece.range.start));
+    let mut of_window: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (index, (window, _)) in numbered.iter().enumerate() {
+        of_window[*window].push(index);
+    }
+    let pieces: Vec<Piece> = numbered.into_iter().map(|(_, piece)| piece).collect();
+    let bridging = traits.bridging();
+    let mut former = Former {
+        taken: vec![false; pieces.len()],
+        max_gap_bytes: bridging.max_gap_bytes,
+        threshold_bytes: largest_gap_within_share(&pieces, &bridging),
+        allowance_bytes: allowance_bytes(total_bytes(&pieces), &bridging),
+        by_position: traits.order == Order::ByPosition,
+        max_span_bytes: match traits.order {
+            Order::ByPosition => u64::MAX,
+            Order::ByFirstUse => MAX_SPAN_BYTES,
+        },
+        pieces,
+    };
+    of_window.into_iter().map(|indices| former.window(indices)).collect()
+}
+
+/// How much may be bridged when `used_bytes` are fetched for their own sake.
+fn allowance_bytes(used_bytes: u64, bridging: &Bridging) -> u64 {
+    (used_bytes as f64 * bridging.max_share / (1.0 - bridging.max_share)) as u64
+}
+
+/// The gap at which bridging all smaller ones first uses the allowance up. The pieces are in order of source and place.
+fn largest_gap_within_share(pieces: &[Piece], bridging: &Bridging) -> u64 {
+    let mut bytes_by_gap: BTreeMap<u64, u64> = BTreeMap::new();
+    for pair in pieces.windows(2).filter(|pair| pair[0].source == pair[1].source) {
+        let gap = pair[1].range.start.saturating_sub(pair[0].range.end);
+        if (1..=bridging.max_gap_bytes).contains(&gap) {
+            *bytes_by_gap.entry(gap).or_default() += gap;
+        }
+    }
+    let mut left = allowance_bytes(total_bytes(pieces), bridging);
+    let mut largest = 0;
+    for (gap, bytes) in bytes_by_gap {
+        if left < gap {
+            break;
+        }
+        largest = gap;
+        left = left.saturating_sub(bytes);
+    }
+    largest
+}
+
+struct Former {
+    /// All of them, in order of source and place.
+    pieces: Vec<Piece>,
+    /// Those that are in a span.
+    taken: Vec<bool>,
+    /// Nothing further apart than this is joined.
+    max_gap_bytes: u64,
+    /// Nor what has more than this between it that nobody asked for.
+    threshold_bytes: u64,
+    /// What may still be bridged.
+    allowance_bytes: u64,
+    /// Spans must be in one place on the disk.
+    by_position: bool,
+    /// Spans grow up to this.
+    max_span_bytes: u64,
+}
+
+/// Where first use is the order, what is used later must not hold up what is used next for long: 2 ms at 125 MB/s. Larger
+/// requests save nothing either: this is the size up to which network volumes count one request. Bytes.
+const MAX_SPAN_BYTES: u64 = 256 << 10;
+
+impl Former {
+    /// The spans of the window that these pieces are of, in their order.
+    fn window(&mut self, indices: Vec<usize>) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut before: Option<usize> = None;
+        for index in indices {
+            // Taken along by a span before.
+            if self.taken[index] {
+                continue;
+            }
+            let joined = match (before, spans.last_mut()) {
+                (Some(before), Some(span)) => self.join(span, before, index),
+                _ => false,
+            };
+            if !joined {
+                let piece = &self.pieces[index];
+                spans.push(Span {
+                    source: piece.source,
+                    used: vec![piece.range.clone()],
+                    first_use_us: piece.first_use_us,
+                    physical_bytes: piece.physical_bytes,
+                });
+            }
+            self.taken[index] = true;
+            before = Some(index);
+        }
+        spans
+    }
+
+    /// Joins the piece, and what is left between, to the span that ends with the one before, if that is worth it.
+    fn join(&mut self, span: &mut Span, before: usize, index: usize) -> bool {
+        let (last, piece) = (&self.pieces[before], &self.pieces[index]);
+        if last.source != piece.source {
+            return false;
+        }
+        let between = piece.range.start - last.range.end;
+        if between > self.max_gap_bytes
+            || piece.range.end - span.used[0].start > self.max_span_bytes
+            || (self.by_position && !lie_together(last, piece))
+        {
+            return false;
+        }
+        let left: Vec<usize> = (before + 1..index).filter(|index| !self.taken[*index]).collect();
+        let gap = between - left.iter().map(|index| self.pieces[*index].bytes()).sum::<u64>();
+        if gap > 0 && (gap > self.threshold_bytes || gap > self.allowance_bytes) {
+            return false;
+        }
+        self.allowance_bytes -= gap;
+        for index in left.into_iter().chain([index]) {
+            let piece = &self.pieces[index];
+            span.first_use_us = span.first_use_us.min(piece.first_use_us);
+            match span.used.last_mut() {
+                Some(last) if last.end == piece.range.start => last.end = piece.range.end,
+                _ => span.used.push(piece.range.clone()),
+            }
+            self.taken[index] = true;
+        }
+        true
+    }
+}
+
+/// Whether two pieces of a file are as far apart on the disk as in the file, as far as that is known.
+fn lie_together(before: &Piece, after: &Piece) -> bool {
+    match (before.physical_bytes, after.physical_bytes) {
+        (Some(a), Some(b)) => b.checked_sub(a) == Some(after.range.start - before.range.start),
+        _ => true,
+    }
+}

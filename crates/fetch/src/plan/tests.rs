@@ -1,0 +1,218 @@
+//! Properties of every plan, over random profiles.
+
+use super::*;
+use ahead_profile::{File, Lookup, Metadata};
+use proptest::prelude::*;
+
+const PAGE: u64 = 4096;
+
+fn extent() -> impl Strategy<Value = Extent> {
+    (0..400_000u64, 0..60_000u64, 0..1000u64, prop::option::of(0..1_000_000u64)).prop_map(
+        |(offset_bytes, length_bytes, first_use_us, physical_bytes)| Extent {
+            offset_bytes,
+            length_bytes,
+            first_use_us,
+            runs: 1,
+            physical_bytes,
+        },
+    )
+}
+
+fn profile() -> impl Strategy<Value = Profile> {
+    let file = (prop::collection::vec(extent(), 0..12), 0..450_000u64, prop::bool::weighted(0.1))
+        .prop_map(|(extents, size_bytes, deleted)| File { extents, size_bytes, deleted, ..File::default() });
+    let metadata = prop::collection::vec(extent(), 0..12).prop_map(|mut extents| {
+        extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
+        Metadata { extents, ..Metadata::default() }
+    });
+    let lookups = prop::collection::vec((0..50u64, 0..1000u64), 0..20).prop_map(|lookups| {
+        let lookup = |(inode, first_use_us)| Lookup { inode, first_use_us, ..Lookup::default() };
+        lookups.into_iter().map(lookup).collect()
+    });
+    (prop::collection::vec(file, 0..5), prop::collection::vec(metadata, 0..2), lookups)
+        .prop_map(|(files, metadata, lookups)| Profile { files, metadata, lookups, ..Profile::default() })
+}
+
+fn lookups_of(profile: &Profile) -> Vec<LookUp> {
+    let lookup = |(index, l): (usize, &Lookup)| LookUp {
+        path: Path::Lookup(index),
+        inode: l.inode,
+        first_use_us: l.first_use_us,
+    };
+    profile.lookups.iter().enumerate().map(lookup).collect()
+}
+
+fn device() -> impl Strategy<Value = DeviceTraits> {
+    prop::sample::select(vec![DeviceTraits::ROTATING, DeviceTraits::FLASH])
+}
+
+fn compute_us() -> impl Strategy<Value = Option<f64>> {
+    prop::sample::select(vec![None, Some(0.0), Some(1e5), Some(1e9)])
+}
+
+fn spans(plan: &Plan) -> Vec<&Span> {
+    let spans = plan.steps.iter().filter_map(|step| match step {
+        Step::Fetch(span) => Some(span),
+        Step::LookUp(_) | Step::Open(_) => None,
+    });
+    spans.collect()
+}
+
+/// The pages of ranges, with their source.
+fn pages<'a>(ranges: impl Iterator<Item = (Source, &'a Range<u64>)>) -> Vec<(Source, u64)> {
+    let pages =
+        ranges.flat_map(|(source, range)| (range.start / PAGE..range.end.div_ceil(PAGE)).map(move |p| (source, p)));
+    pages.collect()
+}
+
+proptest! {
+    #[test]
+    fn every_used_page_is_planned_once_and_nothing_else(profile in profile(), traits in device(), compute_us in compute_us()) {
+        let mut wanted: Vec<(Source, u64)> = Vec::new();
+        let cut = |extent: &Extent, size: u64| {
+            let end = (extent.offset_bytes + extent.length_bytes).next_multiple_of(PAGE).min(size);
+            extent.offset_bytes / PAGE * PAGE..if extent.length_bytes == 0 { 0 } else { end }
+        };
+        for (index, file) in profile.files.iter().enumerate().filter(|(_, file)| !file.deleted) {
+            let ranges: Vec<_> = file.extents.iter().map(|e| cut(e, file.size_bytes)).filter(|r| !r.is_empty()).collect();
+            wanted.extend(pages(ranges.iter().map(|range| (Source::File(index), range))));
+        }
+        for (index, metadata) in profile.metadata.iter().enumerate() {
+            let ranges: Vec<_> = metadata.extents.iter().map(|e| cut(e, u64::MAX)).filter(|r| !r.is_empty()).collect();
+            wanted.extend(pages(ranges.iter().map(|range| (Source::Metadata(index), range))));
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
+        let mut planned = pages(spans(&plan).iter().flat_map(|s| s.used.iter().map(|range| (s.source, range))));
+        planned.sort_unstable();
+        prop_assert_eq!(planned, wanted);
+        prop_assert_eq!(plan.over_budget_bytes, 0);
+    }
+
+    #[test]
+    fn nothing_reaches_beyond_its_file(profile in profile(), traits in device()) {
+        let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, None, u64::MAX);
+        for span in spans(&plan) {
+            if let Source::File(index) = span.source {
+                prop_assert!(span.whole().end <= profile.files[index].size_bytes);
+            }
+            prop_assert!(span.used.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+
+    #[test]
+    fn gaps_stay_within_their_share(profile in profile(), traits in device(), compute_us in compute_us()) {
+        let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, compute_us, u64::MAX);
+        let fetched: u64 = spans(&plan).iter().map(|span| span.whole().end - span.whole().start).sum();
+        let used: u64 = spans(&plan).iter().map(|span| span.used_bytes()).sum();
+        let bridging = traits.bridging();
+        prop_assert_eq!(used, plan.planned_bytes);
+        prop_assert!((fetched - used) as f64 <= bridging.max_share * fetched as f64 + 1.0);
+        for span in spans(&plan) {
+            prop_assert!(span.used.windows(2).all(|pair| pair[1].start - pair[0].end <= bridging.max_gap_bytes));
+        }
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_what_is_used_first_is_kept(profile in profile(), traits in device(), budget in 0..2_000_000u64) {
+        let all = pieces(&profile, PAGE);
+        let total: u64 = all.iter().map(Piece::bytes).sum();
+        let plan = plan(all.clone(), Vec::new(), &traits, None, budget);
+        prop_assert!(plan.planned_bytes <= budget);
+        prop_assert_eq!(plan.planned_bytes + plan.over_budget_bytes, total);
+        let is_planned = |piece: &Piece| spans(&plan).iter().any(|span| {
+            span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
+        });
+        let last_kept = all.iter().filter(|piece| is_planned(piece)).map(|piece| piece.first_use_us).max();
+        let first_left = all.iter().filter(|piece| !is_planned(piece)).map(|piece| piece.first_use_us).min();
+        prop_assert!(last_kept.is_none_or(|kept| first_left.is_none_or(|left| kept <= left)));
+    }
+
+    #[test]
+    fn every_lookup_comes_once(profile in profile(), traits in device(), compute_us in compute_us()) {
+        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
+        let mut seen: Vec<usize> = plan.steps.iter().filter_map(|step| match step {
+            Step::LookUp(index) => Some(*index),
+            Step::Fetch(_) | Step::Open(_) => None,
+        }).collect();
+        if traits.order == Order::ByPosition {
+            prop_assert!(seen.windows(2).all(|pair| profile.lookups[pair[0]].inode <= profile.lookups[pair[1]].inode));
+        }
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..profile.lookups.len()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_rotating_disk_is_swept_upwards_metadata_first(profile in profile()) {
+        let all = pieces(&profile, PAGE);
+        let plan = plan(all, lookups_of(&profile), &DeviceTraits::ROTATING, Some(0.0), u64::MAX);
+        let (metadata, data) = plan.steps.split_at(plan.metadata_steps);
+        for (steps, is_metadata) in [(metadata, true), (data, false)] {
+            let positions: Vec<u64> = steps.iter().filter_map(|step| match step {
+                Step::Fetch(span) => {
+                    assert_eq!(span.source.is_metadata(), is_metadata);
+                    Some(span.physical_bytes.unwrap_or(u64::MAX))
+                }
+                Step::LookUp(_) | Step::Open(_) => { assert!(is_metadata); None }
+            }).collect();
+            prop_assert!(positions.is_sorted());
+        }
+    }
+
+    #[test]
+    fn elsewhere_the_program_is_followed(profile in profile()) {
+        let all = pieces(&profile, PAGE);
+        let plan = plan(all, lookups_of(&profile), &DeviceTraits::FLASH, None, u64::MAX);
+        for is_metadata in [true, false] {
+            let spans: Vec<&Span> = spans(&plan).into_iter().filter(|s| s.source.is_metadata() == is_metadata).collect();
+            prop_assert!(spans.windows(2).all(|pair| pair[0].first_use_us <= pair[1].first_use_us));
+        }
+    }
+}
+
+fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
+    Piece { source: Source::File(0), range: start..end, first_use_us, physical_bytes: Some(start) }
+}
+
+#[test]
+fn what_lies_on_the_way_is_taken_along_though_it_is_used_later() {
+    let all = vec![piece(0, 40_960, 1), piece(45_056, 90_112, 2), piece(40_960, 45_056, 9_000_000)];
+    let plan = plan(all, Vec::new(), &DeviceTraits::ROTATING, Some(1e9), u64::MAX);
+    let joined = 0..90_112;
+    assert_eq!(spans(&plan).iter().flat_map(|span| span.used.clone()).collect::<Vec<_>>(), vec![joined]);
+}
+
+#[test]
+fn pieces_that_lie_apart_on_a_rotating_disk_stay_apart() {
+    let mut far = piece(4096, 8192, 2);
+    far.physical_bytes = Some(1 << 30);
+    let all = vec![piece(0, 4096, 1), far];
+    assert_eq!(plan(all.clone(), Vec::new(), &DeviceTraits::ROTATING, Some(0.0), u64::MAX).steps.len(), 2);
+    assert_eq!(plan(all, Vec::new(), &DeviceTraits::FLASH, None, u64::MAX).steps.len(), 1);
+}
+
+#[test]
+fn hostile_extents_neither_panic_nor_reach_beyond() {
+    let hostile = [(u64::MAX, u64::MAX), (u64::MAX - 1, 1), (1 << 63, 1 << 63), (0, u64::MAX), (5, 0)];
+    let extents: Vec<Extent> = hostile
+        .iter()
+        .map(|&(offset_bytes, length_bytes)| Extent {
+            offset_bytes,
+            length_bytes,
+            first_use_us: u64::MAX,
+            runs: 0,
+            physical_bytes: Some(u64::MAX),
+        })
+        .collect();
+    let file = File { size_bytes: 10_000, extents: extents.clone(), ..File::default() };
+    let metadata = Metadata { extents, ..Metadata::default() };
+    let profile = Profile { files: vec![file], metadata: vec![metadata], ..Profile::default() };
+    let all = pieces(&profile, PAGE);
+    for traits in [DeviceTraits::ROTATING, DeviceTraits::FLASH] {
+        let plan = plan(all.clone(), Vec::new(), &traits, None, u64::MAX);
+        let of_file: Vec<_> = spans(&plan).iter().filter(|s| !s.source.is_metadata()).map(|s| s.whole()).collect();
+        let whole = 0..10_000;
+        assert_eq!(of_file, vec![whole]);
+    }
+}

@@ -1,0 +1,202 @@
+//! The files and block devices of a profile, opened on demand and under suspicion.
+//!
+//! A profile may come from anywhere. So a file is opened by the rules of [`ahead_kernel::openat`], and read only if it is
+//! a regular file of a file system with a page cache and still as large and as old as recorded; a block device is never
+//! opened by the name that the profile gives, but only as the device on which the recorded mount point lies now, and
+//! only if that holds an ext file system, whose metadata is read through the device.
+
+use crate::account::Reason;
+use crate::plan::Source;
+use ahead_kernel::openat::{self, Handle};
+use ahead_kernel::{block, cache, mounting};
+use ahead_profile::{File, Metadata, Profile};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default. Beyond
+/// that a file is opened anew for each of its spans.
+const MAX_OPEN: usize = 512;
+
+/// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
+const EXT_MAGIC: u64 = 0xef53;
+
+/// Something to read ahead from.
+#[derive(Debug)]
+pub struct Readable {
+    fd: OwnedFd,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// What one read-ahead call brings at most, bytes.
+    pub cap_bytes: u64,
+}
+
+impl AsFd for Readable {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Why there is nothing to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The file is not as it was recorded.
+    Stale,
+    /// Another reason.
+    Skipped(Reason),
+}
+
+/// What came of opening.
+pub type Opened = Result<Arc<Readable>, Closed>;
+
+/// All sources of a profile.
+#[derive(Debug)]
+pub struct Sources {
+    profile: Arc<Profile>,
+    metadata: Vec<Slot>,
+    files: Vec<Slot>,
+    open: AtomicUsize,
+    /// By device as stat reports it: the cap of one call, and whether its files have a page cache.
+    devices: Mutex<HashMap<u64, Device>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    opened: Mutex<Option<Opened>>,
+    /// Spans that still need it.
+    needed: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    cap_bytes: u64,
+    has_page_cache: bool,
+}
+
+impl Sources {
+    /// Nothing is opened yet.
+    pub fn new(profile: Arc<Profile>) -> Sources {
+        let slots = |count: usize| (0..count).map(|_| Slot::default()).collect();
+        let (metadata, files) = (slots(profile.metadata.len()), slots(profile.files.len()));
+        Sources { profile, metadata, files, open: AtomicUsize::new(0), devices: Mutex::default() }
+    }
+
+    fn slot(&self, source: Source) -> &Slot {
+        match source {
+            Source::Metadata(index) => &self.metadata[index],
+            Source::File(index) => &self.files[index],
+        }
+    }
+
+    /// Announces a later [`Self::get`].
+    pub fn need(&self, source: Source) {
+        self.slot(source).needed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Opens it, or gives what came of opening it before.
+    pub fn get(&self, source: Source) -> Opened {
+        let slot = self.slot(source);
+        // A panic while the lock is held leaves the slot as it was: it can be used.
+        let mut opened = slot.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(opened) = &*opened {
+            return opened.clone();
+        }
+        let fresh = self.open_now(source);
+        let keep = match &fresh {
+            Ok(_) => self.open.fetch_add(1, Ordering::Relaxed) < MAX_OPEN,
+            Err(_) => true,
+        };
+        if keep {
+            *opened = Some(fresh.clone());
+        } else {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+        fresh
+    }
+
+    /// One of the announced uses is over; after the last one the descriptor is closed.
+    pub fn done(&self, source: Source) {
+        let slot = self.slot(source);
+        if slot.needed.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        let mut opened = slot.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if opened.take_if(|opened| opened.is_ok()).is_some() {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn open_now(&self, source: Source) -> Opened {
+        let readable = match source {
+            Source::Metadata(index) => self.open_device(&self.profile.metadata[index]),
+            Source::File(index) => self.open_file(&self.profile.files[index]),
+        };
+        readable.map(Arc::new)
+    }
+
+    fn open_file(&self, file: &File) -> Result<Readable, Closed> {
+        if file.deleted {
+            return Err(Closed::Skipped(Reason::Deleted));
+        }
+        let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).map_err(closed_by)?;
+        let now = handle.identity();
+        if !handle.is_regular_file() {
+            return Err(Closed::Skipped(Reason::Refused));
+        }
+        let device = self.device(now.device, &handle)?;
+        if !device.has_page_cache {
+            return Err(Closed::Skipped(Reason::Refused));
+        }
+        if (now.size_bytes, now.mtime_ns) != (file.size_bytes, file.mtime_ns) {
+            return Err(Closed::Stale);
+        }
+        let fd = handle.reopen().map_err(closed_by)?;
+        Ok(Readable { fd, size_bytes: now.size_bytes, cap_bytes: device.cap_bytes })
+    }
+
+    fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
+        let mut devices = self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(known) = devices.get(&key) {
+            return Ok(*known);
+        }
+        let magic = handle.file_system_magic().map_err(closed_by)?;
+        let device = Device {
+            cap_bytes: cache::read_ahead_cap_bytes(openat::device_number(key)),
+            has_page_cache: openat::has_page_cache(magic),
+        };
+        devices.insert(key, device);
+        Ok(device)
+    }
+
+    fn open_device(&self, metadata: &Metadata) -> Result<Readable, Closed> {
+        let mount_point = Path::new(OsStr::from_bytes(&metadata.mount_point));
+        let root = openat::handle(mount_point).map_err(closed_by)?;
+        let key = root.identity().device;
+        // Where nothing is mounted (any more) this is a directory of the file system below.
+        let is_mounted = mounting::is_mount_point(mount_point).unwrap_or(false);
+        if !is_mounted || root.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
+            return Err(Closed::Skipped(Reason::NoDevice));
+        }
+        let node = openat::block_device_node(key).map_err(|_| Closed::Skipped(Reason::NoDevice))?;
+        let node = openat::handle(&node).map_err(closed_by)?;
+        if node.block_device() != Some(key) {
+            return Err(Closed::Skipped(Reason::NoDevice));
+        }
+        let fd = node.reopen_block_device().map_err(closed_by)?;
+        let number = openat::device_number(key);
+        let size_bytes = block::size_bytes(number).map_err(|_| Closed::Skipped(Reason::NoDevice))?;
+        Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number) })
+    }
+}
+
+fn closed_by(error: ahead_kernel::Error) -> Closed {
+    // EACCES 13, EPERM 1: everything else (no such file, a link on the way, no directory) means that it is not there.
+    Closed::Skipped(match error.raw_os_error() {
+        Some(1 | 13) => Reason::NotPermitted,
+        _ => Reason::Missing,
+    })
+}

@@ -1,0 +1,181 @@
+//! The threads that carry a plan out.
+//!
+//! ```text
+//!     steps   ├ s0 ┼ s1 ┼ s2 ┼ s3 ┼ s4 ┼ …          each worker takes the next one
+//!                              ▲ cursor
+//!     step    open? ▸ still as recorded? ▸ resident? ▸ cut ▸ read_ahead, read_ahead …  ▸ counted
+//! ```
+//!
+//! Reads are submitted, not waited for: the kernel's queue is the only one there is, and a submission blocks while it is
+//! full. One worker keeps the order that a rotating disk wants. Several keep each other's openings from holding up the
+//! rest where metadata must be waited for.
+
+use crate::account::{Account, Issued, Reason};
+use crate::brake::Brake;
+use crate::cut::{self, Request};
+use crate::plan::{Source, Span, Step};
+use crate::sources::{Closed, Readable, Sources};
+use ahead_kernel::{cache, openat};
+use ahead_profile::Profile;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Entries of a directory that are read at most: some ten thousand blocks of metadata.
+const MAX_ENTRIES: usize = 1 << 20;
+
+/// What the workers of one plan share.
+pub struct Shift<'a> {
+    /// What the plan's indices mean.
+    pub profile: &'a Profile,
+    /// Opened files and devices.
+    pub sources: &'a Sources,
+    /// Stops and pauses.
+    pub brake: &'a Brake,
+    /// What is to be done.
+    pub steps: &'a [Step],
+    /// Once this many steps are submitted the program may start, as far as this plan is concerned.
+    pub head_start_steps: usize,
+    /// To be called then.
+    pub head_start_over: &'a (dyn Fn() + Sync),
+    /// Files found stale, to count each once.
+    pub stale: &'a Mutex<HashSet<usize>>,
+    /// Whether every range is to be kept.
+    pub keep_ranges: bool,
+    /// The next step.
+    pub cursor: AtomicUsize,
+}
+
+impl Shift<'_> {
+    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them. Returns what they
+    /// did.
+    pub fn work(&self, end: usize, workers: usize) -> Account {
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| self.take_steps(end))).collect();
+            let mut account = self.take_steps(end);
+            for other in others {
+                match other.join() {
+                    Ok(more) => account.add(more),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            account
+        })
+    }
+
+    fn take_steps(&self, end: usize) -> Account {
+        let mut account = Account::default();
+        loop {
+            let taken =
+                self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < end).then_some(at + 1));
+            let Ok(index) = taken else { return account };
+            match &self.steps[index] {
+                Step::Fetch(span) => {
+                    self.fetch(span, &mut account);
+                    self.sources.done(span.source);
+                }
+                Step::LookUp(lookup) => self.look_up(*lookup, &mut account),
+                Step::Open(file) => self.open(*file, &mut account),
+            }
+            if index + 1 == self.head_start_steps {
+                (self.head_start_over)();
+            }
+        }
+    }
+
+    fn look_up(&self, index: usize, account: &mut Account) {
+        if self.brake.check().is_err() {
+            return;
+        }
+        let lookup = &self.profile.lookups[index];
+        let path = Path::new(OsStr::from_bytes(&lookup.path));
+        // Nothing depends on the answer; a path that is gone is nothing to report.
+        match lookup.listed {
+            true => drop(openat::list(path, MAX_ENTRIES)),
+            false => drop(openat::look_up(path)),
+        }
+        account.lookups += 1;
+    }
+
+    fn open(&self, index: usize, account: &mut Account) {
+        if self.brake.check().is_ok() {
+            // What came of it is kept, and counted with its data.
+            drop(self.sources.get(Source::File(index)));
+            account.lookups += 1;
+        }
+    }
+
+    fn fetch(&self, span: &Span, account: &mut Account) {
+        if let Err(reason) = self.brake.check() {
+            return account.skip(reason, span.used_bytes());
+        }
+        let readable = match self.sources.get(span.source) {
+            Ok(readable) => readable,
+            Err(Closed::Skipped(reason)) => return account.skip(reason, span.used_bytes()),
+            Err(Closed::Stale) => return self.stale(span, account),
+        };
+        let used = within(&span.used, readable.size_bytes);
+        let beyond = span.used_bytes() - length(&used);
+        if beyond > 0 {
+            account.skip(Reason::Missing, beyond);
+        }
+        let Some((first, last)) = used.first().zip(used.last()) else { return };
+        let resident = match cache::resident(&*readable, first.start, last.end - first.start) {
+            Ok(resident) => resident,
+            Err(_) => {
+                account.residency_unknown_bytes += length(&used);
+                Vec::new()
+            }
+        };
+        account.already_resident_bytes += used.iter().map(|range| cut::overlap_bytes(&resident, range)).sum::<u64>();
+        for request in cut::requests(&used, &resident, readable.cap_bytes) {
+            self.issue(span.source, &readable, &used, request, account);
+        }
+    }
+
+    fn stale(&self, span: &Span, account: &mut Account) {
+        account.stale_bytes += span.used_bytes();
+        if let Source::File(index) = span.source {
+            let mut stale = self.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            account.stale_files += u64::from(stale.insert(index));
+        }
+    }
+
+    fn issue(&self, source: Source, from: &Readable, used: &[Range<u64>], request: Request, account: &mut Account) {
+        let length = request.range.end - request.range.start;
+        let wanted = length - request.bridged_bytes;
+        if let Err(reason) = self.brake.check() {
+            return account.skip(reason, wanted);
+        }
+        if !self.brake.take(length) {
+            return account.skip(Reason::OverBudget, wanted);
+        }
+        if let Err(error) = cache::read_ahead(from, request.range.start, length) {
+            return account.fail(wanted, error);
+        }
+        account.requests += 1;
+        account.issued_bytes += length;
+        account.bridged_bytes += request.bridged_bytes;
+        if source.is_metadata() {
+            account.metadata_bytes += length;
+        }
+        if self.keep_ranges {
+            let issued = |(range, bridged)| Issued { source, range, bridged };
+            account.ranges.extend(cut::by_use(&request.range, used).into_iter().map(issued));
+        }
+    }
+}
+
+fn length(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+/// The ranges as far as they lie below `size_bytes`: a device may be smaller than it was.
+fn within(ranges: &[Range<u64>], size_bytes: u64) -> Vec<Range<u64>> {
+    let cut = ranges.iter().map(|range| range.start..range.end.min(size_bytes));
+    cut.filter(|range| range.start < range.end).collect()
+}

@@ -1,0 +1,94 @@
+//! Block devices: their number, their size, and the settings of their queue.
+//!
+//! Settings are files under `/sys/block/NAME/queue`. A change is noted first for the process that will own it, and is
+//! set back with it ([`set_queue`]).
+
+use crate::bdi::DeviceNumber;
+use crate::undo::{self, Action, Guard, ProcessId};
+use crate::{Error, Result};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The kernel counts a device's size in these, whatever the device's own sector is. Unit: bytes.
+const SECTOR_BYTES: u64 = 512;
+
+/// Open a file or a device past the page cache (open(2)). The number differs between machines.
+pub const O_DIRECT: i32 = libc::O_DIRECT;
+
+/// Open a block device only if nothing else (a mount, say) has claimed it (open(2)).
+pub const O_EXCL: i32 = libc::O_EXCL;
+
+/// The number of a block device node (`/dev/loop0` → `7:0`).
+pub fn device_number(node: &Path) -> Result<DeviceNumber> {
+    let what = || format!("stat {}", node.display());
+    let metadata = fs::metadata(node).map_err(|e| Error::io(what(), e))?;
+    if !metadata.file_type().is_block_device() {
+        return Err(Error::io(node.display().to_string(), std::io::Error::other("not a block device")));
+    }
+    Ok((rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev())))
+}
+
+/// The size of a block device, bytes.
+pub fn size_bytes(device: DeviceNumber) -> Result<u64> {
+    let path = PathBuf::from(format!("/sys/dev/block/{}:{}/size", device.0, device.1));
+    let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    let sectors: Option<u64> = text.trim().parse().ok();
+    sectors.and_then(|n| n.checked_mul(SECTOR_BYTES)).ok_or(Error::Parse { path, text })
+}
+
+/// The file of a queue setting (`rotational`, `scheduler`, `nr_requests`, `max_sectors_kb`, `read_ahead_kb`).
+pub fn queue_file(device: DeviceNumber, setting: &str) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}/queue/{setting}", device.0, device.1))
+}
+
+/// A queue setting as it is now; of a choice (`none [mq-deadline]`) the chosen word.
+pub fn queue_setting(device: DeviceNumber, setting: &str) -> Result<String> {
+    undo::read_trimmed(&queue_file(device, setting))
+}
+
+/// A queue setting of the disk that this device is, or is a partition of; `None`: it is neither.
+pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
+    let own = fs::canonicalize(format!("/sys/dev/block/{}:{}", device.0, device.1)).ok()?;
+    // A partition has no queue: its directory lies in its disk's.
+    let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
+    files.iter().find_map(|file| undo::read_trimmed(file).ok())
+}
+
+/// Sets a queue setting. The note to set it back is `owner`'s.
+pub fn set_queue(owner: ProcessId, device: DeviceNumber, setting: &str, new: &str) -> Result<Guard> {
+    let path = queue_file(device, setting);
+    let old = undo::read_trimmed(&path)?;
+    let guard = undo::note_for(owner, Action::SetFile { path: path.clone(), old, new: new.into() })?;
+    fs::write(&path, new).map_err(|e| Error::io(format!("write {new:?} to {}", path.display()), e))?;
+    Ok(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_and_a_character_device_are_no_block_devices() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(device_number(file.path()).is_err());
+        assert!(device_number(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_has_no_size() {
+        assert!(size_bytes((4095, 1)).is_err());
+        assert!(queue_setting((4095, 1), "scheduler").is_err());
+    }
+
+    #[test]
+    fn every_disk_of_this_machine_has_a_size_and_a_queue() {
+        for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+            let text = fs::read_to_string(entry.path().join("dev")).unwrap();
+            let (major, minor) = text.trim().split_once(':').unwrap();
+            let number = (major.parse().unwrap(), minor.parse().unwrap());
+            size_bytes(number).unwrap();
+            assert!(["0", "1"].contains(&queue_setting(number, "rotational").unwrap().as_str()));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a block device has read so far, by the kernel's own count.
+
+use crate::bdi::DeviceNumber;
+use crate::{Error, Result};
+use std::fs;
+use std::ops::Sub;
+use std::path::PathBuf;
+
+/// Sectors in `/sys/…/stat` are always 512 bytes, whatever the device's own are (Documentation/block/stat.rst).
+const SECTOR_BYTES: u64 = 512;
+
+/// Completed reads of a block device since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Requests, after merging.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Sub for Reads {
+    type Output = Reads;
+
+    /// What happened between two readings.
+    fn sub(self, earlier: Reads) -> Reads {
+        Reads { requests: self.requests.wrapping_sub(earlier.requests), bytes: self.bytes.wrapping_sub(earlier.bytes) }
+    }
+}
+
+/// Reads `/sys/dev/block/MAJOR:MINOR/stat`.
+pub fn reads(device: DeviceNumber) -> Result<Reads> {
+    let path = PathBuf::from(format!("/sys/dev/block/{}:{}/stat", device.0, device.1));
+    let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    parse(&text).ok_or(Error::Parse { path, text })
+}
+
+/// The whole disk below a block device, and where on it the device begins, bytes: itself and 0 if it is no partition.
+pub fn place_on_disk(device: DeviceNumber) -> Result<(DeviceNumber, u64)> {
+    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", device.0, device.1));
+    let Ok(start) = fs::read_to_string(own.join("start")) else { return Ok((device, 0)) };
+    let parse = |path: PathBuf, text: String| Error::Parse { path, text };
+    let sectors: u64 = start.trim().parse().map_err(|_| parse(own.join("start"), start.clone()))?;
+    // A partition's directory lies in its disk's.
+    let disk = fs::canonicalize(&own)
+        .and_then(|partition| fs::read_to_string(partition.join("../dev")))
+        .map_err(|e| Error::io(format!("read the disk of {}", own.display()), e))?;
+    let number =
+        disk.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    Ok((number.ok_or_else(|| parse(own, disk.clone()))?, sectors * SECTOR_BYTES))
+}
+
+/// Fields: read I/Os, read merges, read sectors, …
+fn parse(text: &str) -> Option<Reads> {
+    let mut fields = text.split_ascii_whitespace();
+    let requests = fields.next()?.parse().ok()?;
+    let sectors: u64 = fields.nth(1)?.parse().ok()?;
+    Some(Reads { requests, bytes: sectors * SECTOR_BYTES })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_third_field_are_read() {
+        let earlier = parse("   10  3  80 0 0 0 0 0 0 0 0").unwrap();
+        let later = parse("12 3 96 0").unwrap();
+        assert_eq!(later - earlier, Reads { requests: 2, bytes: 8192 });
+        assert_eq!(parse("nothing"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! Making things cold: evicting file data, block-device pages, dentries and inodes.
+//!
+//! Nothing here is a guarantee: a page that a process has mapped, that is dirty or under I/O stays. Whoever claims that a
+//! run was cold checks it afterwards ([`crate::cache`]).
+
+#![allow(unsafe_code)]
+
+use crate::{Error, Result};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// `BLKFLSBUF`, `_IO(0x12, 97)` in linux/fs.h: write back and drop a block device's own page cache.
+const BLKFLSBUF: libc::c_ulong = 0x1261;
+
+/// `EXT4_IOC_CHECKPOINT`, `_IOW('f', 43, __u32)` in fs/ext4/ext4.h.
+const EXT4_IOC_CHECKPOINT: libc::c_ulong = 0x4004_662B;
+
+/// Writes dirty data back, then evicts every clean page, dentry and inode that nothing holds, on the whole machine.
+/// Needs root.
+pub fn everything() -> Result<()> {
+    rustix::fs::sync();
+    let mounts = crate::mounts::own()?;
+    for mount in mounts.iter().filter(|mount| mount.fs_type == "ext4" || mount.fs_type == "ext3") {
+        if let Err(error) = checkpoint(Path::new(OsStr::from_bytes(&mount.mount_point))) {
+            tracing::debug!("{error}");
+        }
+    }
+    drop_caches("3")?;
+    // Each processor holds on to the metadata blocks that it used last; before Linux 6.7 dropping caches leaves them.
+    for mount in mounts {
+        let key = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
+        if let Ok(node) = crate::openat::block_device_node(key)
+            && let Err(error) = block_device(&node)
+        {
+            tracing::debug!("{error}");
+        }
+    }
+    Ok(())
+}
+
+/// Writes the journal of an ext3 or ext4 file system to where its content belongs. Until then, the metadata blocks that
+/// it holds stay in memory, clean or not (Linux 5.14 and later can be asked).
+fn checkpoint(mount_point: &Path) -> Result<()> {
+    let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Error::io(format!("open {}", mount_point.display()), e))?;
+    let flags: u32 = 0;
+    // SAFETY: the request reads one u32, which outlives the call.
+    if unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_CHECKPOINT, &raw const flags) } != 0 {
+        let what = format!("empty the journal of {}", mount_point.display());
+        return Err(Error::io(what, std::io::Error::last_os_error()));
+    }
+    Ok(())
+}
+
+/// Evicts dentries and inodes that nothing holds, on the whole machine; file data stays, and so do inodes that have
+/// some. Needs root.
+pub fn dentries_and_inodes() -> Result<()> {
+    drop_caches("2")
+}
+
+fn drop_caches(what: &str) -> Result<()> {
+    fs::write(DROP_CACHES, what).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Error::needs_root("dropping caches"),
+        std::io::ErrorKind::ReadOnlyFilesystem => Error::Unsupported {
+            what: "dropping caches".into(),
+            why: format!("{DROP_CACHES} is read-only (in a container?)"),
+        },
+        _ => Error::io(format!("write {DROP_CACHES}"), e),
+    })
+}
+
+/// Evicts the clean pages of one open file. Its dirty pages are written back first, as far as we may.
+pub fn file(fd: impl AsFd) -> Result<()> {
+    // A file opened for reading cannot always be synced; its pages are clean then, or somebody else's to write.
+    let _ = rustix::fs::fdatasync(&fd);
+    fadvise(fd, 0, None, Advice::DontNeed).map_err(|e| Error::io("evict a file", e))
+}
+
+/// Evicts a block device's own page cache (the metadata of ext2, ext3 and ext4). Needs read permission on the device
+/// and CAP_SYS_ADMIN.
+pub fn block_device(path: &Path) -> Result<()> {
+    let device = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+    // SAFETY: the request takes no argument.
+    if unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF, 0) } != 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => Error::needs_root(format!("evicting {}", path.display())),
+            _ => Error::io(format!("BLKFLSBUF on {}", path.display()), error),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_written_can_be_evicted() {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &[1; 8192]).unwrap();
+        super::file(&file).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_no_block_device() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(block_device(file.path()).is_err());
+    }
+}

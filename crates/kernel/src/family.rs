@@ -1,0 +1,145 @@
+//! A process and all that it started: finding them, and ending them.
+//!
+//! Whoever's parent ends is adopted by the nearest ancestor that asked for it ([`adopt_orphans`]), else by init, where it
+//! is out of reach. Processes come and go while the list is read: [`end`] reads it again until nobody is left.
+
+use crate::undo::ProcessId;
+use crate::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal};
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Makes the calling process the one that orphans among its descendants are given to.
+pub fn adopt_orphans() -> Result<()> {
+    rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| Error::io("become a subreaper", e))
+}
+
+/// Every living descendant of a process, itself not included, the nearest first.
+pub fn descendants(ancestor: u32) -> Result<Vec<ProcessId>> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").map_err(|e| Error::io("list /proc", e))?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if let Some(parent) = parent_of(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut at) = (vec![ancestor], 0);
+    while let Some(pid) = found.get(at) {
+        // Nobody is listed twice: a process has one parent, and is taken out here.
+        found.extend(children.remove(pid).unwrap_or_default());
+        at += 1;
+    }
+    found[1..].iter().filter_map(|pid| ProcessId::of(*pid).transpose()).collect()
+}
+
+/// Field 4 of `/proc/PID/stat`, after the command name in parentheses, which may hold anything.
+fn parent_of(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// How long a family may take to end after SIGTERM, before SIGKILL. systemd waits 90 s; whoever wants a profile or a
+/// measurement has asked for the end.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often those that appeared while others were ended are looked for.
+const ROUNDS: u32 = 8;
+
+/// Asks all descendants of a process to end (SIGTERM), and does not wait.
+pub fn terminate(ancestor: u32) -> Result<()> {
+    for process in descendants(ancestor)?.into_iter().filter_map(open) {
+        // Gone already: fine.
+        let _ = pidfd_send_signal(&process, Signal::TERM);
+    }
+    Ok(())
+}
+
+/// Ends all descendants of a process: SIGTERM to each, and SIGKILL to those that are left after some seconds.
+pub fn end(ancestor: u32) -> Result<()> {
+    let deadline = Instant::now() + GRACE;
+    for _ in 0..ROUNDS {
+        let living = descendants(ancestor)?;
+        if living.is_empty() {
+            return Ok(());
+        }
+        let opened: Vec<OwnedFd> = living.iter().filter_map(|process| open(*process)).collect();
+        let signal = if Instant::now() < deadline { Signal::TERM } else { Signal::KILL };
+        for process in &opened {
+            // Gone already: fine.
+            let _ = pidfd_send_signal(process, signal);
+        }
+        wait_for(opened, if signal == Signal::TERM { deadline } else { Instant::now() + GRACE })?;
+        reap(&living);
+    }
+    match descendants(ancestor)?.first() {
+        None => Ok(()),
+        Some(process) => {
+            Err(Error::io(format!("end process {}", process.pid), std::io::Error::from(std::io::ErrorKind::TimedOut)))
+        }
+    }
+}
+
+fn open(process: ProcessId) -> Option<OwnedFd> {
+    let opened = pidfd_open(Pid::from_raw(process.pid as i32)?, PidfdFlags::empty()).ok()?;
+    // The descriptor pins it; before that its number may have been given to another one.
+    process.is_alive().then_some(opened)
+}
+
+fn wait_for(processes: Vec<OwnedFd>, deadline: Instant) -> Result<()> {
+    for process in processes {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+                Ok(_) => break,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("poll", e)),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes the status of those that have ended and were given to us, so that they do not stay as zombies. Of one that is
+/// not our child, somebody else takes it.
+fn reap(ended: &[ProcessId]) {
+    for process in ended.iter().filter(|process| !process.is_alive()) {
+        let _ = rustix::process::waitpid(Pid::from_raw(process.pid as i32), WaitOptions::NOHANG);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Child, Command, Ended, Signals};
+
+    fn start(script: &str) -> Child {
+        let command = Command { argv: ["sh", "-c", script].map(Into::into).to_vec(), ..Command::default() };
+        let mut child = Child::spawn_held(&command).unwrap();
+        child.release(&command).unwrap();
+        child
+    }
+
+    fn wait_until(condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !condition() {
+            assert!(Instant::now() < deadline, "nothing happened within 10 s");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_family_is_found_and_ended() {
+        let signals = Signals::take().unwrap();
+        let mut child = start("sleep 1000 & sh -c 'sleep 1000 & wait' & wait");
+        let pid = child.pid();
+        wait_until(|| descendants(pid).unwrap().len() == 3);
+        let members = descendants(pid).unwrap();
+        end(pid).unwrap();
+        assert!(members.iter().all(|member| !member.is_alive()));
+        assert_eq!(child.wait(&signals).unwrap(), Ended::Exited(0));
+    }
+}

@@ -1,0 +1,35 @@
+//! Every system call, ioctl and kernel file that `ahead` uses: the only crate with `unsafe`.
+//!
+//! In come plain values (file descriptors, ranges, paths); out come plain values and [`Error`]s that say what to do.
+//! Nothing here decides anything: no policy, no plan, no format. Whatever changes the system (a setting, a mount, a
+//! loop device) goes through [`undo`], which writes down how to take it back *before* it is done.
+//!
+//! What it must never do: leave the machine changed after success, error, signal or crash; hide an error behind a
+//! default; follow a path it was not given.
+
+pub mod bdi;
+pub mod block;
+pub mod cache;
+pub mod daemon;
+pub mod direct;
+pub mod diskstats;
+mod error;
+pub mod evict;
+pub mod family;
+pub mod fiemap;
+pub mod filehandle;
+pub mod generation;
+pub mod loopdev;
+pub mod machine;
+pub mod memory;
+pub mod mounting;
+pub mod mounts;
+pub mod openat;
+pub mod pressure;
+pub mod priority;
+pub mod process;
+pub mod sparse;
+pub mod undo;
+pub mod usage;
+
+pub use error::{Error, Result};

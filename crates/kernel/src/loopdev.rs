@@ -1,0 +1,245 @@
+//! Loop devices: attach a file, ask, detach.
+//!
+//! ```text
+//!     free number N  →  note "detach loopN if backed by FILE"  →  LOOP_CONFIGURE  ──▶ /dev/loopN
+//!          ▲                                                          │
+//!          └──────────────── somebody else was faster (EBUSY) ◀───────┘
+//! ```
+//!
+//! Constants and structures are those of linux/loop.h, written by hand: a few words that never change.
+
+#![allow(unsafe_code)]
+
+use crate::undo::{self, Action, Guard, ProcessId};
+use crate::{Error, Result};
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const CONTROL: &str = "/dev/loop-control";
+const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
+const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_DIRECT_IO: u32 = 16;
+
+/// How often another program may take the free number before us. Each round means that somebody attached one.
+const ATTEMPTS: usize = 64;
+
+/// `struct loop_info64`.
+#[repr(C)]
+struct LoopInfo {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config`.
+#[repr(C)]
+struct LoopConfig {
+    fd: u32,
+    block_size: u32,
+    info: LoopInfo,
+    reserved: [u64; 8],
+}
+
+/// An attached loop device. Dropping it detaches the device.
+#[derive(Debug)]
+pub struct Loop {
+    /// `/dev/loopN`.
+    pub device: PathBuf,
+    guard: Guard,
+}
+
+impl Loop {
+    /// Detaches now and reports what went wrong.
+    pub fn detach(self) -> Result<()> {
+        self.guard.undo()
+    }
+
+    /// Somebody else will detach it: the note stays, for `restore`.
+    pub fn leave(self) -> PathBuf {
+        self.guard.leave();
+        self.device
+    }
+}
+
+/// What a loop device is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopStatus {
+    /// The file behind it, as the kernel prints it.
+    pub backing: PathBuf,
+    /// Whether it bypasses the page cache of the file behind it.
+    pub direct_io: bool,
+}
+
+/// Attaches `backing` to a free loop device. The note to detach it is `owner`'s. With `direct_io` the loop device
+/// bypasses the page cache of `backing` and keeps many requests in flight.
+pub fn attach(owner: ProcessId, backing: &Path, direct_io: bool, read_only: bool) -> Result<Loop> {
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let file = rustix::fs::open(backing, access | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Error::io(format!("open {}", backing.display()), e))?;
+    for _ in 0..ATTEMPTS {
+        let number = free_number()?;
+        let device = PathBuf::from(format!("/dev/loop{number}"));
+        let node = open_node(&device, number, access)?;
+        let guard =
+            undo::note_for(owner, Action::DetachLoop { device: device.clone(), backing: backing.to_path_buf() })?;
+        match configure(&node, &file, backing, direct_io, read_only) {
+            Ok(()) => return Ok(Loop { device, guard }),
+            // The undo of the dropped guard finds another file behind the device and leaves it alone.
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => drop(guard),
+            Err(e) => return Err(Error::io(format!("attach {} to {}", backing.display(), device.display()), e)),
+        }
+    }
+    Err(Error::io("attach a loop device: others take each free one first", io::Error::from_raw_os_error(libc::EBUSY)))
+}
+
+fn free_number() -> Result<u32> {
+    let control = rustix::fs::open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Error::needs_root("attaching a loop device"),
+        rustix::io::Errno::NOENT | rustix::io::Errno::NODEV => Error::Unsupported {
+            what: "a loop device".into(),
+            why: format!("{CONTROL} is missing (modprobe loop, or give the container its /dev)"),
+        },
+        _ => Error::io(format!("open {CONTROL}"), e),
+    })?;
+    // SAFETY: the request takes no argument and returns a number.
+    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
+    u32::try_from(number).map_err(|_| Error::io("find a free loop device", io::Error::last_os_error()))
+}
+
+fn open_node(device: &Path, number: u32, access: OFlags) -> Result<OwnedFd> {
+    rustix::fs::open(device, access | OFlags::CLOEXEC, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::NOENT => Error::Unsupported {
+            what: format!("loop device {number}"),
+            why: format!("its node is missing; make it with: mknod {} b 7 {number}", device.display()),
+        },
+        rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Error::needs_root("attaching a loop device"),
+        _ => Error::io(format!("open {}", device.display()), e),
+    })
+}
+
+fn configure(
+    node: &OwnedFd,
+    file: &OwnedFd,
+    backing: &Path,
+    direct_io: bool,
+    read_only: bool,
+) -> std::result::Result<(), io::Error> {
+    let mut file_name = [0; 64];
+    // The kernel shows this name to losetup; it is cut to fit, with a final NUL.
+    for (to, from) in file_name.iter_mut().take(63).zip(backing.as_os_str().as_bytes()) {
+        *to = *from;
+    }
+    let flags = if direct_io { LO_FLAGS_DIRECT_IO } else { 0 } | if read_only { LO_FLAGS_READ_ONLY } else { 0 };
+    let config = LoopConfig {
+        fd: file.as_raw_fd() as u32,
+        block_size: 0,
+        info: LoopInfo {
+            device: 0,
+            inode: 0,
+            rdevice: 0,
+            offset: 0,
+            size_limit: 0,
+            number: 0,
+            encrypt_type: 0,
+            encrypt_key_size: 0,
+            flags,
+            file_name,
+            crypt_name: [0; 64],
+            encrypt_key: [0; 32],
+            init: [0; 2],
+        },
+        reserved: [0; 8],
+    };
+    // SAFETY: `config` is the structure that the request reads, complete and initialised.
+    if unsafe { libc::ioctl(node.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// What a loop device is attached to; `None` when it is free or does not exist.
+pub fn status(device: &Path) -> Result<Option<LoopStatus>> {
+    let name = device.file_name().unwrap_or_default();
+    let directory = Path::new("/sys/block").join(name).join("loop");
+    let read = |file: &str| {
+        let path = directory.join(file);
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes.trim_ascii_end().to_vec())),
+            // A device that is being detached has the directory, but answers with an error.
+            Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            Err(e) => Err(Error::io(format!("read {}", path.display()), e)),
+        }
+    };
+    let (Some(backing), Some(direct_io)) = (read("backing_file")?, read("dio")?) else { return Ok(None) };
+    let backing = PathBuf::from(std::ffi::OsStr::from_bytes(&backing));
+    Ok(Some(LoopStatus { backing, direct_io: direct_io == b"1" }))
+}
+
+/// Detaches a loop device. While somebody has it open (a mount, say) the kernel waits for the last one to close it, and
+/// this succeeds at once. Not attached is no error.
+pub fn detach(device: &Path) -> Result<()> {
+    let node = match rustix::fs::open(device, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(node) => node,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NXIO) => return Ok(()),
+        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            return Err(Error::needs_root(format!("detaching {}", device.display())));
+        }
+        Err(e) => return Err(Error::io(format!("open {}", device.display()), e)),
+    };
+    // SAFETY: the request takes no argument.
+    if unsafe { libc::ioctl(node.as_raw_fd(), LOOP_CLR_FD, 0) } != 0 {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENXIO) {
+            return Err(Error::io(format!("detach {}", device.display()), error));
+        }
+    }
+    Ok(())
+}
+
+/// Detaches a loop device, if it is still attached to that file.
+pub fn detach_if_backed_by(device: &Path, backing: &Path) -> Result<()> {
+    match status(device)? {
+        Some(status) if status.backing == backing => detach(device),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_the_kernel_s_size() {
+        assert_eq!(std::mem::size_of::<LoopInfo>(), 232);
+        assert_eq!(std::mem::size_of::<LoopConfig>(), 304);
+    }
+
+    #[test]
+    fn a_device_that_does_not_exist_is_not_attached() {
+        assert_eq!(status(Path::new("/dev/loop-nothing")).unwrap(), None);
+        detach(Path::new("/dev/loop-nothing")).unwrap();
+        detach_if_backed_by(Path::new("/dev/loop-nothing"), Path::new("/x")).unwrap();
+    }
+
+    #[test]
+    fn a_missing_file_cannot_be_attached() {
+        let owner = ProcessId::own().unwrap();
+        let error = attach(owner, Path::new("/no/such/file"), true, false).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+}

@@ -1,0 +1,229 @@
+//! The mount table (`/proc/PID/mountinfo`) and mount namespaces.
+//!
+//! Device numbers here are the superblock's: on btrfs and overlayfs stat reports others. Paths are bytes, with the
+//! kernel's octal escapes undone.
+
+use crate::bdi::DeviceNumber;
+use crate::{Error, Result};
+use std::fs;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+
+/// One mounted file system, or a part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Number of the mount.
+    pub id: u32,
+    /// Number of the mount that it is mounted on.
+    pub parent: u32,
+    /// Device number of the superblock.
+    pub device: DeviceNumber,
+    /// What of the file system is mounted: `/`, or a directory of it (bind mounts, btrfs subvolumes).
+    pub root: Vec<u8>,
+    /// Where, seen from the root directory of the process whose table this is.
+    pub mount_point: Vec<u8>,
+    /// File system type, `ext4`.
+    pub fs_type: String,
+    /// What was mounted: `/dev/vda1`, `tmpfs`, a server's path.
+    pub source: Vec<u8>,
+    /// Options of the superblock, still escaped (a comma in a value is `\054`).
+    pub super_options: Vec<u8>,
+}
+
+impl Mount {
+    /// The layers of an overlay as they were given when it was mounted, the upper one first. None for other types.
+    pub fn overlay_layers(&self) -> Vec<Vec<u8>> {
+        if self.fs_type != "overlay" {
+            return Vec::new();
+        }
+        let (mut upper, mut lower) = (Vec::new(), Vec::new());
+        for option in self.super_options.split(|byte| *byte == b',') {
+            let Some(equals) = option.iter().position(|byte| *byte == b'=') else { continue };
+            let value = unescape(&option[equals + 1..]);
+            match &option[..equals] {
+                b"upperdir" => upper.push(value),
+                b"lowerdir" => lower.extend(split_layers(&value)),
+                b"lowerdir+" | b"datadir+" => lower.push(value),
+                _ => {}
+            }
+        }
+        upper.append(&mut lower);
+        upper
+    }
+}
+
+/// `a:b::c` into its parts; `\:` is a colon in a name (overlayfs).
+fn split_layers(value: &[u8]) -> Vec<Vec<u8>> {
+    let mut layers = vec![Vec::new()];
+    let mut bytes = value.iter().copied();
+    while let Some(byte) = bytes.next() {
+        let current = layers.last_mut().expect("there is always one");
+        match byte {
+            b'\\' => current.extend(bytes.next()),
+            b':' => layers.push(Vec::new()),
+            other => current.push(other),
+        }
+    }
+    layers.retain(|layer| !layer.is_empty());
+    layers
+}
+
+/// The mount table of the calling process, in order of mounting.
+pub fn own() -> Result<Vec<Mount>> {
+    read("/proc/self/mountinfo".into())
+}
+
+fn read(path: PathBuf) -> Result<Vec<Mount>> {
+    let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    parse(&text)
+}
+
+/// The mount table that another process sees. It stays readable after that process has ended, and keeps the namespace
+/// alive.
+#[derive(Debug)]
+pub struct Table(fs::File);
+
+impl Table {
+    /// Opens the table of a process.
+    pub fn of_process(pid: u32) -> Result<Table> {
+        let path = format!("/proc/{pid}/mountinfo");
+        fs::File::open(&path).map(Table).map_err(|e| Error::io(format!("open {path}"), e))
+    }
+
+    /// What is mounted now.
+    pub fn read(&mut self) -> Result<Vec<Mount>> {
+        let mut text = Vec::new();
+        let read = self.0.rewind().and_then(|()| self.0.read_to_end(&mut text));
+        read.map_err(|e| Error::io("read a mount table", e))?;
+        parse(&text)
+    }
+}
+
+/// Parses a mountinfo file.
+pub fn parse(text: &[u8]) -> Result<Vec<Mount>> {
+    text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Result<Mount> {
+    parse_fields(line).ok_or_else(|| Error::Parse {
+        path: "/proc/self/mountinfo".into(),
+        text: String::from_utf8_lossy(line).into_owned(),
+    })
+}
+
+/// `36 35 98:0 /root /point rw,noatime master:1 - ext3 /dev/root rw,errors=continue`: any number of fields before the
+/// dash, and three after it.
+fn parse_fields(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let device = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
+    let root = unescape(fields.next()?);
+    let mount_point = unescape(fields.next()?);
+    fields.find(|field| *field == b"-")?;
+    let fs_type = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
+    let source = unescape(fields.next()?);
+    let super_options = fields.next().unwrap_or_default().to_vec();
+    let device = (device.0.parse().ok()?, device.1.parse().ok()?);
+    Some(Mount { id, parent, device, root, mount_point, fs_type, source, super_options })
+}
+
+fn number(field: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Undoes `\040` and the like; a backslash that is not followed by three octal digits stays.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        match octal(byte, tail) {
+            Some(escaped) => {
+                out.push(escaped);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+fn octal(byte: u8, tail: &[u8]) -> Option<u8> {
+    let digits = tail.get(..3).filter(|_| byte == b'\\')?;
+    digits.iter().try_fold(0u32, |value, digit| Some(value * 8 + (*digit as char).to_digit(8)?))?.try_into().ok()
+}
+
+/// The number of a process's mount namespace, as `/proc/PID/ns/mnt` has it; our own without a process.
+pub fn namespace(pid: Option<u32>) -> Result<u32> {
+    let path = PathBuf::from(pid.map_or("/proc/self/ns/mnt".into(), |pid| format!("/proc/{pid}/ns/mnt")));
+    let target = fs::read_link(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    let text = target.to_string_lossy().into_owned();
+    let digits = text.strip_prefix("mnt:[").and_then(|rest| rest.strip_suffix(']'));
+    digits.and_then(|digits| digits.parse().ok()).ok_or(Error::Parse { path, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one(line: &str) -> Mount {
+        parse(line.as_bytes()).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_line_with_optional_fields_and_escapes() {
+        let mount = one(r"36 35 98:0 /mnt1 /mnt\0402\011x rw,noatime master:1 shared:7 - ext3 /dev/ro\134ot rw");
+        assert_eq!((mount.id, mount.parent, mount.device), (36, 35, (98, 0)));
+        assert_eq!((mount.root.as_slice(), mount.mount_point.as_slice()), (&b"/mnt1"[..], &b"/mnt 2\tx"[..]));
+        assert_eq!((mount.fs_type.as_str(), mount.source.as_slice()), ("ext3", &b"/dev/ro\\ot"[..]));
+        assert!(mount.overlay_layers().is_empty());
+    }
+
+    #[test]
+    fn a_btrfs_subvolume_has_its_root_and_the_superblocks_number() {
+        let mount = one("40 1 0:43 /@/home /home rw - btrfs /dev/loop0 rw,subvolid=256,subvol=/@/home");
+        assert_eq!((mount.device, mount.root.as_slice()), ((0, 43), &b"/@/home"[..]));
+    }
+
+    #[test]
+    fn the_layers_of_an_overlay_upper_first() {
+        let mount = one(r"50 1 0:50 / /m rw - overlay overlay rw,lowerdir=/a\054b:/c\134:d::/e,upperdir=/u,workdir=/w");
+        assert_eq!(mount.overlay_layers(), [&b"/u"[..], b"/a,b", b"/c:d", b"/e"]);
+        let mount = one("50 1 0:50 / /m rw - overlay overlay ro,lowerdir+=/x:y,lowerdir+=/z");
+        assert_eq!(mount.overlay_layers(), [&b"/x:y"[..], b"/z"]);
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_stay_as_they_are() {
+        let mount = parse(b"1 1 0:1 / /\xff\\377 rw - tmpfs t rw\n").unwrap().remove(0);
+        assert_eq!(mount.mount_point, b"/\xff\xff");
+    }
+
+    #[test]
+    fn our_own_table_has_a_root() {
+        assert!(own().unwrap().iter().any(|mount| mount.mount_point == b"/"));
+        let mut table = Table::of_process(std::process::id()).unwrap();
+        assert_eq!(table.read().unwrap(), table.read().unwrap());
+        assert_eq!(namespace(None).unwrap(), namespace(Some(std::process::id())).unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_table_or_an_error(text in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn unescaping_undoes_the_kernels_escaping(name in proptest::collection::vec(1u8.., 0..64)) {
+            let escaped: Vec<u8> = name.iter().flat_map(|byte| match byte {
+                b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+                other => vec![*other],
+            }).collect();
+            prop_assert_eq!(unescape(&escaped), name);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Opening what a stranger's list names, without being led astray.
+//!
+//! ```text
+//!     path ──openat2(O_PATH, no symlink, no magic link)──▶ handle ──fstat──▶ a regular file? of a real file system?
+//!                                                            │                                │ yes
+//!                                                            └──── /proc/self/fd/N ◀──────────┘
+//!                                                                        │ reopened for reading: the very same file
+//!                                                                        ▼
+//!                                                                      File
+//! ```
+//!
+//! An `O_PATH` handle has no side effect on whatever it names: no FIFO blocks, no tape rewinds. What is reopened is
+//! what was looked at, however often somebody renames things in between.
+
+use crate::{Error, Result};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A handle on whatever is at a path: it names, and gives no access.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+/// What a handle is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The device number that stat reports, `(major << 32) | minor`.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// Modification time, nanoseconds since 1970 (negative before).
+    pub mtime_ns: i64,
+    /// Owner's user id.
+    pub owner: u32,
+}
+
+/// Set once openat2 turned out to be missing (before Linux 5.6, or forbidden by a container).
+static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
+
+/// A handle on what is at this absolute path, following no symbolic link in any of its components and no `..`.
+pub fn handle(path: &Path) -> Result<Handle> {
+    let fd = open_unfollowed(path, OFlags::PATH)?;
+    let stat = fstat(&fd).map_err(|e| Error::io(format!("fstat {}", path.display()), e))?;
+    Ok(Handle { fd, stat })
+}
+
+fn open_unfollowed(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    let failed = |e: std::io::Error| Error::io(format!("open {}", path.display()), e);
+    if !path.is_absolute() {
+        return Err(failed(std::io::Error::other("not an absolute path")));
+    }
+    if path.components().any(|component| component == Component::ParentDir) {
+        return Err(failed(std::io::Error::other("it leads upwards with ..")));
+    }
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = if NO_OPENAT2.load(Ordering::Relaxed) { Err(Errno::NOSYS) } else { by_openat2(path, flags) };
+    match opened {
+        Err(Errno::NOSYS | Errno::PERM) => {
+            NO_OPENAT2.store(true, Ordering::Relaxed);
+            by_components(path, flags)
+        }
+        other => other,
+    }
+    .map_err(|e| failed(e.into()))
+}
+
+fn by_openat2(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // EAGAIN: something was renamed meanwhile, and the kernel cannot promise that no link was followed. Once more.
+    match openat2(CWD, path, flags, Mode::empty(), resolve) {
+        Err(Errno::AGAIN) => openat2(CWD, path, flags, Mode::empty(), resolve),
+        other => other,
+    }
+}
+
+/// One component at a time, each opened without following: what openat2 does in one call. With `O_PATH` a symbolic link
+/// is opened itself; `O_DIRECTORY` refuses it on the way, and at the end it is no regular file.
+fn by_components(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let on_the_way = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
+    let mut at = open("/", on_the_way, Mode::empty())?;
+    let mut names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let Some(mut name) = names.next() else { return open("/", flags, Mode::empty()) };
+    for next in names {
+        at = openat(&at, name, on_the_way, Mode::empty())?;
+        name = next;
+    }
+    openat(&at, name, flags, Mode::empty())
+}
+
+impl Handle {
+    /// What it is on.
+    pub fn identity(&self) -> Identity {
+        identity_of(&self.stat)
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_regular_file(&self) -> bool {
+        rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_file()
+    }
+
+    /// The number of the block device that it is on, `(major << 32) | minor`; `None`: it is on something else.
+    pub fn block_device(&self) -> Option<u64> {
+        let kind = rustix::fs::FileType::from_raw_mode(self.stat.st_mode);
+        kind.is_block_device().then(|| device_key(self.stat.st_rdev))
+    }
+
+    /// Opens the block device itself for reading. To be called for a device that was asked for by its number
+    /// ([`Self::block_device`]), never for one that a stranger's list names.
+    pub fn reopen_block_device(&self) -> Result<OwnedFd> {
+        if self.block_device().is_none() {
+            return Err(Error::io("open", std::io::Error::other("not a block device")));
+        }
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        open(&link, flags, Mode::empty()).map_err(|e| Error::io("open the block device for reading", e))
+    }
+
+    /// The file system's magic number (`statfs`), a value of [`has_page_cache`].
+    pub fn file_system_magic(&self) -> Result<u64> {
+        fstatfs(&self.fd).map(|stat| stat.f_type as u64).map_err(|e| Error::io("fstatfs", e))
+    }
+
+    /// Opens the regular file itself for reading: never blocks, never becomes a controlling terminal, leaves the access
+    /// time alone where that is permitted.
+    pub fn reopen(&self) -> Result<OwnedFd> {
+        if !self.is_regular_file() {
+            return Err(Error::io("open", std::io::Error::other("not a regular file")));
+        }
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        // O_NOATIME is for owners and root; knowing that saves a failed call for each file of somebody else.
+        let user = rustix::process::geteuid();
+        let first = if user.is_root() || user.as_raw() == self.stat.st_uid { flags | OFlags::NOATIME } else { flags };
+        match open(&link, first, Mode::empty()) {
+            Err(Errno::PERM) if first != flags => open(&link, flags, Mode::empty()),
+            other => other,
+        }
+        .map_err(|e| Error::io("open for reading", e))
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The identity of an open file.
+pub fn identity(fd: impl AsFd) -> Result<Identity> {
+    fstat(fd).map(|stat| identity_of(&stat)).map_err(|e| Error::io("fstat", e))
+}
+
+fn identity_of(stat: &Stat) -> Identity {
+    Identity {
+        device: device_key(stat.st_dev),
+        inode: stat.st_ino,
+        size_bytes: stat.st_size as u64,
+        mtime_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64),
+        owner: stat.st_uid,
+    }
+}
+
+/// A device number as `(major << 32) | minor`.
+pub fn device_key(device: rustix::fs::Dev) -> u64 {
+    (u64::from(rustix::fs::major(device)) << 32) | u64::from(rustix::fs::minor(device))
+}
+
+/// A device key as the number that sysfs uses.
+pub fn device_number(key: u64) -> crate::bdi::DeviceNumber {
+    ((key >> 32) as u32, key as u32)
+}
+
+/// The node of a block device (`/dev/sda1`) by its number, as the kernel names it. It may be missing in a container.
+pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
+    let (major, minor) = device_number(key);
+    let path = format!("/sys/dev/block/{major}:{minor}/uevent");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io(format!("read {path}"), e))?;
+    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
+}
+
+/// File systems that have no page cache of a device's data, or none worth reading ahead: their files are what the
+/// kernel makes up (`/proc`, `/sys` …) or lie in memory already. Numbers from linux/magic.h.
+const NO_PAGE_CACHE: [u64; 24] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x0102_1994, // tmpfs, devtmpfs
+    0x8584_58f6, // ramfs
+    0x9584_58f6, // hugetlbfs
+    0x0000_1cd1, // devpts
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xf97c_ff8c, // selinuxfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x5049_4446, // pidfs
+    0x6e73_6673, // nsfs
+    0x534f_434b, // sockfs
+    0x5049_5045, // pipefs
+    0x0904_1934, // anonymous inodes
+    0x6165_676c, // pstore
+    0x1980_0202, // mqueue
+    0x4249_4e4d, // binfmt_misc
+    0xde5e_81e4, // efivarfs
+    0x6265_6570, // configfs
+    0x6573_5543, // fusectl
+];
+
+/// Whether files of this kind of file system (magic number) have pages that can be read ahead from a device.
+pub fn has_page_cache(magic: u64) -> bool {
+    // f_type is a signed word on some machines: compare the 32 bits that linux/magic.h defines.
+    !NO_PAGE_CACHE.contains(&(magic & 0xffff_ffff))
+}
+
+/// Looks a path up for its metadata alone: no link is followed, nothing but a handle is opened. Returns whether
+/// something was there; an answer of "nothing" is remembered by the kernel too.
+pub fn look_up(path: &Path) -> Result<bool> {
+    match open_unfollowed(path, OFlags::PATH) {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Reads a directory to its end for its metadata alone and returns how many entries it has, at most `limit`.
+pub fn list(path: &Path, limit: usize) -> Result<usize> {
+    let failed = |e| Error::io(format!("list {}", path.display()), e);
+    // With O_DIRECTORY nothing else can be opened: no FIFO, no device.
+    let directory = open_unfollowed(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
+    let mut count = 0;
+    while count < limit {
+        match entries.next() {
+            Some(entry) => entry.map_err(failed)?,
+            None => break,
+        };
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn refused(path: &Path) -> bool {
+        let by_call = handle(path).and_then(|handle| handle.reopen());
+        let by_hand =
+            by_components(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(|e| Error::io("open", e)).and_then(|fd| {
+                let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
+                Handle { fd, stat }.reopen()
+            });
+        assert_eq!(by_call.is_err(), by_hand.is_err(), "{}", path.display());
+        by_call.is_err()
+    }
+
+    #[test]
+    fn only_regular_files_at_the_very_path_are_opened() {
+        let home = tempfile::tempdir().unwrap();
+        let home = fs::canonicalize(home.path()).unwrap();
+        let file = home.join("file");
+        fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, home.join("link")).unwrap();
+        fs::create_dir(home.join("directory")).unwrap();
+        std::os::unix::fs::symlink(home.join("directory"), home.join("way")).unwrap();
+        fs::write(home.join("directory/inner"), "x").unwrap();
+        rustix::fs::mknodat(CWD, home.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(home.join("socket")).unwrap();
+        assert!(!refused(&file));
+        assert!(!refused(&home.join("directory/inner")));
+        for bad in ["link", "directory", "way/inner", "fifo", "socket", "absent"] {
+            assert!(refused(&home.join(bad)), "{bad}");
+        }
+        for bad in ["/dev/null", "/dev/tty", "/proc/self/exe", "/"] {
+            assert!(refused(Path::new(bad)), "{bad}");
+        }
+        assert!(handle(&home.join("directory/../file")).is_err());
+        assert!(handle(Path::new("Cargo.toml")).is_err());
+    }
+
+    #[test]
+    fn what_was_looked_at_is_what_is_opened() {
+        let home = tempfile::tempdir().unwrap();
+        let path = fs::canonicalize(home.path()).unwrap().join("file");
+        fs::write(&path, "first").unwrap();
+        let looked = handle(&path).unwrap();
+        fs::rename(&path, path.with_extension("old")).unwrap();
+        fs::write(&path, "second").unwrap();
+        let file = fs::File::from(looked.reopen().unwrap());
+        assert_eq!(std::io::read_to_string(file).unwrap(), "first");
+        assert_eq!(looked.identity().size_bytes, 5);
+    }
+
+    #[test]
+    fn made_up_file_systems_are_known() {
+        for path in ["/proc/version", "/sys/kernel/mm"] {
+            let handle = handle(Path::new(path)).unwrap();
+            assert!(!has_page_cache(handle.file_system_magic().unwrap()), "{path}");
+        }
+        let here = handle(&fs::canonicalize(env!("CARGO_MANIFEST_DIR")).unwrap()).unwrap();
+        assert!(has_page_cache(here.file_system_magic().unwrap()));
+    }
+
+    #[test]
+    fn looking_up_and_listing_bring_metadata() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("a"), "").unwrap();
+        assert!(look_up(&home.path().join("a")).unwrap());
+        assert!(!look_up(&home.path().join("b")).unwrap());
+        assert!(!look_up(&home.path().join("a/b")).unwrap());
+        assert_eq!(list(home.path(), 100).unwrap(), 3);
+        assert_eq!(list(home.path(), 2).unwrap(), 2);
+        assert!(list(&home.path().join("a"), 100).is_err());
+    }
+}

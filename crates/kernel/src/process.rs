@@ -1,0 +1,600 @@
+//! Starting a program so that nothing it does is missed, and passing on its signals and its status.
+//!
+//! ```text
+//!     spawn_held ──▶ child waits on a pipe ──▶ (the caller arms its tracer, starts its prefetch) ──▶ release ──▶ exec
+//!                                                                                                       │
+//!                      exit status  ◀── wait: signals sent to us are passed on to the child ◀───────────┘
+//! ```
+//!
+//! Signals that would end us are blocked and read from a descriptor ([`Signals`]), so that every guard runs. One that
+//! the terminal sends goes to the whole foreground group, the child included: we only keep living until it ends. One
+//! that somebody sends to us alone is passed on.
+
+#![allow(unsafe_code)]
+
+use crate::undo::ProcessId;
+use crate::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How a program ended, as a shell reports it: its own status, or 128 + the signal that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal ended it.
+    Signaled(i32),
+}
+
+impl Ended {
+    /// The exit status to pass on.
+    pub fn code(self) -> i32 {
+        match self {
+            Ended::Exited(code) => code,
+            Ended::Signaled(signal) => 128 + signal,
+        }
+    }
+}
+
+/// A user to run a program as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Login name.
+    pub name: OsString,
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// Home directory.
+    pub home: PathBuf,
+}
+
+impl User {
+    /// Looks a user up by name or number.
+    pub fn lookup(name: &str) -> Result<User> {
+        let text = std::fs::read_to_string("/etc/passwd").map_err(|e| Error::io("read /etc/passwd", e))?;
+        text.lines()
+            .filter_map(Self::from_passwd_line)
+            .find(|user| user.name.as_bytes() == name.as_bytes() || user.uid.to_string() == name)
+            .ok_or_else(|| Error::Unsupported {
+                what: format!("user {name:?}"),
+                why: "no such user in /etc/passwd".into(),
+            })
+    }
+
+    /// The user behind sudo: `SUDO_USER`, when we are root.
+    pub fn behind_sudo() -> Option<User> {
+        let name = std::env::var("SUDO_USER").ok()?;
+        crate::machine::is_root().then(|| User::lookup(&name).ok()).flatten()
+    }
+
+    fn from_passwd_line(line: &str) -> Option<User> {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        let home = fields.nth(1)?;
+        Some(User { name: name.into(), uid, gid, home: home.into() })
+    }
+}
+
+/// What to start and how.
+#[derive(Clone, Debug, Default)]
+pub struct Command {
+    /// Program and arguments; the program is looked up in `PATH` as a shell does.
+    pub argv: Vec<OsString>,
+    /// Run as this user (needs root); `None`: as ourselves.
+    pub user: Option<User>,
+    /// Give standard output and error as pipes to read from, instead of passing on our own.
+    pub capture_output: bool,
+    /// Send standard output and error to /dev/null (repeated runs of `compare`).
+    pub discard_output: bool,
+}
+
+/// A program that was started by us.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    pidfd: OwnedFd,
+    gate: Option<OwnedFd>,
+    exec_error: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+    errors: Option<OwnedFd>,
+    ended: Option<Ended>,
+}
+
+/// What [`Child::wait_event`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The program ended.
+    Ended(Ended),
+    /// A signal that asks us to stop arrived (and was passed on where that is ours to do).
+    Signal(i32),
+    /// The descriptor with this index can be read.
+    Readable(usize),
+    /// The time is over.
+    Timeout,
+}
+
+/// The signals that end a program, as events. Take it before any thread is started: threads inherit the mask.
+#[derive(Debug)]
+pub struct Signals {
+    fd: OwnedFd,
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub number: i32,
+    /// The terminal sent it to the whole foreground group.
+    pub from_terminal: bool,
+}
+
+const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+fn stopping_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set before sigaddset and assume_init use it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in STOPPING {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+impl Signals {
+    /// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT in this thread and those it starts, and collects them instead.
+    pub fn take() -> Result<Signals> {
+        let set = stopping_set();
+        // SAFETY: `set` is initialised; a null old set is allowed.
+        let fd = unsafe {
+            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
+                return Err(Error::io("block signals", io::Error::last_os_error()));
+            }
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(Error::io("signalfd", io::Error::last_os_error()));
+        }
+        // SAFETY: a descriptor that the kernel just gave us and nobody else has.
+        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The next signal that has arrived, without waiting.
+    pub fn poll(&self) -> Option<Arrived> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = std::mem::size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer has exactly the size that is passed.
+        let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        if read != size as isize {
+            return None;
+        }
+        // SAFETY: the kernel filled the whole structure.
+        let info = unsafe { info.assume_init() };
+        Some(Arrived { number: info.ssi_signo as i32, from_terminal: info.ssi_code == libc::SI_KERNEL })
+    }
+
+    /// Waits for a signal, at most for `timeout`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Arrived>> {
+        poll_until(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.map(|t| Instant::now() + t))?;
+        Ok(self.poll())
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Why a released program did not start. 126 and 127 are the statuses that env(1) and timeout(1) use.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// No such program: exit status 127.
+    #[error("{0}: not found")]
+    NotFound(String),
+    /// It exists but cannot be executed: exit status 126.
+    #[error("{0}: cannot execute: {1}")]
+    CannotExecute(String, io::Error),
+    /// We failed before the exec: exit status 125.
+    #[error(transparent)]
+    Own(#[from] Error),
+}
+
+impl ExecError {
+    /// The exit status of the contract.
+    pub fn code(&self) -> i32 {
+        match self {
+            ExecError::NotFound(_) => 127,
+            ExecError::CannotExecute(..) => 126,
+            ExecError::Own(_) => 125,
+        }
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))
+}
+
+fn c_string(text: &OsString) -> Result<CString> {
+    CString::new(text.as_bytes()).map_err(|e| Error::io("an argument holds a NUL byte", io::Error::other(e)))
+}
+
+/// Everything the child needs between fork and exec, allocated before: after fork only async-signal-safe calls are
+/// allowed.
+struct Prepared {
+    candidates: Vec<CString>,
+    argv: Vec<CString>,
+    environment: Vec<CString>,
+    identity: Option<(u32, u32, Vec<libc::gid_t>)>,
+}
+
+impl Prepared {
+    fn new(command: &Command) -> Result<Prepared> {
+        let program = command.argv.first().ok_or_else(|| Error::Unsupported {
+            what: "starting a program".into(),
+            why: "no command was given".into(),
+        })?;
+        let candidates = if program.as_bytes().contains(&b'/') {
+            vec![c_string(program)?]
+        } else {
+            let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+            std::env::split_paths(&path)
+                .map(|directory| c_string(&directory.join(program).into_os_string()))
+                .collect::<Result<_>>()?
+        };
+        let argv = command.argv.iter().map(c_string).collect::<Result<_>>()?;
+        let identity = command.user.as_ref().map(|user| Ok((user.uid, user.gid, groups_of(user)?))).transpose()?;
+        Ok(Prepared { candidates, argv, environment: environment(command.user.as_ref())?, identity })
+    }
+}
+
+fn environment(user: Option<&User>) -> Result<Vec<CString>> {
+    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    if let Some(user) = user {
+        let own = [("HOME", user.home.as_os_str()), ("USER", &user.name), ("LOGNAME", &user.name)];
+        variables.retain(|(name, _)| !own.iter().any(|(key, _)| name == key));
+        variables.extend(own.map(|(key, value)| (key.into(), value.to_owned())));
+    }
+    variables
+        .into_iter()
+        .map(|(name, value)| {
+            let mut line = name.into_vec();
+            line.push(b'=');
+            line.extend(value.as_bytes());
+            CString::new(line).map_err(|e| Error::io("environment", io::Error::other(e)))
+        })
+        .collect()
+}
+
+fn groups_of(user: &User) -> Result<Vec<libc::gid_t>> {
+    let name = c_string(&user.name)?;
+    let mut groups = vec![0; 1024];
+    let mut count = groups.len() as libc::c_int;
+    // SAFETY: `groups` has `count` elements; getgrouplist writes at most that many.
+    let found = unsafe { libc::getgrouplist(name.as_ptr(), user.gid, groups.as_mut_ptr(), &mut count) };
+    if found < 0 {
+        return Err(Error::io(format!("groups of {}", user.name.display()), io::Error::other("more than 1024")));
+    }
+    groups.truncate(count as usize);
+    Ok(groups)
+}
+
+impl Child {
+    /// Forks a child that waits before its exec. It already has its process id, user and standard streams.
+    pub fn spawn_held(command: &Command) -> Result<Child> {
+        let prepared = Prepared::new(command)?;
+        let argv = pointers(&prepared.argv);
+        let environment = pointers(&prepared.environment);
+        let (gate_read, gate_write) = pipe()?;
+        let (error_read, error_write) = pipe()?;
+        let streams = if command.capture_output { Some((pipe()?, pipe()?)) } else { None };
+        let null = command.discard_output.then(|| std::fs::File::options().write(true).open("/dev/null")).transpose();
+        let null = null.map_err(|e| Error::io("open /dev/null", e))?;
+        let redirect = match (&streams, &null) {
+            (Some(((_, output), (_, errors))), _) => Some((output.as_raw_fd(), errors.as_raw_fd())),
+            (None, Some(null)) => Some((null.as_raw_fd(), null.as_raw_fd())),
+            (None, None) => None,
+        };
+        // SAFETY: the child calls only async-signal-safe functions on memory allocated before the fork, then execs or
+        // exits.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => return Err(Error::io("fork", io::Error::last_os_error())),
+            // SAFETY: we are the child of that fork.
+            0 => unsafe {
+                child_side(
+                    &prepared,
+                    &argv,
+                    &environment,
+                    redirect,
+                    gate_read.as_raw_fd(),
+                    gate_write.as_raw_fd(),
+                    error_write.as_raw_fd(),
+                )
+            },
+            _ => {}
+        }
+        let pid = Pid::from_raw(pid).expect("fork gave a positive process id");
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| Error::io("pidfd_open", e))?;
+        let (output, errors) = match streams {
+            Some(((output, _), (errors, _))) => (Some(output), Some(errors)),
+            None => (None, None),
+        };
+        Ok(Child { pid, pidfd, gate: Some(gate_write), exec_error: Some(error_read), output, errors, ended: None })
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// The read ends of captured standard output and error.
+    pub fn take_output(&mut self) -> Option<(OwnedFd, OwnedFd)> {
+        self.output.take().zip(self.errors.take())
+    }
+
+    /// Lets the child exec, and returns when it has (or could not).
+    pub fn release(&mut self, command: &Command) -> std::result::Result<(), ExecError> {
+        let (Some(gate), Some(exec_error)) = (self.gate.take(), self.exec_error.take()) else { return Ok(()) };
+        rustix::io::write(&gate, &[1]).map_err(|e| Error::io("start the program", e))?;
+        drop(gate);
+        let mut number = [0; 4];
+        // The pipe closes on a successful exec; otherwise the child wrote the error's number.
+        if rustix::io::retry_on_intr(|| rustix::io::read(&exec_error, &mut number)).map_err(|e| Error::io("read", e))?
+            == 0
+        {
+            return Ok(());
+        }
+        let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
+        let name = command.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        self.reap(true)?;
+        Err(match error.kind() {
+            io::ErrorKind::NotFound => ExecError::NotFound(name),
+            _ => ExecError::CannotExecute(name, error),
+        })
+    }
+
+    /// Waits for the program's end, a stopping signal, one of `others` to become readable, or the deadline. Signals
+    /// that were sent to us alone have been passed on when this returns.
+    pub fn wait_event(
+        &mut self,
+        signals: &Signals,
+        others: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> Result<Event> {
+        if let Some(ended) = self.ended {
+            return Ok(Event::Ended(ended));
+        }
+        let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+        if !poll_until(&mut fds, deadline)? {
+            return Ok(Event::Timeout);
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[1]
+            && let Some(arrived) = signals.poll()
+        {
+            if !arrived.from_terminal {
+                self.signal(arrived.number);
+            }
+            return Ok(Event::Signal(arrived.number));
+        }
+        if let Some(index) = ready[2..].iter().position(|ready| *ready) {
+            return Ok(Event::Readable(index));
+        }
+        match self.reap(false)? {
+            Some(ended) => Ok(Event::Ended(ended)),
+            None => Ok(Event::Timeout),
+        }
+    }
+
+    /// Waits for the end, passing signals on.
+    pub fn wait(&mut self, signals: &Signals) -> Result<Ended> {
+        loop {
+            if let Event::Ended(ended) = self.wait_event(signals, &[], None)? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Sends it a signal; a program that has just ended is no error.
+    pub fn signal(&self, number: i32) {
+        if let Some(signal) = Signal::from_named_raw(number) {
+            let _ = pidfd_send_signal(&self.pidfd, signal);
+        }
+    }
+
+    fn reap(&mut self, block: bool) -> Result<Option<Ended>> {
+        let options = if block { WaitIdOptions::EXITED } else { WaitIdOptions::EXITED | WaitIdOptions::NOHANG };
+        let status = rustix::io::retry_on_intr(|| {
+            rustix::process::waitid(rustix::process::WaitId::PidFd(self.pidfd.as_fd()), options)
+        })
+        .map_err(|e| Error::io("wait for the program", e))?;
+        self.ended = status.as_ref().map(ended_from);
+        Ok(self.ended)
+    }
+}
+
+impl Drop for Child {
+    /// A child that was never released is ended: it must not run without us.
+    fn drop(&mut self) {
+        if self.gate.is_some() && self.ended.is_none() {
+            self.signal(libc::SIGKILL);
+            let _ = self.reap(true);
+        }
+    }
+}
+
+fn ended_from(status: &WaitIdStatus) -> Ended {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Ended::Exited(code),
+        (None, signal) => Ended::Signaled(signal.unwrap_or(libc::SIGKILL)),
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// The child between fork and exec.
+///
+/// # Safety
+/// To be called in a freshly forked child only; calls nothing that is not async-signal-safe, and never returns.
+unsafe fn child_side(
+    prepared: &Prepared,
+    argv: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+    redirect: Option<(i32, i32)>,
+    gate: i32,
+    gate_write: i32,
+    error: i32,
+) -> ! {
+    // SAFETY: plain system calls on descriptors and memory that outlive the fork.
+    unsafe {
+        libc::close(gate_write);
+        let set = stopping_set();
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        // Rust ignores SIGPIPE for itself; programs expect the default.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if let Some((output, errors)) = redirect {
+            libc::dup2(output, 1);
+            libc::dup2(errors, 2);
+        }
+        let mut byte = 0u8;
+        // End of file: the parent died before it released us.
+        if libc::read(gate, (&raw mut byte).cast(), 1) != 1 {
+            libc::_exit(125);
+        }
+        let mut number = 0;
+        if let Some((uid, gid, groups)) = &prepared.identity
+            && (libc::setgroups(groups.len(), groups.as_ptr()) != 0
+                || libc::setgid(*gid) != 0
+                || libc::setuid(*uid) != 0)
+        {
+            number = *libc::__errno_location();
+        }
+        if number == 0 {
+            number = libc::ENOENT;
+            for candidate in &prepared.candidates {
+                libc::execve(candidate.as_ptr(), argv.as_ptr(), environment.as_ptr());
+                // Go on along PATH as execvp does; remember that something was there but could not be executed.
+                let failed = *libc::__errno_location();
+                if failed != libc::ENOENT && failed != libc::ENOTDIR {
+                    number = failed;
+                }
+            }
+        }
+        libc::write(error, (&raw const number).cast(), 4);
+        libc::_exit(if number == libc::ENOENT { 127 } else { 126 })
+    }
+}
+
+/// Polls until something is ready (`true`) or the deadline has passed (`false`).
+fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool> {
+    loop {
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        let left = left.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
+        match poll(fds, left.as_ref()) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::io("poll", e)),
+        }
+    }
+}
+
+/// How long a process of ours may take to end after SIGTERM. A daemon only has to unmount; measured in milliseconds.
+const END_GRACE: Duration = Duration::from_secs(5);
+
+/// Ends a process of ours: SIGTERM, and SIGKILL after [`END_GRACE`].
+pub fn end(process: ProcessId) -> Result<()> {
+    if !process.is_alive() {
+        return Ok(());
+    }
+    let Some(pid) = Pid::from_raw(process.pid as i32) else { return Ok(()) };
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+    // Checked again now that the descriptor pins the process: the number may have been reused in between.
+    if !process.is_alive() {
+        return Ok(());
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        match pidfd_send_signal(&pidfd, signal) {
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            other => other.map_err(|e| Error::io(format!("end process {}", process.pid), e))?,
+        }
+        if poll_until(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(Instant::now() + END_GRACE))? {
+            return Ok(());
+        }
+    }
+    Err(Error::io(format!("end process {}", process.pid), io::Error::from(io::ErrorKind::TimedOut)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(argv: &[&str]) -> Command {
+        Command { argv: argv.iter().map(OsString::from).collect(), ..Command::default() }
+    }
+
+    fn run(argv: &[&str]) -> std::result::Result<Ended, ExecError> {
+        let signals = Signals::take()?;
+        let command = command(argv);
+        let mut child = Child::spawn_held(&command)?;
+        child.release(&command)?;
+        Ok(child.wait(&signals)?)
+    }
+
+    #[test]
+    fn the_status_is_passed_on() {
+        assert_eq!(run(&["sh", "-c", "exit 7"]).unwrap().code(), 7);
+        assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).unwrap(), Ended::Signaled(15));
+    }
+
+    #[test]
+    fn a_missing_program_is_127_and_a_directory_126() {
+        assert_eq!(run(&["no-such-program-here"]).unwrap_err().code(), 127);
+        assert_eq!(run(&["/"]).unwrap_err().code(), 126);
+    }
+
+    #[test]
+    fn a_held_child_does_not_run_before_its_release() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("ran");
+        let command = command(&["touch", file.to_str().unwrap()]);
+        drop(Child::spawn_held(&command).unwrap());
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn captured_output_can_be_read() {
+        let signals = Signals::take().unwrap();
+        let command = Command { capture_output: true, ..command(&["sh", "-c", "echo out; echo err >&2"]) };
+        let mut child = Child::spawn_held(&command).unwrap();
+        let (output, errors) = child.take_output().unwrap();
+        child.release(&command).unwrap();
+        assert_eq!(child.wait(&signals).unwrap(), Ended::Exited(0));
+        let read = |fd: OwnedFd| io::read_to_string(std::fs::File::from(fd)).unwrap();
+        assert_eq!((read(output).as_str(), read(errors).as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn a_process_of_ours_can_be_ended() {
+        let command = command(&["sleep", "1000"]);
+        let mut child = Child::spawn_held(&command).unwrap();
+        child.release(&command).unwrap();
+        let id = ProcessId::of(child.pid()).unwrap().unwrap();
+        end(id).unwrap();
+        assert_eq!(child.reap(true).unwrap(), Some(Ended::Signaled(15)));
+    }
+}

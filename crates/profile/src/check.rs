@@ -1,0 +1,186 @@
+//! What a profile may hold: the same rules before it is written and after it was read.
+//!
+//! Whoever plans from a profile relies on them: no sum of lengths overflows, no extent counts a byte twice, no path
+//! leads upwards. A rule belongs here if breaking it would make a reader loop, overflow or misjudge; whether a file
+//! still exists and is a regular file is decided when it is fetched.
+
+use crate::error::Invalid;
+use crate::model::{Extent, File, Profile};
+
+/// Longest path, bytes (`PATH_MAX` of Linux).
+pub const MAX_PATH_BYTES: usize = 4096;
+/// Longest argument of the command, bytes (`MAX_ARG_STRLEN` of Linux).
+pub const MAX_ARGUMENT_BYTES: usize = 128 << 10;
+/// Longest text (kernel, machine, source, file system type), bytes.
+pub const MAX_TEXT_BYTES: usize = 4096;
+/// Most files in one profile; a boot reads some ten thousand.
+pub const MAX_FILES: usize = 1 << 20;
+/// Most extents in one profile, over all files and devices: 400 MB of memory once decoded.
+pub const MAX_EXTENTS: usize = 1 << 23;
+/// Most block devices with metadata.
+pub const MAX_DEVICES: usize = 1 << 12;
+/// Most lookups.
+pub const MAX_LOOKUPS: usize = 1 << 22;
+/// Most milestones.
+pub const MAX_MILESTONES: usize = 1 << 20;
+/// Most arguments of the command.
+pub const MAX_ARGUMENTS: usize = 1 << 17;
+/// Largest offset, size, time and count: what the kernel's `loff_t` holds.
+const MAX_NUMBER: u64 = i64::MAX as u64;
+
+/// Tells why a path may not stand in a profile. Recorders ask this before they add a path.
+pub fn check_path(path: &[u8]) -> Result<(), &'static str> {
+    if path.first() != Some(&b'/') {
+        return Err("the path is not absolute");
+    }
+    if path.len() > MAX_PATH_BYTES {
+        return Err("the path is longer than 4096 bytes");
+    }
+    if path.contains(&0) {
+        return Err("the path holds a NUL byte");
+    }
+    if path.windows(3).any(|three| three == b"/..") && path.split(|byte| *byte == b'/').any(|name| name == b"..") {
+        return Err("the path leads upwards with ..");
+    }
+    Ok(())
+}
+
+/// Tells the first rule that a profile breaks.
+pub fn check(profile: &Profile) -> Result<(), Invalid> {
+    check_recording(profile)?;
+    let mut totals = Totals { runs: profile.recording.runs, extents: 0, bytes: 0 };
+    at_most(profile.files.len(), MAX_FILES, || "files".into())?;
+    for (index, file) in profile.files.iter().enumerate() {
+        check_file(file, index, &mut totals)?;
+    }
+    at_most(profile.metadata.len(), MAX_DEVICES, || "metadata".into())?;
+    for (index, metadata) in profile.metadata.iter().enumerate() {
+        let place = |what: &str| format!("metadata[{index}].{what}");
+        path_or_empty(&metadata.device_path, || place("device_path"))?;
+        path_or_empty(&metadata.mount_point, || place("mount_point"))?;
+        text(&metadata.fs_type, || place("fs_type"))?;
+        check_extents(&metadata.extents, || place("extents"), &mut totals)?;
+    }
+    at_most(profile.lookups.len(), MAX_LOOKUPS, || "lookups".into())?;
+    for (index, lookup) in profile.lookups.iter().enumerate() {
+        check_path(&lookup.path).map_err(|reason| invalid(format!("lookups[{index}].path"), reason))?;
+        number(lookup.first_use_us, || format!("lookups[{index}].first_use_us"))?;
+    }
+    at_most(profile.milestones.len(), MAX_MILESTONES, || "milestones".into())?;
+    for (index, milestone) in profile.milestones.iter().enumerate() {
+        path_or_empty(&milestone.path, || format!("milestones[{index}].path"))?;
+        number(milestone.time_us, || format!("milestones[{index}].time_us"))?;
+    }
+    Ok(())
+}
+
+/// What is counted over all files and devices.
+struct Totals {
+    runs: u32,
+    extents: usize,
+    bytes: u64,
+}
+
+fn check_recording(profile: &Profile) -> Result<(), Invalid> {
+    let recording = &profile.recording;
+    let place = |what: &str| format!("recording.{what}");
+    at_most(recording.command.len(), MAX_ARGUMENTS, || "recording.command".into())?;
+    for (index, argument) in recording.command.iter().enumerate() {
+        if argument.len() > MAX_ARGUMENT_BYTES || argument.contains(&0) {
+            return Err(invalid(format!("recording.command[{index}]"), "longer than 128 KiB, or holds a NUL byte"));
+        }
+    }
+    path_or_empty(&recording.directory, || place("directory"))?;
+    text(&recording.kernel, || place("kernel"))?;
+    text(&recording.machine, || place("machine"))?;
+    text(&recording.source, || place("source"))?;
+    number(recording.created_unix_s, || place("created_unix_s"))?;
+    number(recording.lost_events, || place("lost_events"))?;
+    number(recording.duration_us, || place("duration_us"))?;
+    number(recording.read_ahead_kb, || place("read_ahead_kb"))?;
+    number(recording.cpu_us, || place("cpu_us"))?;
+    if recording.runs == 0 {
+        return Err(invalid(place("runs"), "a profile comes from one run at least"));
+    }
+    Ok(())
+}
+
+fn check_file(file: &File, index: usize, totals: &mut Totals) -> Result<(), Invalid> {
+    let place = |what: &str| format!("files[{index}].{what}");
+    check_path(&file.path).map_err(|reason| invalid(place("path"), reason))?;
+    if let Some(seen) = &file.seen_path {
+        check_path(seen).map_err(|reason| invalid(place("seen_path"), reason))?;
+    }
+    path_or_empty(&file.fs_path, || place("fs_path"))?;
+    text(&file.fs_type, || place("fs_type"))?;
+    number(file.size_bytes, || place("size_bytes"))?;
+    check_extents(&file.extents, || place("extents"), totals)
+}
+
+fn check_extents(extents: &[Extent], place: impl Fn() -> String, totals: &mut Totals) -> Result<(), Invalid> {
+    totals.extents += extents.len();
+    at_most(totals.extents, MAX_EXTENTS, &place)?;
+    for (index, extent) in extents.iter().enumerate() {
+        check_extent(extent, totals.runs).map_err(|reason| invalid(format!("{}[{index}]", place()), reason))?;
+        totals.bytes = totals.bytes.saturating_add(extent.length_bytes);
+        if totals.bytes > MAX_NUMBER {
+            return Err(invalid(format!("{}[{index}]", place()), "all extents together are longer than 2^63 bytes"));
+        }
+    }
+    check_overlap(extents, place)
+}
+
+fn check_overlap(extents: &[Extent], place: impl Fn() -> String) -> Result<(), Invalid> {
+    // Most files are read from their beginning to their end: then there is nothing to sort.
+    if extents.is_sorted_by(|before, after| before.offset_bytes + before.length_bytes <= after.offset_bytes) {
+        return Ok(());
+    }
+    let mut by_offset: Vec<usize> = (0..extents.len()).collect();
+    by_offset.sort_unstable_by_key(|index| extents[*index].offset_bytes);
+    for pair in by_offset.windows(2) {
+        let (before, after) = (&extents[pair[0]], &extents[pair[1]]);
+        if before.offset_bytes + before.length_bytes > after.offset_bytes {
+            return Err(invalid(format!("{}[{}]", place(), pair[1]), format!("it overlaps with entry {}", pair[0])));
+        }
+    }
+    Ok(())
+}
+
+fn check_extent(extent: &Extent, runs: u32) -> Result<(), &'static str> {
+    let end = extent.offset_bytes.checked_add(extent.length_bytes);
+    if extent.length_bytes == 0 {
+        Err("it has no length")
+    } else if end.is_none_or(|end| end > MAX_NUMBER) {
+        Err("it ends beyond 2^63 bytes")
+    } else if extent.first_use_us > MAX_NUMBER || extent.physical_bytes.is_some_and(|at| at > MAX_NUMBER) {
+        Err("its time or place is beyond 2^63")
+    } else if extent.runs == 0 || extent.runs > runs {
+        Err("its number of runs is not between 1 and the runs of the recording")
+    } else {
+        Ok(())
+    }
+}
+
+fn path_or_empty(path: &[u8], place: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if path.is_empty() { Ok(()) } else { check_path(path).map_err(|reason| invalid(place(), reason)) }
+}
+
+fn text(text: &str, place: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if text.len() > MAX_TEXT_BYTES { Err(invalid(place(), "longer than 4096 bytes")) } else { Ok(()) }
+}
+
+fn number(value: u64, place: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if value > MAX_NUMBER { Err(invalid(place(), format!("{value} is beyond 2^63"))) } else { Ok(()) }
+}
+
+fn at_most(count: usize, limit: usize, place: impl FnOnce() -> String) -> Result<(), Invalid> {
+    if count > limit {
+        Err(invalid(place(), format!("{count} entries, more than the {limit} allowed")))
+    } else {
+        Ok(())
+    }
+}
+
+fn invalid(place: String, reason: impl Into<String>) -> Invalid {
+    Invalid { place, reason: reason.into() }
+}

@@ -1,0 +1,185 @@
+//! Bytes into a profile: hostile until every rule was checked.
+
+use crate::check::{self, check};
+use crate::error::DecodeError;
+use crate::header;
+use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use crate::reader::{Reader, Result};
+
+// The smallest encodings of a record, in bytes: one for the array's head and one for each of its fields. They bound
+// what a claimed number of entries may allocate.
+const SMALLEST_FILE: usize = 1 + 10;
+const SMALLEST_EXTENT: usize = 1 + 5;
+const SMALLEST_METADATA: usize = 1 + 5;
+const SMALLEST_LOOKUP: usize = 1 + 5;
+const SMALLEST_MILESTONE: usize = 1 + 3;
+
+/// Decodes a whole file (header and body).
+///
+/// Errors: every [`DecodeError`]; never panics, never allocates more than some 20 times the input (at most
+/// [`header::MAX_FILE_BYTES`]).
+pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
+    let mut reader = Reader::new(header::unwrap(bytes)?);
+    let mut profile = Profile::default();
+    let mut extents_left = check::MAX_EXTENTS;
+    let keys = ["recording", "files", "metadata", "lookups", "milestones"];
+    reader.map(&keys, keys.len(), |reader, key| {
+        match key {
+            0 => profile.recording = recording(reader)?,
+            1 => {
+                profile.files =
+                    reader.list(check::MAX_FILES, SMALLEST_FILE, |reader| file(reader, &mut extents_left))?
+            }
+            2 => {
+                profile.metadata =
+                    reader.list(check::MAX_DEVICES, SMALLEST_METADATA, |reader| metadata(reader, &mut extents_left))?
+            }
+            3 => profile.lookups = reader.list(check::MAX_LOOKUPS, SMALLEST_LOOKUP, lookup)?,
+            _ => profile.milestones = reader.list(check::MAX_MILESTONES, SMALLEST_MILESTONE, milestone)?,
+        }
+        Ok(())
+    })?;
+    reader.end()?;
+    check(&profile)?;
+    Ok(profile)
+}
+
+fn recording(reader: &mut Reader) -> Result<Recording> {
+    let mut recording = Recording::default();
+    let keys = [
+        "command",
+        "directory",
+        "created_unix_s",
+        "kernel",
+        "machine",
+        "source",
+        "precision",
+        "cold",
+        "metadata_seen",
+        "lost_events",
+        "runs",
+        "duration_us",
+        "read_ahead_kb",
+        "cpu_us",
+    ];
+    // The last one came later than the others.
+    reader.map(&keys, keys.len() - 1, |reader, key| {
+        match keys[key] {
+            "command" => {
+                recording.command = reader.list(check::MAX_ARGUMENTS, 1, |reader| {
+                    reader.bytes(check::MAX_ARGUMENT_BYTES).map(<[u8]>::to_vec)
+                })?
+            }
+            "directory" => recording.directory = path(reader)?,
+            "created_unix_s" => recording.created_unix_s = reader.number()?,
+            "kernel" => recording.kernel = text(reader)?,
+            "machine" => recording.machine = text(reader)?,
+            "source" => recording.source = text(reader)?,
+            "precision" => recording.precision = precision(reader)?,
+            "cold" => recording.cold = reader.flag()?,
+            "metadata_seen" => recording.metadata_seen = reader.flag()?,
+            "lost_events" => recording.lost_events = reader.number()?,
+            "runs" => recording.runs = reader.number_u32()?,
+            "duration_us" => recording.duration_us = reader.number()?,
+            "read_ahead_kb" => recording.read_ahead_kb = reader.number()?,
+            _ => recording.cpu_us = reader.number()?,
+        }
+        Ok(())
+    })?;
+    Ok(recording)
+}
+
+fn precision(reader: &mut Reader) -> Result<Precision> {
+    let start = reader.position();
+    match reader.text(check::MAX_TEXT_BYTES)? {
+        "precise" => Ok(Precision::Precise),
+        "upper_bound" => Ok(Precision::UpperBound),
+        _ => Reader::fault(start, "neither precise nor upper_bound"),
+    }
+}
+
+fn file(reader: &mut Reader, extents_left: &mut usize) -> Result<File> {
+    reader.record(10, |reader| {
+        Ok(File {
+            path: reader.named("path", path)?,
+            seen_path: reader.named("seen_path", |reader| reader.optional(path))?,
+            fs_path: reader.named("fs_path", path)?,
+            fs_type: reader.named("fs_type", text)?,
+            device: reader.named("device", Reader::number)?,
+            inode: reader.named("inode", Reader::number)?,
+            size_bytes: reader.named("size_bytes", Reader::number)?,
+            mtime_ns: reader.named("mtime_ns", Reader::signed)?,
+            deleted: reader.named("deleted", Reader::flag)?,
+            extents: extents(reader, extents_left)?,
+        })
+    })
+}
+
+fn metadata(reader: &mut Reader, extents_left: &mut usize) -> Result<Metadata> {
+    reader.record(5, |reader| {
+        Ok(Metadata {
+            device_path: reader.named("device_path", path)?,
+            mount_point: reader.named("mount_point", path)?,
+            fs_type: reader.named("fs_type", text)?,
+            device: reader.named("device", Reader::number)?,
+            extents: extents(reader, extents_left)?,
+        })
+    })
+}
+
+fn extents(reader: &mut Reader, left: &mut usize) -> Result<Vec<Extent>> {
+    let extents = reader.named("extents", |reader| reader.list(*left, SMALLEST_EXTENT, extent))?;
+    *left -= extents.len();
+    Ok(extents)
+}
+
+fn extent(reader: &mut Reader) -> Result<Extent> {
+    reader.record(5, |reader| {
+        Ok(Extent {
+            offset_bytes: reader.named("offset_bytes", Reader::number)?,
+            length_bytes: reader.named("length_bytes", Reader::number)?,
+            first_use_us: reader.named("first_use_us", Reader::number)?,
+            runs: reader.named("runs", Reader::number_u32)?,
+            physical_bytes: reader.named("physical_bytes", |reader| reader.optional(Reader::number))?,
+        })
+    })
+}
+
+fn lookup(reader: &mut Reader) -> Result<Lookup> {
+    reader.record(5, |reader| {
+        Ok(Lookup {
+            path: reader.named("path", path)?,
+            inode: reader.named("inode", Reader::number)?,
+            device: reader.named("device", Reader::number)?,
+            listed: reader.named("listed", Reader::flag)?,
+            first_use_us: reader.named("first_use_us", Reader::number)?,
+        })
+    })
+}
+
+fn milestone(reader: &mut Reader) -> Result<Milestone> {
+    reader.record(3, |reader| {
+        Ok(Milestone {
+            time_us: reader.named("time_us", Reader::number)?,
+            kind: reader.named("kind", milestone_kind)?,
+            path: reader.named("path", path)?,
+        })
+    })
+}
+
+fn milestone_kind(reader: &mut Reader) -> Result<MilestoneKind> {
+    reader.number_as("a kind of milestone, 0 to 2", |value| match value {
+        0 => Some(MilestoneKind::Exec),
+        1 => Some(MilestoneKind::FirstOpen),
+        2 => Some(MilestoneKind::Ready),
+        _ => None,
+    })
+}
+
+fn path(reader: &mut Reader) -> Result<Vec<u8>> {
+    reader.bytes(check::MAX_PATH_BYTES).map(<[u8]>::to_vec)
+}
+
+fn text(reader: &mut Reader) -> Result<String> {
+    reader.text(check::MAX_TEXT_BYTES).map(str::to_owned)
+}

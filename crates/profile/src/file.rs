@@ -1,0 +1,176 @@
+//! Profiles on disk.
+//!
+//! ```text
+//!     save:  bytes ─▶ a file without a name ─fsync─▶ given a temporary name ─rename─▶ NAME.ahead ─fsync directory
+//!     load:  stat: a regular file? ─▶ open, never blocking ─▶ still that file? ─▶ read up to the cap ─▶ decode
+//! ```
+//!
+//! Whoever is killed while saving leaves nothing behind (but for the moment between link and rename), and whoever loads
+//! sees the old profile or the new one. Symbolic links are followed when loading, because a user may link
+//! `current.ahead` to a profile and nothing is trusted for its place; they are replaced when saving, so that a link
+//! that a stranger left in `/tmp` cannot lead a root user's recording onto another file.
+
+use crate::error::{LoadError, SaveError};
+use crate::header::MAX_FILE_BYTES;
+use crate::model::Profile;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, linkat, lstat, open, stat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Profiles name private paths: for their owner alone.
+const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// How many temporary names are tried before giving up.
+const NAMES: u32 = 100;
+
+/// Saves a profile with mode 0600, replacing what is there in one step.
+///
+/// Errors: every [`SaveError`]; then what was at the path before is still there, and nothing else is.
+pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
+    save_owned(profile, path, None)
+}
+
+/// Like [`save`], and gives the file to a user and group: for a recording made as root for somebody else.
+pub fn save_owned(profile: &Profile, path: &Path, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
+    let bytes = crate::encode(profile)?;
+    if let Ok(there) = lstat(path) {
+        match FileType::from_raw_mode(there.st_mode) {
+            FileType::RegularFile | FileType::Symlink => (),
+            other => return Err(SaveError::NotAFile { path: path.into(), kind: kind(other) }),
+        }
+    }
+    let fail = |step: &'static str| {
+        move |source: io::Error| match Errno::from_io_error(&source) {
+            Some(Errno::NOSPC | Errno::DQUOT) => SaveError::NoSpace { path: path.into() },
+            _ => SaveError::Io { path: path.into(), step, source },
+        }
+    };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut temporary = Temporary::create(directory).map_err(fail("create a file in its directory"))?;
+    temporary.file.write_all(&bytes).map_err(fail("write"))?;
+    if let Some((user, group)) = owner {
+        std::os::unix::fs::fchown(&temporary.file, Some(user), Some(group)).map_err(fail("change its owner"))?;
+    }
+    temporary.file.sync_all().map_err(fail("fsync"))?;
+    temporary.rename_to(directory, path).map_err(fail("rename into place"))?;
+    sync_directory(directory).map_err(fail("fsync its directory"))
+}
+
+/// A file that vanishes unless it is renamed into place.
+struct Temporary {
+    file: File,
+    /// `None`: it has no name yet, and ends with its descriptor.
+    name: Option<PathBuf>,
+}
+
+impl Temporary {
+    fn create(directory: &Path) -> io::Result<Self> {
+        match open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {
+            Ok(fd) => return Ok(Temporary { file: fd.into(), name: None }),
+            // No O_TMPFILE on this file system (NFS, FUSE, older overlayfs): then with a name from the beginning.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => (),
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        let (fd, name) = with_free_name(directory, |name| open(name, flags, MODE))?;
+        Ok(Temporary { file: fd.into(), name: Some(name) })
+    }
+
+    fn rename_to(mut self, directory: &Path, path: &Path) -> io::Result<()> {
+        if self.name.is_none() {
+            // linkat with AT_EMPTY_PATH would need a capability; the link in /proc does not.
+            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let ((), name) = with_free_name(directory, |name| linkat(CWD, &own, CWD, name, AtFlags::SYMLINK_FOLLOW))?;
+            self.name = Some(name);
+        }
+        let name = self.name.as_ref().expect("it has a name by now");
+        std::fs::rename(name, path)?;
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            // The error that brought us here is the one to report.
+            let _ = std::fs::remove_file(name);
+        }
+    }
+}
+
+/// Tries hidden names in the directory until one is free.
+fn with_free_name<T>(
+    directory: &Path,
+    mut create: impl FnMut(&Path) -> rustix::io::Result<T>,
+) -> io::Result<(T, PathBuf)> {
+    for number in 0..NAMES {
+        let name = directory.join(format!(".ahead-{}-{number}.tmp", std::process::id()));
+        match create(&name) {
+            Err(Errno::EXIST) => continue,
+            other => return Ok((other?, name)),
+        }
+    }
+    Err(Errno::EXIST.into())
+}
+
+/// The new name must survive a power failure too. Some file systems have no fsync for directories.
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    match rustix::fs::fsync(open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?) {
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Loads and checks a profile.
+///
+/// Errors: every [`LoadError`]; a FIFO, device or directory is refused without being opened.
+pub fn load(path: &Path) -> Result<Profile, LoadError> {
+    let bytes = read(path)?;
+    crate::decode(&bytes).map_err(|source| LoadError::Decode { path: path.into(), source })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let fail = |error: Errno| LoadError::Io { path: path.into(), source: error.into() };
+    let before = stat(path).map_err(fail)?;
+    regular(path, &before)?;
+    // NONBLOCK and NOCTTY: should a FIFO or terminal have taken the file's place by now, opening it does nothing.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open(path, flags, Mode::empty()).map_err(fail)?);
+    let size_bytes = {
+        let now = fstat(&file).map_err(fail)?;
+        regular(path, &now)?;
+        now.st_size as u64
+    };
+    // A file that is too large is not read at all, and one that grows meanwhile not beyond the cap: decode tells.
+    if size_bytes > MAX_FILE_BYTES {
+        let source = crate::DecodeError::TooLarge { bytes: size_bytes, limit: MAX_FILE_BYTES };
+        return Err(LoadError::Decode { path: path.into(), source });
+    }
+    let mut bytes = Vec::with_capacity(size_bytes as usize);
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|source| LoadError::Io { path: path.into(), source })?;
+    Ok(bytes)
+}
+
+fn regular(path: &Path, stat: &Stat) -> Result<(), LoadError> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        other => Err(LoadError::NotAFile { path: path.into(), kind: kind(other) }),
+    }
+}
+
+fn kind(of: FileType) -> &'static str {
+    match of {
+        FileType::Directory => "a directory",
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => "no regular file",
+    }
+}

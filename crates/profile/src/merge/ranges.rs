@@ -1,0 +1,147 @@
+//! The union of what several runs used of one file: pure arithmetic on ranges.
+
+use crate::model::Extent;
+
+/// Neighbours used within this time of each other become one extent, microseconds. Less than one request takes on
+/// any disk with a head, and of the size of a scheduler's jitter: below it, an order is noise.
+const SAME_TIME_US: u64 = 1000;
+
+/// An extent and which profile it came from (their order is that of their age, the latest last).
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub profile: usize,
+    pub extent: Extent,
+}
+
+/// Disjoint extents, in order of offset, that cover exactly the bytes of the input.
+pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
+    input.retain(|seen| seen.extent.length_bytes > 0);
+    input.sort_by_key(|seen| (seen.extent.offset_bytes, seen.profile));
+    let mut edges: Vec<u64> = input.iter().flat_map(|seen| [seen.extent.offset_bytes, end(&seen.extent)]).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut output: Vec<Extent> = Vec::new();
+    let mut open: Vec<Seen> = Vec::new();
+    let mut waiting = input.into_iter().peekable();
+    for pair in edges.windows(2) {
+        open.retain(|seen| end(&seen.extent) > pair[0]);
+        while let Some(seen) = waiting.next_if(|seen| seen.extent.offset_bytes <= pair[0]) {
+            open.push(seen);
+        }
+        if !open.is_empty() {
+            push(&mut output, piece(&open, pair[0], pair[1]));
+        }
+    }
+    output
+}
+
+fn end(extent: &Extent) -> u64 {
+    extent.offset_bytes.saturating_add(extent.length_bytes)
+}
+
+/// What the open extents say about the bytes `from..to`, all of which they cover.
+fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
+    let mut by_profile: Vec<(usize, u64, u32)> = Vec::with_capacity(open.len());
+    for seen in open {
+        // Within one run the first use counts, and it counts once.
+        match by_profile.iter_mut().find(|(profile, ..)| *profile == seen.profile) {
+            Some((_, first_use_us, runs)) => {
+                *first_use_us = seen.extent.first_use_us.min(*first_use_us);
+                *runs = seen.extent.runs.max(*runs);
+            }
+            None => by_profile.push((seen.profile, seen.extent.first_use_us, seen.extent.runs)),
+        }
+    }
+    let place = |seen: &Seen| seen.extent.physical_bytes?.checked_add(from - seen.extent.offset_bytes);
+    let newest = open.iter().filter(|seen| seen.extent.physical_bytes.is_some()).max_by_key(|seen| seen.profile);
+    Extent {
+        offset_bytes: from,
+        length_bytes: to - from,
+        first_use_us: median(by_profile.iter().map(|(_, first_use_us, runs)| (*first_use_us, *runs)).collect()),
+        runs: by_profile.iter().fold(0u32, |sum, (_, _, runs)| sum.saturating_add(*runs)),
+        physical_bytes: newest.and_then(place),
+    }
+}
+
+/// Adds an extent behind the others, joined with its neighbours where nothing is lost by it.
+fn push(output: &mut Vec<Extent>, next: Extent) {
+    output.push(next);
+    // Joining may make the result joinable with the extent before it, hence the loop.
+    while let [.., before, last] = output.as_mut_slice()
+        && joinable(before, last)
+    {
+        before.length_bytes += last.length_bytes;
+        before.first_use_us = before.first_use_us.min(last.first_use_us);
+        output.pop();
+    }
+}
+
+fn joinable(before: &Extent, after: &Extent) -> bool {
+    let expected_place = before.physical_bytes.and_then(|at| at.checked_add(before.length_bytes));
+    end(before) == after.offset_bytes
+        && before.runs == after.runs
+        && before.first_use_us.abs_diff(after.first_use_us) < SAME_TIME_US
+        && expected_place == after.physical_bytes
+}
+
+/// The lower median of (time, how many runs) pairs; 0 without any.
+pub fn median(mut times: Vec<(u64, u32)>) -> u64 {
+    times.sort_unstable();
+    let total: u64 = times.iter().map(|(_, runs)| u64::from(*runs)).sum();
+    let mut below = 0;
+    for (time, runs) in &times {
+        below += u64::from(*runs);
+        if below * 2 >= total {
+            return *time;
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(profile: usize, offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Seen {
+        Seen { profile, extent: Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None } }
+    }
+
+    fn tuples(extents: &[Extent]) -> Vec<(u64, u64, u64, u32)> {
+        extents.iter().map(|e| (e.offset_bytes, e.length_bytes, e.first_use_us, e.runs)).collect()
+    }
+
+    #[test]
+    fn a_run_that_used_less_splits_the_extent() {
+        let merged = union(vec![seen(0, 0, 65536, 5000), seen(1, 0, 16384, 6000), seen(2, 0, 65536, 7000)]);
+        assert_eq!(tuples(&merged), [(0, 16384, 6000, 3), (16384, 49152, 5000, 2)]);
+    }
+
+    #[test]
+    fn overlaps_within_one_run_count_once() {
+        let merged = union(vec![seen(0, 0, 8192, 9000), seen(0, 4096, 8192, 3000)]);
+        assert_eq!(tuples(&merged), [(0, 4096, 9000, 1), (4096, 8192, 3000, 1)]);
+    }
+
+    #[test]
+    fn neighbours_of_the_same_moment_are_joined() {
+        let merged = union(vec![seen(0, 4096, 4096, 5100), seen(0, 0, 4096, 5900), seen(0, 16384, 4096, 5000)]);
+        assert_eq!(tuples(&merged), [(0, 8192, 5100, 1), (16384, 4096, 5000, 1)]);
+    }
+
+    #[test]
+    fn places_on_disk_keep_neighbours_apart() {
+        let mut two = [seen(0, 0, 4096, 0), seen(0, 4096, 4096, 0)];
+        two[0].extent.physical_bytes = Some(1 << 20);
+        two[1].extent.physical_bytes = Some(2 << 20);
+        assert_eq!(union(two.to_vec()).len(), 2);
+        two[1].extent.physical_bytes = Some((1 << 20) + 4096);
+        assert_eq!(union(two.to_vec()).len(), 1);
+    }
+
+    #[test]
+    fn the_median_is_weighted_by_runs() {
+        assert_eq!(median(vec![(10, 1), (20, 1), (90, 1)]), 20);
+        assert_eq!(median(vec![(10, 1), (20, 5)]), 20);
+        assert_eq!(median(vec![]), 0);
+    }
+}

@@ -1,0 +1,122 @@
+//! Random profiles that keep every rule.
+
+use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+const PAGE: u64 = 4096;
+
+/// A path of any bytes, but never `..`.
+pub fn path() -> impl Strategy<Value = Vec<u8>> {
+    let name = vec(any::<u8>().prop_filter("a byte of a name", |byte| !b"/\0.".contains(byte)), 1..12);
+    vec(name, 1..5).prop_map(|names| names.into_iter().fold(Vec::new(), |path, name| [path, vec![b'/'], name].concat()))
+}
+
+/// Few different paths, so that the runs of one command meet.
+fn common_path() -> impl Strategy<Value = Vec<u8>> {
+    (0..6u8).prop_map(|number| format!("/usr/lib/{number}").into_bytes())
+}
+
+/// Disjoint extents in any order of time.
+fn extents(runs: u32) -> impl Strategy<Value = Vec<Extent>> {
+    let piece = (0..8u64, 1..9u64, 0..20_000u64, 1..=runs, option::of(0..1u64 << 40));
+    vec(piece, 0..10).prop_map(|pieces| {
+        let mut offset_bytes = 0;
+        let extents = pieces.into_iter().map(|(gap, pages, first_use_us, runs, physical_bytes)| {
+            offset_bytes += gap * PAGE;
+            let extent = Extent { offset_bytes, length_bytes: pages * PAGE, first_use_us, runs, physical_bytes };
+            offset_bytes += extent.length_bytes;
+            extent
+        });
+        let mut extents: Vec<Extent> = extents.collect();
+        extents.sort_by_key(|extent| extent.first_use_us);
+        extents
+    })
+}
+
+fn file(path: impl Strategy<Value = Vec<u8>>, runs: u32) -> impl Strategy<Value = File> {
+    let names = (path, option::of(self::path()), self::path(), "[a-z0-9]{0,6}");
+    let numbers = (any::<u64>(), any::<u64>(), 0..3u64, -1..2i64, prop::bool::weighted(0.1));
+    (names, numbers, extents(runs)).prop_map(|(names, numbers, extents)| File {
+        path: names.0,
+        seen_path: names.1,
+        fs_path: names.2,
+        fs_type: names.3,
+        device: numbers.0,
+        inode: numbers.1,
+        size_bytes: numbers.2 << 20,
+        mtime_ns: numbers.3,
+        deleted: numbers.4,
+        extents,
+    })
+}
+
+fn metadata(runs: u32) -> impl Strategy<Value = Metadata> {
+    (0..3u8, extents(runs)).prop_map(|(number, extents)| Metadata {
+        device_path: format!("/dev/loop{number}").into_bytes(),
+        mount_point: format!("/mnt/{number}").into_bytes(),
+        fs_type: "ext4".into(),
+        device: u64::from(number),
+        extents,
+    })
+}
+
+fn recording(runs: u32) -> impl Strategy<Value = Recording> {
+    let texts = (vec(vec(1u8.., 0..6), 0..4), option::of(path()), ".{0,8}", ".{0,8}", ".{0,8}");
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let numbers = (0..=i64::MAX as u64, 0..1000u64, 0..1u64 << 40, 0..8192u64, 0..1u64 << 40);
+    (texts, flags, numbers).prop_map(move |(texts, flags, numbers)| Recording {
+        command: texts.0,
+        directory: texts.1.unwrap_or_default(),
+        kernel: texts.2,
+        machine: texts.3,
+        source: texts.4,
+        precision: if flags.0 { Precision::Precise } else { Precision::UpperBound },
+        cold: flags.1,
+        metadata_seen: flags.2,
+        created_unix_s: numbers.0,
+        lost_events: numbers.1,
+        runs,
+        duration_us: numbers.2,
+        read_ahead_kb: numbers.3,
+        cpu_us: numbers.4,
+    })
+}
+
+fn lookup() -> impl Strategy<Value = Lookup> {
+    (path(), any::<u64>(), any::<u64>(), any::<bool>(), 0..1u64 << 40)
+        .prop_map(|(path, inode, device, listed, first_use_us)| Lookup { path, inode, device, listed, first_use_us })
+}
+
+fn milestone() -> impl Strategy<Value = Milestone> {
+    let kind = prop_oneof![Just(MilestoneKind::Exec), Just(MilestoneKind::FirstOpen), Just(MilestoneKind::Ready)];
+    (0..1u64 << 40, kind, common_path()).prop_map(|(time_us, kind, path)| Milestone { time_us, kind, path })
+}
+
+fn of_runs(runs: u32, path: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Profile> {
+    (
+        recording(runs),
+        vec(file(path, runs), 0..6),
+        vec(metadata(runs), 0..3),
+        vec(lookup(), 0..6),
+        vec(milestone(), 0..6),
+    )
+        .prop_map(|(recording, files, metadata, lookups, milestones)| Profile {
+            recording,
+            files,
+            metadata,
+            lookups,
+            milestones,
+        })
+}
+
+/// Any profile.
+pub fn profile() -> impl Strategy<Value = Profile> {
+    (1..4u32).prop_flat_map(|runs| of_runs(runs, path().boxed()))
+}
+
+/// Some runs of one command: they share files, sizes and times.
+pub fn runs_of_one_command() -> impl Strategy<Value = Vec<Profile>> {
+    vec((1..3u32).prop_flat_map(|runs| of_runs(runs, common_path().boxed())), 1..5)
+}

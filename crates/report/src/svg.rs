@@ -1,0 +1,130 @@
+//! Pictures as inline SVG: shapes with classes, whose colours the page's style sheet sets for light and dark.
+//!
+//! The classes are those of `html/style.css`: `data`, `metadata`, `unused`, `cold`, `ahead`, `warm`, `other`, `grid`,
+//! `axis`, `mark`, `label`, `value`.
+
+mod bars;
+mod page_map;
+mod timeline;
+
+pub use bars::{Bar, Tone, bars};
+pub use page_map::{FileMap, page_map};
+pub use timeline::{Dot, Event, Row, Timeline, timeline};
+
+use crate::html::escape;
+use std::fmt::Write;
+
+/// Width of every picture in its own units; the page scales it.
+const WIDTH: f64 = 960.0;
+
+/// Which point of a text its coordinates are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture under construction.
+struct Canvas {
+    height: f64,
+    body: String,
+}
+
+impl Canvas {
+    fn new(height: f64) -> Self {
+        Canvas { height, body: String::new() }
+    }
+
+    fn rectangle(&mut self, class: &str, at: (f64, f64), size: (f64, f64), opacity: f64) {
+        let opacity = if opacity < 1.0 { format!(" fill-opacity=\"{}\"", short(opacity)) } else { String::new() };
+        self.push(format_args!(
+            "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"{opacity}/>",
+            short(at.0),
+            short(at.1),
+            short(size.0.max(0.0)),
+            short(size.1.max(0.0))
+        ));
+    }
+
+    fn circle(&mut self, class: &str, at: (f64, f64), radius: f64, title: Option<&str>) {
+        let head =
+            format!("<circle class=\"{class}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", short(at.0), short(at.1), short(radius));
+        match title {
+            Some(title) => self.push(format_args!("{head}><title>{}</title></circle>", escape(title))),
+            None => self.push(format_args!("{head}/>")),
+        }
+    }
+
+    fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        self.push(format_args!(
+            "<line class=\"{class}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>",
+            short(from.0),
+            short(from.1),
+            short(to.0),
+            short(to.1)
+        ));
+    }
+
+    fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        self.push(format_args!(
+            "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            short(at.0),
+            short(at.1),
+            escape(text)
+        ));
+    }
+
+    fn push(&mut self, element: std::fmt::Arguments) {
+        writeln!(self.body, "{element}").expect("a string takes every character");
+    }
+
+    /// The picture; `name` is what a screen reader says.
+    fn finish(self, name: &str) -> String {
+        let (width, height) = (short(WIDTH), short(self.height));
+        let name = escape(name);
+        format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{name}\">\n{}</svg>\n", self.body)
+    }
+}
+
+/// At most two decimals: a hundredth of a unit cannot be seen.
+fn short(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Round numbers from 0 to `end`, some `about` of them: steps of 1, 2 or 5 times a power of ten.
+fn ticks(end: f64, about: f64) -> Vec<f64> {
+    if !(end > 0.0 && end.is_finite()) {
+        return vec![0.0];
+    }
+    let rough = end / about;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough);
+    let step = step.unwrap_or(10.0 * power);
+    (0..).map(|number| f64::from(number) * step).take_while(|at| *at <= end * 1.0001).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(10.0, 5.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(0.7, 7.0).len(), 8);
+        assert_eq!(ticks(0.0, 5.0), [0.0]);
+        assert_eq!(ticks(f64::NAN, 5.0), [0.0]);
+        assert!(ticks(i64::MAX as f64, 8.0).len() <= 12);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!([short(1.0), short(0.256), short(100.0), short(-0.5)], ["1", "0.26", "100", "-0.5"]);
+    }
+}

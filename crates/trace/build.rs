@@ -1,0 +1,26 @@
+//! Compiles the BPF programs with clang into the objects that the crate embeds.
+
+use libbpf_cargo::SkeletonBuilder;
+use std::env;
+use std::path::PathBuf;
+
+const SOURCES: [&str; 2] = ["ahead", "arrivals"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let directory = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for name in SOURCES {
+        let source = format!("src/bpf/{name}.bpf.c");
+        let object = directory.join(format!("{name}.bpf.o"));
+        let mut builder = SkeletonBuilder::new();
+        // v3: atomic operations that give the old value (Linux 5.12).
+        builder.source(&source).obj(&object).clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-missing-declarations"]);
+        if let Some(clang) = env::var_os("CLANG") {
+            builder.clang(clang);
+        }
+        if let Err(error) = builder.build() {
+            panic!("cannot compile {source} (clang is needed: apt-get install clang libelf-dev zlib1g-dev): {error:#}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
+
+use crate::tracer::{bpf_error, map, quiet_libbpf};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::{Error, Result};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBufferBuilder};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+
+/// The compiled program, aligned as libbpf wants an ELF file.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
+
+/// The block layer counts in sectors of 512 bytes, whatever the device's own are.
+const SECTOR_BYTES: u64 = 512;
+
+/// `struct arrival`: two u64, four u32.
+const EVENT_BYTES: usize = 32;
+
+/// A read that has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The whole disk, not its partition.
+    pub device: DeviceNumber,
+    /// Where on that disk, bytes.
+    pub offset_bytes: u64,
+    /// How much.
+    pub length_bytes: u64,
+}
+
+/// All reads that completed during an observation, in order of time.
+#[derive(Clone, Debug, Default)]
+pub struct Arrived {
+    /// The reads.
+    pub reads: Vec<Arrival>,
+    /// Events that did not fit into the ring buffer.
+    pub lost_events: u64,
+}
+
+/// An observer of all block devices at work.
+#[derive(Debug)]
+pub struct Arrivals {
+    object: Object,
+    links: Vec<Link>,
+    stop: OwnedFd,
+    reader: JoinHandle<Result<Vec<Arrival>>>,
+}
+
+impl Arrivals {
+    /// Begins to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
+    pub fn start() -> Result<Arrivals> {
+        quiet_libbpf();
+        let open = ObjectBuilder::default()
+            .name("arrivals")
+            .and_then(|builder| builder.open_memory(&OBJECT.0))
+            .map_err(|e| bpf_error("open the BPF object", e))?;
+        let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
+        let events =
+            MapHandle::try_from(&map(&object, "arrivals")?).map_err(|e| bpf_error("open the ring buffer", e))?;
+        let mut links = Vec::new();
+        for program in object.progs_mut() {
+            links.push(program.attach().map_err(|e| bpf_error("attach to block_rq_complete", e))?);
+        }
+        let (stopped, stop) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
+        let reader = std::thread::Builder::new()
+            .name("arrivals".into())
+            .spawn(move || read(&events, &stopped))
+            .map_err(|e| Error::io("start a thread", e))?;
+        Ok(Arrivals { object, links, stop, reader })
+    }
+
+    /// Detaches, and gives everything that was seen.
+    pub fn finish(mut self) -> Result<Arrived> {
+        self.links.clear();
+        drop(self.stop);
+        let mut reads = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
+        reads.sort_by_key(|read| read.time_ns);
+        let lost = map(&self.object, "lost")?
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error("read counters", e))?;
+        let lost_events = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
+        Ok(Arrived { reads, lost_events })
+    }
+}
+
+fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Vec<Arrival>> {
+    let reads = std::cell::RefCell::new(Vec::new());
+    let mut builder = RingBufferBuilder::new();
+    let take = |bytes: &[u8]| {
+        reads.borrow_mut().extend(decode(bytes));
+        0
+    };
+    builder.add(events, take).map_err(|e| bpf_error("open the ring buffer", e))?;
+    let ring = builder.build().map_err(|e| bpf_error("open the ring buffer", e))?;
+    loop {
+        let mut ready = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::io("poll", e)),
+        }
+        let is_over = !ready[1].revents().is_empty();
+        ring.consume().map_err(|e| bpf_error("read the ring buffer", e))?;
+        if is_over {
+            break;
+        }
+    }
+    drop(ring);
+    Ok(reads.into_inner())
+}
+
+/// `struct arrival`; `None`: of another size.
+fn decode(bytes: &[u8]) -> Option<Arrival> {
+    let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
+    let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let short = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    Some(Arrival {
+        time_ns: long(0),
+        offset_bytes: long(8).saturating_mul(SECTOR_BYTES),
+        length_bytes: short(16).into(),
+        device: (short(20), short(24)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_decoded_and_a_cut_one_is_refused() {
+        let mut bytes = 7u64.to_ne_bytes().to_vec();
+        bytes.extend(8u64.to_ne_bytes());
+        bytes.extend([4096u32, 7, 3, 0].map(u32::to_ne_bytes).concat());
+        let expected = Arrival { time_ns: 7, offset_bytes: 4096, length_bytes: 4096, device: (7, 3) };
+        assert_eq!(decode(&bytes), Some(expected));
+        assert_eq!(decode(&bytes[1..]), None);
+    }
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Who reads what: the observer.
+ *
+ * A program that is followed reads files in three ways, and each has a place in the kernel that knows the pages:
+ *
+ *     read, pread, io_uring, splice, exec ──▶ mm_filemap_get_pages(mapping, first, last)   all that the call asks for
+ *     a touched mapping, page not mapped ───▶ mm_filemap_map_pages(mapping, first, last)   the window that gets mapped
+ *         … and not in that window ────────▶ mm_filemap_fault(mapping, page)               the page itself
+ *     whatever of these missed ─────────────▶ mm_filemap_add_to_page_cache(folio)          with read-ahead around it
+ *
+ * Used is what the first and third name, in a cold run without read-ahead: there, a page that is not touched is never
+ * resident, and a page that is not resident cannot be mapped without a fault of its own. Otherwise the second one gives
+ * an upper bound. The metadata of ext2, ext3 and ext4 lives in the page cache of the block device: it shows as the
+ * fourth, with the device's own inode.
+ *
+ * Kernels before 6.11 or so lack the first three; there the functions around them are probed instead (fentry, or kprobe
+ * where that is refused). Which programs of this file are loaded is decided in source.rs.
+ *
+ *     kernel.h   structures of the kernel, relocated
+ *     event.h    what is sent to user space
+ *     maps.h     the tables; who is followed
+ *     path.h     inode → id, and its path, once
+ *     access.h   pages → the new ones among them → events
+ *     older.h    the functions to probe where tracepoints are missing
+ *     lookup.h   paths that system calls name, in cold recordings only
+ *
+ * What it must never do: report a page as used that was not asked for; lose an event without counting it; wake the
+ * observer for a single event.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#include "event.h"
+#include "maps.h"
+#include "path.h"
+#include "access.h"
+#include "lookup.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Context of a BTF tracepoint, fentry: an array of 64-bit arguments. */
+#define ARGUMENT(ctx, n) ((ctx)[n])
+
+/*
+ * A buffered read asks for pages again and again until it has all: each time from where it is to the same end. The first
+ * time covers the rest.
+ */
+static __always_inline void asked_for(struct address_space *mapping, u64 first, u64 last)
+{
+	struct inode *inode = BPF_CORE_READ(mapping, host);
+	if (last > first + 64) {
+		u32 tid = bpf_get_current_pid_tgid();
+		struct reading now = {
+			.mapping = (u64)mapping,
+			.from = first,
+			.last = last,
+			.size = BPF_CORE_READ(inode, i_size),
+		};
+		struct reading *before = bpf_map_lookup_elem(&readings, &tid);
+		if (before && before->mapping == now.mapping && before->last == last && first > before->from &&
+		    before->size == now.size)
+			return;
+		bpf_map_update_elem(&readings, &tid, &now, BPF_ANY);
+	}
+	touch(inode, first, last, ACCESS_READ);
+}
+
+#include "older.h"
+
+SEC("tp_btf/mm_filemap_get_pages")
+int on_get_pages(u64 *ctx)
+{
+	if (is_followed())
+		asked_for((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_fault")
+int on_fault(u64 *ctx)
+{
+	u32 who = is_followed();
+	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
+	u64 page = ARGUMENT(ctx, 1);
+	if (who && !is_still_observer(who))
+		touch(BPF_CORE_READ(mapping, host), page, page, ACCESS_FAULT);
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_map_pages")
+int on_map_pages(u64 *ctx)
+{
+	u32 who = is_followed();
+	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
+	if (who && !is_still_observer(who))
+		touch(BPF_CORE_READ(mapping, host), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2), ACCESS_AROUND);
+	return 0;
+}
+
+static __always_inline u64 pages_of(struct folio *folio)
+{
+	u64 flags;
+	if (bpf_core_field_exists(struct folio___flags, flags))
+		flags = BPF_CORE_READ((struct folio___flags *)folio, flags);
+	else
+		flags = BPF_CORE_READ((struct folio___memdesc *)folio, flags.f);
+	if (!(flags & 1ULL << bpf_core_enum_value(enum pageflags, PG_head)))
+		return 1;
+	if (bpf_core_field_exists(struct folio___pages, _nr_pages))
+		return BPF_CORE_READ((struct folio___pages *)folio, _nr_pages);
+	if (bpf_core_field_exists(struct folio___count, _folio_nr_pages))
+		return BPF_CORE_READ((struct folio___count *)folio, _folio_nr_pages);
+	if (bpf_core_field_exists(struct folio___order, _folio_order))
+		return 1ULL << (BPF_CORE_READ((struct folio___order *)folio, _folio_order) & 31);
+	return 1ULL << (BPF_CORE_READ((struct folio___flags_1 *)folio, _flags_1) & 31);
+}
+
+SEC("tp_btf/mm_filemap_add_to_page_cache")
+int on_added(u64 *ctx)
+{
+	if (!is_followed())
+		return 0;
+	struct folio *folio = (void *)ARGUMENT(ctx, 0);
+	struct inode *inode = BPF_CORE_READ(folio, mapping, host);
+	u64 first = BPF_CORE_READ(folio, index);
+	touch(inode, first, first + pages_of(folio) - 1, ACCESS_ADDED);
+	return 0;
+}
+
+/* A child is followed from its first instruction on: it does not run before this. */
+SEC("tp_btf/sched_process_fork")
+int on_fork(u64 *ctx)
+{
+	struct task_struct *parent = (void *)ARGUMENT(ctx, 0);
+	struct task_struct *child = (void *)ARGUMENT(ctx, 1);
+	u32 child_tgid = BPF_CORE_READ(child, tgid);
+	if (BPF_CORE_READ(parent, tgid) == child_tgid || !is_followed())
+		return 0;
+	u32 flags = 0;
+	if (!settings.everything && !settings.cgroup && bpf_map_update_elem(&followed, &child_tgid, &flags, BPF_ANY))
+		count(LOSS_FILES);
+	struct fork_event event = { .child = child_tgid };
+	fill_head(&event.head, EVENT_FORK);
+	send(&event, sizeof(event), false);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit(u64 *ctx)
+{
+	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	/* The count has been lowered already: 0 at the last thread's end. */
+	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+		bpf_map_delete_elem(&followed, &tgid);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	if (!is_followed())
+		return 0;
+	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
+	struct linux_binprm *bprm = (void *)ARGUMENT(ctx, 2);
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 *flags = bpf_map_lookup_elem(&followed, &tgid);
+	if (flags)
+		*flags = 0;
+	struct file *program = BPF_CORE_READ(bprm, file);
+	u32 file = id_of_entry(BPF_CORE_READ(program, f_path.dentry));
+	u32 root = id_of_entry(BPF_CORE_READ(task, fs, root.dentry));
+	u32 directory = id_of_entry(BPF_CORE_READ(task, fs, pwd.dentry));
+	struct scratch *scratch = take_scratch();
+	if (!scratch) {
+		count(LOSS_RING);
+		return 0;
+	}
+	struct exec_event *event = &scratch->exec;
+	fill_head(&event->head, EVENT_EXEC);
+	event->file = file;
+	event->root = root;
+	event->directory = directory;
+	event->mount_namespace = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	event->padding = 0;
+	long bytes = bpf_probe_read_kernel_str(event->name, PATH_BYTES, BPF_CORE_READ(bprm, filename));
+	event->name_bytes = bytes > 0 ? bytes - 1 : 0;
+	u32 length = event->name_bytes;
+	if (length > PATH_BYTES)
+		length = PATH_BYTES;
+	/* The observer reads the mount table of another namespace while the program lives. */
+	send(event, __builtin_offsetof(struct exec_event, name) + length,
+	     event->mount_namespace != settings.mount_namespace);
+	give_back(scratch);
+	return 0;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The few kernel structures that the observer reads, with the few members that it needs. Every access is relocated at
+ * load time against the running kernel's BTF (CO-RE), so neither order nor size matters here, only names and types.
+ * Where a member changed its name or place, there is one structure per shape, told apart by the suffix after three
+ * underscores, which the loader ignores.
+ */
+#ifndef AHEAD_KERNEL_H
+#define AHEAD_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s64 s64;
+typedef _Bool bool;
+enum { false, true };
+
+/* From include/uapi/linux/bpf.h. */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+enum { BPF_ANY = 0, BPF_NOEXIST = 1 };
+enum { BPF_RB_NO_WAKEUP = 1, BPF_RB_FORCE_WAKEUP = 2 };
+enum { BPF_RB_AVAIL_DATA = 0 };
+
+#define RELOCATED __attribute__((preserve_access_index))
+
+struct hlist_node {
+	struct hlist_node *next;
+} RELOCATED;
+
+struct hlist_head {
+	struct hlist_node *first;
+} RELOCATED;
+
+struct hlist_bl_node {
+	struct hlist_bl_node **pprev;
+} RELOCATED;
+
+struct qstr {
+	u64 hash_len;
+	const unsigned char *name;
+} RELOCATED;
+
+struct super_block;
+struct inode;
+struct task_struct;
+
+struct dentry {
+	struct hlist_bl_node d_hash;
+	struct dentry *d_parent;
+	struct qstr d_name;
+	struct inode *d_inode;
+} RELOCATED;
+
+/* Up to Linux 6.18: the alias link is in a union that has a name. */
+struct dentry___named {
+	union {
+		struct hlist_node d_alias;
+	} d_u;
+} RELOCATED;
+
+/* After it: in one that has none. */
+struct dentry___anonymous {
+	struct hlist_node d_alias;
+} RELOCATED;
+
+struct super_block {
+	u32 s_dev;
+	unsigned long s_magic;
+	struct dentry *s_root;
+} RELOCATED;
+
+struct inode {
+	unsigned short i_mode;
+	struct super_block *i_sb;
+	unsigned long i_ino;
+	u32 i_rdev;
+	long long i_size;
+	u32 i_generation;
+	struct hlist_head i_dentry;
+} RELOCATED;
+
+struct address_space {
+	struct inode *host;
+} RELOCATED;
+
+struct folio {
+	struct address_space *mapping;
+	unsigned long index;
+} RELOCATED;
+
+/* Up to Linux 6.17 the flags of a folio are a number, then a structure around it. */
+struct folio___flags {
+	unsigned long flags;
+} RELOCATED;
+
+typedef struct {
+	unsigned long f;
+} memdesc_flags_t;
+
+struct folio___memdesc {
+	memdesc_flags_t flags;
+} RELOCATED;
+
+/* The size of a large folio: a count, or its order alone, or in the low byte of a word that holds other things. */
+struct folio___pages {
+	unsigned int _nr_pages;
+} RELOCATED;
+
+struct folio___count {
+	unsigned int _folio_nr_pages;
+} RELOCATED;
+
+struct folio___order {
+	unsigned char _folio_order;
+} RELOCATED;
+
+struct folio___flags_1 {
+	unsigned long _flags_1;
+} RELOCATED;
+
+enum pageflags { PG_head = 6 };
+
+struct vfsmount {
+	struct super_block *mnt_sb;
+} RELOCATED;
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+} RELOCATED;
+
+struct file {
+	struct address_space *f_mapping;
+	struct inode *f_inode;
+	struct path f_path;
+} RELOCATED;
+
+struct fs_struct {
+	struct path root;
+	struct path pwd;
+} RELOCATED;
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+} RELOCATED;
+
+struct files_struct {
+	struct fdtable *fdt;
+} RELOCATED;
+
+struct ns_common {
+	unsigned int inum;
+} RELOCATED;
+
+struct mnt_namespace {
+	struct ns_common ns;
+} RELOCATED;
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+} RELOCATED;
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+} RELOCATED;
+
+/* From include/linux/sched.h: forked, and has run no program of its own yet. */
+#define PF_FORKNOEXEC 0x40
+
+struct task_struct {
+	unsigned int flags;
+	int pid;
+	int tgid;
+	struct fs_struct *fs;
+	struct files_struct *files;
+	struct nsproxy *nsproxy;
+	struct signal_struct *signal;
+} RELOCATED;
+
+struct linux_binprm {
+	struct file *file;
+	const char *filename;
+} RELOCATED;
+
+struct iov_iter {
+	unsigned long count;
+} RELOCATED;
+
+struct kiocb {
+	struct file *ki_filp;
+	long long ki_pos;
+} RELOCATED;
+
+struct vm_area_struct {
+	struct file *vm_file;
+} RELOCATED;
+
+struct vm_fault {
+	struct vm_area_struct *vma;
+	unsigned long pgoff;
+} RELOCATED;
+
+/* Registers at a system call and at a function's entry: all of these are intact at a system call's end. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di, si, dx, cx, cs, orig_ax;
+} RELOCATED;
+#define ARGUMENT_0(regs) BPF_CORE_READ(regs, di)
+#define ARGUMENT_1(regs) BPF_CORE_READ(regs, si)
+#define ARGUMENT_2(regs) BPF_CORE_READ(regs, dx)
+#define ARGUMENT_3(regs) BPF_CORE_READ(regs, cx)
+#define SYSCALL_ARGUMENT_0(regs) ARGUMENT_0(regs)
+#define SYSCALL_NUMBER(regs) BPF_CORE_READ(regs, orig_ax)
+/* A 32-bit program's calls have other numbers and registers. */
+#define IS_NATIVE(regs) (BPF_CORE_READ(regs, cs) == 0x33)
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	u64 regs[31];
+	u64 orig_x0;
+	int syscallno;
+} RELOCATED;
+#define ARGUMENT_0(r) BPF_CORE_READ(r, regs[0])
+#define ARGUMENT_1(r) BPF_CORE_READ(r, regs[1])
+#define ARGUMENT_2(r) BPF_CORE_READ(r, regs[2])
+#define ARGUMENT_3(r) BPF_CORE_READ(r, regs[3])
+#define SYSCALL_ARGUMENT_0(r) BPF_CORE_READ(r, orig_x0)
+#define SYSCALL_NUMBER(r) BPF_CORE_READ(r, syscallno)
+#define IS_NATIVE(r) 1
+#else
+#error "the registers of this architecture are not described in kernel.h"
+#endif
+
+#endif

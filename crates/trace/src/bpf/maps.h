@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The maps, what is counted when something is lost, and who is followed. */
+#ifndef AHEAD_MAPS_H
+#define AHEAD_MAPS_H
+
+const volatile struct settings settings SEC(".rodata.settings") = {};
+
+/* The sizes of these maps are set by the loader, by the machine's memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 24);
+} events SEC(".maps");
+
+/* The thread groups that are followed, by process id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC: few of them are ever used */
+	__type(key, u32);
+	__type(value, u32);
+} followed SEC(".maps");
+
+/* A thread group that has not yet run its program: it is still a copy of the observer. */
+#define BEFORE_EXEC 1
+
+/* An inode in memory. Its number alone is not enough (btrfs subvolumes collide), nor is its address (it is reused). */
+struct file_key {
+	u64 address;
+	u64 inode;
+	u32 device;
+	u32 generation;
+};
+
+struct file_state {
+	u32 id;
+	u32 flags;
+	u64 dentry; /* what its path was taken from: when one of these has changed, it is taken again */
+	u64 parent;
+	u64 name_hash;
+};
+
+#define FILE_ANNOUNCED 1
+#define FILE_IGNORED 2
+#define FILE_LISTED 4
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct file_key);
+	__type(value, struct file_state);
+} files SEC(".maps");
+
+/* 64 pages of a file: those that have been reported, by kind. */
+struct word_key {
+	u64 word;
+	u32 file;
+	u32 padding;
+};
+
+struct word {
+	u64 used;
+	u64 around;
+	u64 added;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 18);
+	__type(key, struct word_key);
+	__type(value, struct word);
+} words SEC(".maps");
+
+/* The read that a thread is in: its first event covers all of it, the others are its progress. */
+struct reading {
+	u64 mapping;
+	u64 from;
+	u64 last;
+	u64 size; /* of the file then: what it has grown by since was not covered */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, struct reading);
+} readings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, u32);
+	__type(value, u64);
+} counters SEC(".maps");
+
+/* Room for an event with a path. Taken with `busy`: where a program can be preempted, another one may come by. */
+struct scratch {
+	u32 busy;
+	u32 padding;
+	union {
+		struct file_event file;
+		struct exec_event exec;
+		struct lookup_event lookup;
+	};
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* The next file id; 0 is no file. */
+u32 last_file_id = 0;
+
+static __always_inline void count(u32 what)
+{
+	u64 *counter = bpf_map_lookup_elem(&counters, &what);
+	if (counter)
+		*counter += 1;
+}
+
+static __always_inline struct scratch *take_scratch(void)
+{
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!scratch)
+		return 0;
+	if (__sync_val_compare_and_swap(&scratch->busy, 0, 1) != 0) {
+		count(LOSS_BUSY);
+		return 0;
+	}
+	return scratch;
+}
+
+static __always_inline void give_back(struct scratch *scratch)
+{
+	__sync_val_compare_and_swap(&scratch->busy, 1, 0);
+}
+
+/*
+ * Waking the observer for each event would cost the program a context switch each: it is woken when a good part of the
+ * buffer is full, or when it must look at once.
+ */
+static __always_inline u64 wakeup(bool now)
+{
+	if (now || bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= settings.wake_bytes)
+		return BPF_RB_FORCE_WAKEUP;
+	return BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline bool send(void *event, u64 bytes, bool now)
+{
+	if (bpf_ringbuf_output(&events, event, bytes, wakeup(now)) == 0)
+		return true;
+	count(LOSS_RING);
+	return false;
+}
+
+static __always_inline void fill_head(struct event *head, u32 type)
+{
+	head->type = type;
+	head->tgid = bpf_get_current_pid_tgid() >> 32;
+	head->time_ns = bpf_ktime_get_ns();
+}
+
+/*
+ * Whether the current thread belongs to what is followed. Threads are followed by their group: io_uring's workers belong
+ * to their program's group, but nothing announces their start. Gives 0, or 1 | the flags of the group << 1.
+ */
+static __always_inline u32 is_followed(void)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	if (settings.everything)
+		return tgid != settings.own_tgid;
+	if (settings.cgroup)
+		return bpf_get_current_ancestor_cgroup_id(settings.cgroup_level) == settings.cgroup;
+	u32 *flags = bpf_map_lookup_elem(&followed, &tgid);
+	return flags ? 1 | *flags << 1 : 0;
+}
+
+/*
+ * Whether what is touched now belongs to the copy of the observer that a program is before its exec. The kernel touches
+ * the new program before it announces the exec (it clears what follows the data in the last page), so our own mark is
+ * not enough; the kernel's flag goes when the old memory does.
+ */
+static __always_inline bool is_still_observer(u32 followed)
+{
+	if (!(followed & BEFORE_EXEC << 1))
+		return false;
+	struct task_struct *task = (void *)bpf_get_current_task();
+	return BPF_CORE_READ(task, flags) & PF_FORKNOEXEC;
+}
+
+#endif

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * From an inode to a small number and a path.
+ *
+ *     inode ──▶ key {address, number, device, generation} ──▶ id      first sight: a file event with all of its names
+ *       │
+ *       └─ first alias that is still hashed ─▶ parent ─▶ parent ─▶ … ─▶ the file system's root
+ *            "libc.so.6"                       "lib"     "usr"          (the loop ends: it is its own parent)
+ *
+ * The path is that within the file system; which mount leads there is found in user space. The walk reads without locks:
+ * a name that changes meanwhile may come out wrong, which user space finds out when it looks the path up.
+ */
+#ifndef AHEAD_PATH_H
+#define AHEAD_PATH_H
+
+#define TMPFS_MAGIC 0x01021994
+#define PROC_MAGIC 0x9fa0
+#define SYSFS_MAGIC 0x62656572
+#define PIPEFS_MAGIC 0x50495045
+#define DEBUGFS_MAGIC 0x64626720
+#define TRACEFS_MAGIC 0x74726163
+#define RAMFS_MAGIC 0x858458f6
+#define HUGETLBFS_MAGIC 0x958458f6
+#define CGROUP2_MAGIC 0x63677270
+#define BDEVFS_MAGIC 0x62646576
+
+#define S_IFMT 0170000
+#define S_IFBLK 0060000
+#define S_IFDIR 0040000
+
+/* Aliases of one inode that are looked at: hard links beyond that are rare. */
+#define ALIASES 8
+
+static __always_inline u64 alias_offset(void)
+{
+	if (bpf_core_field_exists(struct dentry___named, d_u.d_alias))
+		return bpf_core_field_offset(struct dentry___named, d_u.d_alias);
+	return bpf_core_field_offset(struct dentry___anonymous, d_alias);
+}
+
+static __always_inline bool is_hashed(struct dentry *dentry)
+{
+	return BPF_CORE_READ(dentry, d_hash.pprev) != 0;
+}
+
+/* A directory entry of the inode: one that still has its name if there is one, else any, else none. */
+static __always_inline struct dentry *alias_of(struct inode *inode)
+{
+	struct hlist_node *node = BPF_CORE_READ(inode, i_dentry.first);
+	struct dentry *any = 0;
+	for (int i = 0; i < ALIASES && node; i++) {
+		struct dentry *dentry = (void *)node - alias_offset();
+		if (is_hashed(dentry))
+			return dentry;
+		if (!any)
+			any = dentry;
+		node = BPF_CORE_READ(node, next);
+	}
+	return any;
+}
+
+struct walk {
+	struct file_event *event;
+	struct dentry *dentry;
+	u32 bytes;
+	u32 done;
+};
+
+static long walk_step(u64 step, struct walk *walk)
+{
+	struct dentry *dentry = walk->dentry;
+	struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+	if (parent == dentry || !parent) {
+		walk->done = 1;
+		return 1;
+	}
+	u32 at = walk->bytes;
+	if (at >= PATH_BYTES)
+		return 1;
+	u32 length = BPF_CORE_READ(dentry, d_name.hash_len) >> 32;
+	/* The bound is for the verifier: no file system has names as long as that. */
+	length &= NAME_BYTES - 1;
+	if (length == 0 || bpf_probe_read_kernel(&walk->event->path[at], length, BPF_CORE_READ(dentry, d_name.name)))
+		return 1;
+	at += length;
+	walk->event->path[at] = 0;
+	walk->bytes = at + 1;
+	walk->dentry = parent;
+	return 0;
+}
+
+/* Writes the path of the entry into the event; gives the flags that describe it. */
+static __always_inline u32 write_path(struct file_event *event, struct dentry *dentry, struct super_block *super)
+{
+	struct walk walk = { .event = event, .dentry = dentry };
+	u32 flags = 0;
+	bpf_loop(PATH_DEPTH, walk_step, &walk, 0);
+	event->path_bytes = walk.bytes;
+	if (!walk.done)
+		flags |= FILE_TRUNCATED;
+	else if (walk.dentry != BPF_CORE_READ(super, s_root))
+		flags |= FILE_DISCONNECTED;
+	/* A root has no name and is never hashed. */
+	if (walk.bytes > 0 && !is_hashed(dentry))
+		flags |= FILE_UNLINKED;
+	return flags;
+}
+
+/* Tells user space what a file id stands for. */
+static __noinline bool announce(u32 id, struct inode *inode, struct dentry *dentry)
+{
+	struct scratch *scratch = take_scratch();
+	if (!scratch)
+		return false;
+	struct file_event *event = &scratch->file;
+	struct super_block *super = BPF_CORE_READ(inode, i_sb);
+	fill_head(&event->head, EVENT_FILE);
+	event->file = id;
+	event->mode = BPF_CORE_READ(inode, i_mode);
+	event->device = BPF_CORE_READ(super, s_dev);
+	event->rdev = BPF_CORE_READ(inode, i_rdev);
+	event->inode = BPF_CORE_READ(inode, i_ino);
+	event->size = BPF_CORE_READ(inode, i_size);
+	event->magic = BPF_CORE_READ(super, s_magic);
+	event->generation = BPF_CORE_READ(inode, i_generation);
+	event->path_bytes = 0;
+	event->flags = dentry ? write_path(event, dentry, super) : FILE_NAMELESS;
+	u32 bytes = event->path_bytes;
+	if (bytes > PATH_BYTES + NAME_BYTES)
+		bytes = PATH_BYTES + NAME_BYTES;
+	bool sent = send(event, __builtin_offsetof(struct file_event, path) + bytes, false);
+	give_back(scratch);
+	return sent;
+}
+
+/* File systems that nothing has to be fetched for: they have no device. */
+static __always_inline bool is_ignored(u64 magic)
+{
+	switch (magic) {
+	case TMPFS_MAGIC:
+	case PROC_MAGIC:
+	case SYSFS_MAGIC:
+	case PIPEFS_MAGIC:
+	case DEBUGFS_MAGIC:
+	case TRACEFS_MAGIC:
+	case RAMFS_MAGIC:
+	case HUGETLBFS_MAGIC:
+	case CGROUP2_MAGIC:
+		return true;
+	}
+	return false;
+}
+
+/* The state of an inode, made when it is new. NULL: the table is full. */
+static __always_inline struct file_state *state_of(struct inode *inode)
+{
+	struct super_block *super = BPF_CORE_READ(inode, i_sb);
+	struct file_key key = {
+		.address = (u64)inode,
+		.inode = BPF_CORE_READ(inode, i_ino),
+		.device = BPF_CORE_READ(super, s_dev),
+		.generation = BPF_CORE_READ(inode, i_generation),
+	};
+	struct file_state *state = bpf_map_lookup_elem(&files, &key);
+	if (state)
+		return state;
+	struct file_state new = {
+		.id = __sync_fetch_and_add(&last_file_id, 1) + 1,
+		.flags = is_ignored(BPF_CORE_READ(super, s_magic)) ? FILE_IGNORED : 0,
+	};
+	/* If another processor was faster, its number holds and ours is never used. */
+	bpf_map_update_elem(&files, &key, &new, BPF_NOEXIST);
+	state = bpf_map_lookup_elem(&files, &key);
+	if (!state)
+		count(LOSS_FILES);
+	return state;
+}
+
+/* Announces a file if that has not been done, or if its name has changed since. An ignored one is announced once too. */
+static __always_inline void name_file(struct file_state *state, struct inode *inode, struct dentry *dentry)
+{
+	u64 parent = dentry ? (u64)BPF_CORE_READ(dentry, d_parent) : 0;
+	u64 name_hash = dentry ? BPF_CORE_READ(dentry, d_name.hash_len) : 0;
+	if (state->flags & FILE_ANNOUNCED && state->dentry == (u64)dentry && state->parent == parent &&
+	    state->name_hash == name_hash)
+		return;
+	if (!announce(state->id, inode, dentry))
+		return;
+	state->dentry = (u64)dentry;
+	state->parent = parent;
+	state->name_hash = name_hash;
+	state->flags |= FILE_ANNOUNCED;
+}
+
+/* The id of a directory or program file that was reached by this entry; 0 if there is none. */
+static __always_inline u32 id_of_entry(struct dentry *dentry)
+{
+	struct inode *inode = BPF_CORE_READ(dentry, d_inode);
+	struct file_state *state = inode ? state_of(inode) : 0;
+	if (!state)
+		return 0;
+	name_file(state, inode, dentry);
+	return state->id;
+}
+
+#endif

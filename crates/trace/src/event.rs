@@ -1,0 +1,341 @@
+//! Events as the BPF side sends them (`bpf/event.h`), decoded. Any bytes give an event or an error, never a panic.
+
+use std::ops::Range;
+
+/// How a page was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AccessKind {
+    /// A buffered read asked for it.
+    Read,
+    /// A mapping was touched and the page was looked up.
+    Fault,
+    /// It lay in the window around a touched page and was mapped with it: an upper bound of what was used.
+    Around,
+    /// It came into the page cache, by whatever cause.
+    Added,
+}
+
+/// Pages of one file touched at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Thread group (process id).
+    pub tgid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The file: an id that a [`FileSeen`] explains.
+    pub file: u32,
+    /// Page numbers.
+    pub pages: Range<u64>,
+    /// How.
+    pub kind: AccessKind,
+}
+
+/// An inode, with the path that it had in its file system when it was first touched (or after a rename).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileSeen {
+    /// When its path was taken, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// The id that accesses use.
+    pub id: u32,
+    /// Type and permission bits, as in stat.
+    pub mode: u32,
+    /// Device number of the superblock, in the kernel's own encoding.
+    pub device: u32,
+    /// Of a block device's inode: the device's number, encoded likewise.
+    pub rdev: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation: tells apart the files that had one number after another.
+    pub generation: u32,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// Magic number of the file system.
+    pub magic: u64,
+    /// It had no name any more.
+    pub unlinked: bool,
+    /// The path is not whole: too deep, too long, or no directory entry is cached.
+    pub incomplete: bool,
+    /// From the root of its file system, with a leading slash (`/` alone for the root).
+    pub path: Vec<u8>,
+}
+
+/// A program was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecSeen {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Process id.
+    pub tgid: u32,
+    /// The program file (of a script: its interpreter), by id; 0: not known.
+    pub file: u32,
+    /// The root directory of the process, by id.
+    pub root: u32,
+    /// The working directory of the process, by id.
+    pub directory: u32,
+    /// Number of its mount namespace.
+    pub mount_namespace: u32,
+    /// As it was given to execve.
+    pub name: Vec<u8>,
+}
+
+/// A path was looked up by a system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupSeen {
+    /// When, on CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// Process id.
+    pub tgid: u32,
+    /// The directory that `path` starts from, by id.
+    pub base: u32,
+    /// The call gave an error.
+    pub failed: bool,
+    /// The directory `base` itself was listed.
+    pub listed: bool,
+    /// As the program gave it; empty: `base` itself.
+    pub path: Vec<u8>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Pages were touched; more than one range where they do not touch each other.
+    Access(Vec<Access>),
+    /// An id got its meaning.
+    File(FileSeen),
+    /// A program was executed.
+    Exec(ExecSeen),
+    /// A path was looked up.
+    Lookup(LookupSeen),
+    /// A process (first) made another one.
+    Fork(u32, u32),
+}
+
+/// Why bytes are no event.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The event ends too early.
+    #[error("event of type {kind} is too short: {bytes} bytes")]
+    Short {
+        /// Its type, 0 if even that is missing.
+        kind: u32,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// No such type.
+    #[error("event of unknown type {0}")]
+    UnknownType(u32),
+    /// A field has a value that it cannot have.
+    #[error("event with an impossible {0}")]
+    Impossible(&'static str),
+}
+
+/// Takes numbers from the front of a slice.
+struct Fields<'a> {
+    rest: &'a [u8],
+    kind: u32,
+    bytes: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let short = DecodeError::Short { kind: self.kind, bytes: self.bytes };
+        let (head, rest) = self.rest.split_first_chunk().ok_or(short)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.take().map(u16::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    fn text(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
+        self.rest.get(..bytes).ok_or(DecodeError::Short { kind: self.kind, bytes: self.bytes })
+    }
+}
+
+/// Decodes one event.
+pub fn decode(bytes: &[u8]) -> Result<Event, DecodeError> {
+    let mut fields = Fields { rest: bytes, kind: 0, bytes: bytes.len() };
+    fields.kind = fields.u32()?;
+    let tgid = fields.u32()?;
+    let time_ns = fields.u64()?;
+    match fields.kind {
+        1 => decode_access(&mut fields, tgid, time_ns),
+        2 => decode_file(&mut fields, time_ns).map(Event::File),
+        3 => decode_exec(&mut fields, tgid, time_ns).map(Event::Exec),
+        4 => decode_lookup(&mut fields, tgid, time_ns).map(Event::Lookup),
+        5 => Ok(Event::Fork(tgid, fields.u32()?)),
+        other => Err(DecodeError::UnknownType(other)),
+    }
+}
+
+fn decode_access(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<Event, DecodeError> {
+    let (tid, file) = (fields.u32()?, fields.u32()?);
+    let (first, mask) = (fields.u64()?, fields.u64()?);
+    let pages = u64::from(fields.u32()?);
+    let kind = match fields.u32()? {
+        0 => AccessKind::Read,
+        1 => AccessKind::Fault,
+        2 => AccessKind::Around,
+        3 => AccessKind::Added,
+        _ => return Err(DecodeError::Impossible("kind of access")),
+    };
+    // No file reaches that far, and no sum below overflows.
+    if first > u64::MAX / 2 {
+        return Err(DecodeError::Impossible("page number"));
+    }
+    let access = |pages| Access { time_ns, tgid, tid, file, pages, kind };
+    if pages > 0 {
+        return Ok(Event::Access(vec![access(first..first + pages)]));
+    }
+    Ok(Event::Access(runs(mask).map(|run| access(first + run.start..first + run.end)).collect()))
+}
+
+/// The runs of set bits, lowest first.
+fn runs(mask: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = mask.checked_shr(at).unwrap_or(0);
+        if rest == 0 {
+            return None;
+        }
+        let start = at + rest.trailing_zeros();
+        let end = start + (mask >> start).trailing_ones();
+        at = end;
+        Some(u64::from(start)..u64::from(end))
+    })
+}
+
+const UNLINKED: u16 = 1;
+const TRUNCATED: u16 = 2;
+const NAMELESS: u16 = 4;
+const DISCONNECTED: u16 = 8;
+
+fn decode_file(fields: &mut Fields<'_>, time_ns: u64) -> Result<FileSeen, DecodeError> {
+    let (id, mode, device, rdev) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+    let (inode, size_bytes, magic) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let generation = fields.u32()?;
+    let flags = fields.u16()?;
+    let path_bytes = fields.u16()?.into();
+    let names = fields.text(path_bytes)?;
+    let path = path_from_names(names)?;
+    let (unlinked, incomplete) = (flags & UNLINKED != 0, flags & (TRUNCATED | NAMELESS | DISCONNECTED) != 0);
+    Ok(FileSeen { time_ns, id, mode, device, rdev, inode, generation, size_bytes, magic, unlinked, incomplete, path })
+}
+
+/// `c\0b\0a\0` is `/a/b/c`.
+fn path_from_names(names: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let Some(names) = names.strip_suffix(b"\0") else {
+        return if names.is_empty() { Ok(b"/".to_vec()) } else { Err(DecodeError::Impossible("path")) };
+    };
+    let mut path = Vec::with_capacity(names.len() + 1);
+    for name in names.rsplit(|byte| *byte == 0) {
+        if name.is_empty() || name.contains(&b'/') {
+            return Err(DecodeError::Impossible("file name"));
+        }
+        path.push(b'/');
+        path.extend(name);
+    }
+    Ok(path)
+}
+
+fn decode_exec(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<ExecSeen, DecodeError> {
+    let (file, root, directory) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let mount_namespace = fields.u32()?;
+    let name_bytes = fields.u32()? as usize;
+    fields.u32()?;
+    let name = fields.text(name_bytes)?.to_vec();
+    Ok(ExecSeen { time_ns, tgid, file, root, directory, mount_namespace, name })
+}
+
+const FAILED: u16 = 1;
+const LISTED: u16 = 2;
+
+fn decode_lookup(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<LookupSeen, DecodeError> {
+    let base = fields.u32()?;
+    let flags = fields.u16()?;
+    let path_bytes = fields.u16()?.into();
+    let path = fields.text(path_bytes)?.to_vec();
+    Ok(LookupSeen { time_ns, tgid, base, failed: flags & FAILED != 0, listed: flags & LISTED != 0, path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn head(kind: u32) -> Vec<u8> {
+        [kind.to_ne_bytes(), 7u32.to_ne_bytes()].concat().into_iter().chain(9u64.to_ne_bytes()).collect()
+    }
+
+    fn access(first: u64, mask: u64, pages: u32) -> Vec<u8> {
+        let mut bytes = head(1);
+        bytes.extend([3u32, 5].map(u32::to_ne_bytes).concat());
+        bytes.extend([first, mask].map(u64::to_ne_bytes).concat());
+        bytes.extend([pages, 1].map(u32::to_ne_bytes).concat());
+        bytes
+    }
+
+    fn ranges(bytes: &[u8]) -> Vec<Range<u64>> {
+        match decode(bytes).unwrap() {
+            Event::Access(accesses) => accesses.into_iter().map(|access| access.pages).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_mask_gives_its_runs() {
+        assert_eq!(ranges(&access(64, 0b1011, 0)), [64..66, 67..68]);
+        assert_eq!(ranges(&access(64, u64::MAX, 0)), vec![64..128]);
+        assert_eq!(ranges(&access(64, 1 << 63, 0)), vec![127..128]);
+        assert_eq!(ranges(&access(10, 0, 300)), vec![10..310]);
+        assert!(ranges(&access(64, 0, 0)).is_empty());
+    }
+
+    #[test]
+    fn names_come_leaf_first() {
+        assert_eq!(path_from_names(b"c\0b\0a\0").unwrap(), b"/a/b/c");
+        assert_eq!(path_from_names(b"").unwrap(), b"/");
+        assert_eq!(path_from_names(b"\xff\0").unwrap(), b"/\xff");
+        for bad in [&b"a"[..], b"\0", b"a\0\0b\0", b"a/b\0"] {
+            assert!(path_from_names(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_number_beyond_reason_is_an_error() {
+        assert_eq!(decode(&access(u64::MAX, 1, 0)), Err(DecodeError::Impossible("page number")));
+        assert_eq!(decode(&head(99)), Err(DecodeError::UnknownType(99)));
+        assert_eq!(decode(&[1, 2]), Err(DecodeError::Short { kind: 0, bytes: 2 }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_an_event_or_an_error(kind in 0u32..7, body in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = decode(&body);
+            let _ = decode(&[head(kind), body].concat());
+        }
+
+        #[test]
+        fn runs_cover_exactly_the_mask(mask in any::<u64>()) {
+            let mut seen = 0u64;
+            for run in runs(mask) {
+                for bit in run {
+                    prop_assert_eq!(seen & 1 << bit, 0);
+                    seen |= 1 << bit;
+                }
+            }
+            prop_assert_eq!(seen, mask);
+        }
+    }
+}

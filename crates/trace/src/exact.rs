@@ -1,0 +1,82 @@
+//! Making reads exact.
+//!
+//! For the time of a precise recording, nothing is read ahead on any file system, wherever it is mounted.
+//!
+//! With the window at 0, read(2) brings its pages one by one and a fault brings its page alone. ext4 also reads inode
+//! tables ahead by itself (32 blocks); 0 is a value that it accepts. What is left are the reads that a file system needs
+//! for a lookup: up to 8 blocks of a directory at once in ext4. They would be read again in any other run, so they count.
+//!
+//! For the time of any recording, a fault maps its page alone, where the kernel lets us say so. Otherwise it maps the 16
+//! pages around it, those that are in the cache, and which of them the program touches then nobody can tell. The setting
+//! is in debugfs, which a locked-down kernel does not give away: then those windows are an upper bound of what was used.
+
+use ahead_kernel::undo::{self, Action, Guard};
+use ahead_kernel::{Error, Result, machine, mounting};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The right to evict everything and switch read-ahead off, for one process at a time: the settings of two recordings at
+/// once would end with the first of them.
+#[derive(Debug)]
+pub struct Alone {
+    _lock: File,
+}
+
+const LOCK: &str = "/run/ahead/alone.lock";
+
+/// Takes that right. `None`: another process has it. It is given back when dropped, also by a process that is killed.
+pub fn try_alone() -> Result<Option<Alone>> {
+    let open = std::fs::create_dir_all("/run/ahead")
+        .and_then(|()| File::options().create(true).truncate(false).write(true).open(LOCK));
+    let lock = open.map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Error::needs_root("a cold recording"),
+        _ => Error::io(format!("open {LOCK}"), e),
+    })?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Alone { _lock: lock })),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(Error::io(format!("lock {LOCK}"), error)),
+    }
+}
+
+/// Switches read-ahead off until the guards are dropped. Needs root, a writable sysfs, and that nobody else does it.
+pub fn switch_read_ahead_off(_alone: &Alone) -> Result<Vec<Guard>> {
+    // Not by the devices of the mount table: the backing devices of btrfs are numbered by themselves, and containers
+    // have mounts that we do not see.
+    let mut files = settings_below("/sys/class/bdi", "read_ahead_kb");
+    files.extend(settings_below("/sys/fs/ext4", "inode_readahead_blks"));
+    files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0"));
+    files.iter().map(|file| undo::set_file(file, "0")).collect()
+}
+
+/// A setting of every device that has it.
+fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().join(name)).filter(|file| file.exists()).collect()
+}
+
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+/// Makes faults map one page each, on the whole machine, until the guards are dropped. Needs root.
+///
+/// # Errors
+/// Where the kernel has no debugfs, or does not let it be written (lockdown).
+pub fn switch_fault_around_off() -> Result<Vec<Guard>> {
+    let mut guards = Vec::new();
+    let mut directory = PathBuf::from(DEBUGFS);
+    if !directory.join("fault_around_bytes").exists() {
+        // Each process its own, so that none takes it away from another.
+        directory = format!("/run/ahead/debugfs-{}", std::process::id()).into();
+        guards.push(undo::note(Action::Remove { path: directory.clone() })?);
+        std::fs::create_dir_all(&directory).map_err(|e| Error::io(format!("make {}", directory.display()), e))?;
+        let guard = undo::note(Action::Unmount { target: directory.clone() })?;
+        mounting::mount(Path::new("ahead"), &directory, "debugfs", false, "")?;
+        guards.push(guard);
+    }
+    // What was done last is undone first, also when the setting cannot be changed.
+    guards.reverse();
+    guards.insert(0, undo::set_file(&directory.join("fault_around_bytes"), &machine::page_size().to_string())?);
+    Ok(guards)
+}

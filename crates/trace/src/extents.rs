@@ -1,0 +1,224 @@
+//! From touched pages to extents: which of them count as used, cut at the file's end, in order of first use.
+
+use crate::event::AccessKind;
+use ahead_kernel::fiemap::Physical;
+use ahead_profile::Extent;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Pages of one file, touched at one time. `order` numbers all touches of the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Touch {
+    pub order: usize,
+    pub time_us: u64,
+    pub pages: Range<u64>,
+    pub kind: AccessKind,
+}
+
+/// Disjoint ranges of page numbers, start to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageSet(BTreeMap<u64, u64>);
+
+impl PageSet {
+    /// Adds a range; gives the parts of it that were not there.
+    pub(crate) fn insert(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut new = Vec::new();
+        let mut at = range.start;
+        let (mut start, mut end) = (range.start, range.end);
+        // Every range that overlaps or touches is joined with the new one.
+        let before = self.0.range(..=range.start).next_back().filter(|(_, e)| **e >= range.start);
+        let from = before.map_or(range.start, |(s, _)| *s);
+        let joined: Vec<(u64, u64)> = self.0.range(from..=range.end).map(|(s, e)| (*s, *e)).collect();
+        for (s, e) in joined {
+            if s > at {
+                new.push(at..s.min(range.end));
+            }
+            at = at.max(e);
+            start = start.min(s);
+            end = end.max(e);
+            self.0.remove(&s);
+        }
+        if at < range.end {
+            new.push(at..range.end);
+        }
+        if start < end {
+            self.0.insert(start, end);
+        }
+        new
+    }
+}
+
+/// Which touches count besides reads and faults, which always do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counting {
+    /// What came into the cache: right where nothing is read ahead, and all there is where accesses are not seen.
+    pub added: bool,
+    /// What was mapped around a fault: an upper bound.
+    pub around: bool,
+}
+
+/// The touches that count, in order, without repeats.
+pub(crate) fn used(touches: &[Touch], counting: Counting) -> Vec<Touch> {
+    let rank = |kind| match kind {
+        AccessKind::Read | AccessKind::Fault => Some(0),
+        AccessKind::Added => counting.added.then_some(1),
+        AccessKind::Around => counting.around.then_some(1),
+    };
+    let mut known = PageSet::default();
+    let mut used = Vec::new();
+    // What is sure comes first: its time is the time of use.
+    for wanted in [0, 1] {
+        for touch in touches.iter().filter(|touch| rank(touch.kind) == Some(wanted)) {
+            let parts = known.insert(touch.pages.clone());
+            used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
+        }
+    }
+    used.sort_by_key(|touch| touch.order);
+    used
+}
+
+/// Extents in order of first use. Touches that follow each other without another file's between them, each where the
+/// last one ended, become one.
+pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let mut last_order = None;
+    for touch in used {
+        let start = touch.pages.start.saturating_mul(page_bytes);
+        let end = touch.pages.end.saturating_mul(page_bytes).min(size_bytes);
+        if start >= end {
+            continue;
+        }
+        let follows = last_order.is_some_and(|order| touch.order <= order + 1);
+        last_order = Some(touch.order);
+        match extents.last_mut() {
+            Some(last) if follows && last.offset_bytes + last.length_bytes == start => {
+                last.length_bytes = end - last.offset_bytes;
+            }
+            _ => extents.push(Extent {
+                offset_bytes: start,
+                length_bytes: end - start,
+                first_use_us: touch.time_us,
+                runs: 1,
+                physical_bytes: None,
+            }),
+        }
+    }
+    extents
+}
+
+/// Splits extents where the file's blocks do not lie side by side, and notes where each part lies.
+pub(crate) fn place(extents: Vec<Extent>, physical: &[Physical]) -> Vec<Extent> {
+    let mut placed = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let end = extent.offset_bytes + extent.length_bytes;
+        let mut at = extent.offset_bytes;
+        while at < end {
+            let (stop, physical_bytes) = run_at(physical, at);
+            let stop = stop.min(end);
+            placed.push(Extent { offset_bytes: at, length_bytes: stop - at, physical_bytes, ..extent });
+            at = stop;
+        }
+    }
+    placed
+}
+
+/// Where the byte lies, and up to which byte the file goes on from there without a jump.
+fn run_at(physical: &[Physical], at: u64) -> (u64, Option<u64>) {
+    let index = physical.partition_point(|run| run.logical_bytes + run.length_bytes <= at);
+    match physical.get(index) {
+        None => (u64::MAX, None),
+        Some(run) if run.logical_bytes > at => (run.logical_bytes, None),
+        Some(run) if !run.is_placed() => (run.logical_bytes + run.length_bytes, None),
+        Some(run) => {
+            let mut last = run;
+            for next in &physical[index + 1..] {
+                let logical = last.logical_bytes + last.length_bytes == next.logical_bytes;
+                let side_by_side = last.physical_bytes + last.length_bytes == next.physical_bytes;
+                if !(logical && side_by_side && next.is_placed()) {
+                    break;
+                }
+                last = next;
+            }
+            (last.logical_bytes + last.length_bytes, Some(run.physical_bytes + (at - run.logical_bytes)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn touch(order: usize, pages: Range<u64>, kind: AccessKind) -> Touch {
+        Touch { order, time_us: order as u64 * 10, pages, kind }
+    }
+
+    fn spans(extents: &[Extent]) -> Vec<(u64, u64, u64)> {
+        extents.iter().map(|e| (e.offset_bytes, e.length_bytes, e.first_use_us)).collect()
+    }
+
+    const PRECISE: Counting = Counting { added: true, around: false };
+    const UPPER_BOUND: Counting = Counting { added: false, around: true };
+
+    #[test]
+    fn the_window_around_a_fault_counts_only_where_nothing_better_is_known() {
+        let touches = [touch(0, 0..16, AccessKind::Around), touch(1, 3..4, AccessKind::Fault)];
+        assert_eq!(used(&touches, PRECISE), [touch(1, 3..4, AccessKind::Fault)]);
+        let upper: Vec<_> = used(&touches, UPPER_BOUND).into_iter().map(|t| t.pages).collect();
+        assert_eq!(upper, [0..3, 4..16, 3..4]);
+    }
+
+    #[test]
+    fn pages_that_only_came_into_the_cache_count_in_a_precise_run() {
+        let touches = [touch(0, 0..4, AccessKind::Added), touch(1, 1..2, AccessKind::Read)];
+        let pages: Vec<_> = used(&touches, PRECISE).into_iter().map(|t| t.pages).collect();
+        assert_eq!(pages, [0..1, 2..4, 1..2]);
+        assert_eq!(used(&touches, UPPER_BOUND).len(), 1);
+    }
+
+    #[test]
+    fn touches_in_a_row_become_one_extent_cut_at_the_end_of_the_file() {
+        let read = |order, pages| touch(order, pages, AccessKind::Read);
+        let found = extents(&[read(0, 0..2), read(1, 2..3), read(5, 3..4), read(6, 9..10)], 4096, 14_000);
+        assert_eq!(spans(&found), [(0, 12_288, 0), (12_288, 14_000 - 12_288, 50)]);
+    }
+
+    fn run(logical: u64, physical: u64, length: u64) -> Physical {
+        Physical {
+            logical_bytes: logical,
+            physical_bytes: physical,
+            length_bytes: length,
+            delayed: false,
+            unknown: false,
+            encoded: false,
+            inline: false,
+            unwritten: false,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn extents_are_split_where_blocks_jump() {
+        let whole = Extent { offset_bytes: 10, length_bytes: 90, ..Extent::default() };
+        let runs = [run(0, 1000, 20), run(20, 1020, 20), run(40, 5000, 20), run(80, 9000, 100)];
+        let found: Vec<_> =
+            place(vec![whole], &runs).iter().map(|e| (e.offset_bytes, e.length_bytes, e.physical_bytes)).collect();
+        assert_eq!(found, [(10, 30, Some(1010)), (40, 20, Some(5000)), (60, 20, None), (80, 20, Some(9000))]);
+        assert_eq!(place(vec![whole], &[]), [whole]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_page_set_tells_what_is_new(ranges in proptest::collection::vec((0u64..60, 0u64..12), 0..30)) {
+            let (mut set, mut model) = (PageSet::default(), BTreeSet::new());
+            for (start, length) in ranges {
+                let new: Vec<u64> = set.insert(start..start + length).into_iter().flatten().collect();
+                let expected: Vec<u64> = (start..start + length).filter(|page| model.insert(*page)).collect();
+                prop_assert_eq!(new, expected);
+            }
+            let stored: Vec<u64> = set.0.iter().flat_map(|(s, e)| *s..*e).collect();
+            prop_assert_eq!(stored, model.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

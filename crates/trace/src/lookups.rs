@@ -1,0 +1,153 @@
+//! From observed lookups to paths that can be looked up again.
+
+use crate::collect::Observed;
+use crate::event::FileSeen;
+use crate::resolve::{Resolver, as_path};
+use crate::summary::Run;
+use ahead_kernel::mounts::Mount;
+use ahead_profile::{Lookup, PathBytes, check_path};
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+
+/// Types of file systems whose lookups cost no device.
+const WITHOUT_DEVICE: [&str; 16] = [
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "hugetlbfs",
+    "mqueue",
+    "proc",
+    "ramfs",
+    "sysfs",
+    "tmpfs",
+    "tracefs",
+];
+
+/// The lookups of a recording, each path once, in order of time. `links`: symbolic links whose pages were read, and when
+/// (microseconds).
+pub(crate) fn lookups(
+    observed: &Observed,
+    resolver: &Resolver<'_>,
+    table: &[Mount],
+    run: &Run,
+    links: &[(&FileSeen, u64)],
+) -> Vec<Lookup> {
+    let mut directories: HashMap<u32, Option<PathBytes>> = HashMap::new();
+    let mut found: Vec<Lookup> = Vec::new();
+    let mut index: HashMap<PathBytes, usize> = HashMap::new();
+    let mut add = |path: PathBytes, time_us: u64, listed: bool| match index.get(&path) {
+        Some(at) => found[*at].listed |= listed,
+        None => {
+            index.insert(path.clone(), found.len());
+            found.push(Lookup { path, listed, first_use_us: time_us, ..Lookup::default() });
+        }
+    };
+    for seen in observed.lookups.iter().filter(|seen| seen.time_ns <= run.ended_ns) {
+        let base = directories.entry(seen.base).or_insert_with(|| resolver.directory(seen.base));
+        if let Some(path) = base.as_ref().and_then(|base| whole_path(base, &seen.path)) {
+            add(path, seen.time_ns.saturating_sub(run.started_ns) / 1000, seen.listed);
+        }
+    }
+    for (link, time_us) in links {
+        if let Some(place) = resolver.place(link) {
+            add(place.path, *time_us, false);
+        }
+    }
+    found.retain_mut(|lookup| identify(lookup, table));
+    found.sort_by_key(|lookup| lookup.first_use_us);
+    found
+}
+
+/// The path that a name means which is looked up from a directory, without doubled slashes and dots. One with `..` in it is resolved, since `..` means
+/// something else behind a link; where that is not possible it is left out.
+pub(crate) fn whole_path(base: &[u8], named: &[u8]) -> Option<PathBytes> {
+    let mut path = Vec::with_capacity(base.len() + 1 + named.len());
+    let names = base.split(|byte| *byte == b'/').chain(named.split(|byte| *byte == b'/'));
+    for name in names.filter(|name| !name.is_empty() && *name != b".") {
+        path.push(b'/');
+        path.extend(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    if names_parent(&path) {
+        path = resolved(&path)?;
+    }
+    check_path(&path).is_ok().then_some(path)
+}
+
+fn names_parent(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|name| name == b"..")
+}
+
+/// The directory resolved, and the last name as it was: that may be a link, or be missing.
+fn resolved(path: &[u8]) -> Option<PathBytes> {
+    let at = path.iter().rposition(|byte| *byte == b'/')?;
+    let (directory, name) = (&path[..at], &path[at..]);
+    if name == b"/.." {
+        return Some(std::fs::canonicalize(as_path(path)).ok()?.into_os_string().into_vec());
+    }
+    let directory = std::fs::canonicalize(as_path(directory)).ok()?.into_os_string().into_vec();
+    Some([directory.strip_suffix(b"/").unwrap_or(&directory), name].concat())
+}
+
+/// Fills in device and inode; `false`: it costs no device.
+fn identify(lookup: &mut Lookup, table: &[Mount]) -> bool {
+    let path = as_path(&lookup.path);
+    let mount = table
+        .iter()
+        .rev()
+        .filter(|mount| path.starts_with(as_path(&mount.mount_point)))
+        .max_by_key(|mount| mount.mount_point.len());
+    let Some(mount) = mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str())) else { return false };
+    lookup.device = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
+    let metadata = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
+    lookup.inode = metadata.map_or(0, |metadata| metadata.ino());
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(base: &str, path: &str) -> String {
+        String::from_utf8(whole_path(base.as_bytes(), path.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn paths_are_joined_and_cleaned_but_not_resolved() {
+        assert_eq!(whole("/", "/usr//lib/./x"), "/usr/lib/x");
+        assert_eq!(whole("/usr/bin", "../no-such-thing/"), "/usr/no-such-thing");
+        assert_eq!(whole("/usr/bin", "../.."), "/");
+        assert!(whole_path(b"/", b"no-such-thing/../x").is_none());
+        assert_eq!(whole("/home/u", ""), "/home/u");
+        assert_eq!(whole("/", "."), "/");
+        assert!(whole_path(b"/", "a/".repeat(3000).as_bytes()).is_none());
+    }
+
+    #[test]
+    fn what_needs_no_device_is_left_out() {
+        let mount = |point: &str, fs_type: &str| Mount {
+            mount_point: point.into(),
+            fs_type: fs_type.into(),
+            device: (8, 1),
+            ..Mount::default()
+        };
+        let table = [mount("/", "ext4"), mount("/proc", "proc")];
+        let lookup = |path: &str| Lookup { path: path.into(), ..Lookup::default() };
+        assert!(!identify(&mut lookup("/proc/self/maps"), &table));
+        let mut missing = lookup("/no/such/file/here");
+        assert!(identify(&mut missing, &table));
+        assert_eq!((missing.inode, missing.device), (0, 8 << 32 | 1));
+        let mut root = lookup("/");
+        assert!(identify(&mut root, &table));
+        assert_ne!(root.inode, 0);
+    }
+}

@@ -1,0 +1,296 @@
+//! From a path within a file system to one that can be opened, and to the one that the program saw.
+//!
+//! ```text
+//!     (device, /@/usr/lib/x)  ──our mount table──▶  /mnt/root/usr/lib/x   lstat: the same inode?  ──yes──▶ path
+//!             │                 (every mount whose root is a prefix,           │ no
+//!             │                  the longest first)                            └─ the same inode beside it, or by
+//!             │                                                                   its number: renamed; else deleted
+//!             └──the program's table, its root directory, overlay layers──▶ seen_path, where it differs
+//! ```
+
+use crate::collect::Observed;
+use crate::event::{ExecSeen, FileSeen};
+use ahead_kernel::mounts::Mount;
+use ahead_kernel::{filehandle, generation, openat};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// File systems take the time of the last timer tick; with 100 ticks a second a file looks that much older than it is.
+pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(10);
+
+/// Bytes as a path.
+pub(crate) fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// A device number of the kernel (12 bits major, 20 bits minor) as `(major, minor)`.
+pub fn device_pair(device: u32) -> (u32, u32) {
+    (device >> 20, device & 0xf_ffff)
+}
+
+/// A device number of the kernel as `(major << 32) | minor`.
+pub fn device_key(device: u32) -> u64 {
+    let (major, minor) = device_pair(device);
+    u64::from(major) << 32 | u64::from(minor)
+}
+
+/// What follows `prefix` in `path`, if `prefix` is it or a directory above it: empty or with a leading slash.
+fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
+    let rest = path.strip_prefix(prefix)?;
+    match rest {
+        b"/" => Some(b""),
+        _ if rest.is_empty() || rest.starts_with(b"/") => Some(rest),
+        _ => None,
+    }
+}
+
+/// `rest` (empty or with a leading slash) below `directory`.
+fn join(directory: &[u8], rest: &[u8]) -> Vec<u8> {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    let joined = [directory, rest].concat();
+    if joined.is_empty() { b"/".to_vec() } else { joined }
+}
+
+/// The places where a path of a file system is mounted, the deepest mount root first, the latest mount first.
+fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<Item = (&'a Mount, Vec<u8>)> {
+    let device = device_pair(device);
+    let mut found: Vec<(&Mount, &[u8])> = table
+        .iter()
+        .rev()
+        .filter(|mount| mount.device == device)
+        .filter_map(|mount| Some((mount, below(path, &mount.root)?)))
+        .collect();
+    found.sort_by_key(|(_, rest)| rest.len());
+    found.into_iter().map(|(mount, rest)| (mount, join(&mount.mount_point, rest)))
+}
+
+/// Where a file was found.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Openable from where we are.
+    pub path: Vec<u8>,
+    /// Type of its file system.
+    pub fs_type: String,
+    /// What lstat said of it; `None`: it has no name any more, and `path` is the one that it had.
+    pub metadata: Option<Metadata>,
+}
+
+/// A mount table, and the layers of its overlays as openable paths, with their mount points.
+#[derive(Debug)]
+struct View<'a> {
+    table: &'a [Mount],
+    layers: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl<'a> View<'a> {
+    fn new(table: &'a [Mount]) -> View<'a> {
+        View { table, layers: layers(table) }
+    }
+
+    /// Where an overlay shows a file of one of its layers.
+    fn through_overlay(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let inside = |(layer, point): &(PathBuf, Vec<u8>)| {
+            let layer = layer.as_os_str().as_bytes();
+            Some((layer.len(), join(point, below(path, layer)?)))
+        };
+        // The deepest layer is the right one where one lies in another.
+        self.layers.iter().filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, seen)| seen)
+    }
+}
+
+/// Resolves what was observed against the mount tables.
+#[derive(Debug)]
+pub struct Resolver<'a> {
+    observed: &'a Observed,
+    own: &'a [Mount],
+    began: SystemTime,
+    /// What each way of seeing the mounts is: of our namespace, and of others' by namespace and root directory.
+    own_view: View<'a>,
+    views: BTreeMap<(u32, u32), View<'a>>,
+}
+
+impl<'a> Resolver<'a> {
+    /// With our own mount table, for an observation that began at this time.
+    pub fn new(observed: &'a Observed, own: &'a [Mount], began: SystemTime) -> Resolver<'a> {
+        let views = observed.namespaces.iter().map(|(key, table)| (*key, View::new(table))).collect();
+        Resolver { observed, own, began, own_view: View::new(own), views }
+    }
+
+    /// Finds a file by the path that it had in its file system. `None`: that file system is mounted nowhere where we
+    /// can reach it.
+    pub fn place(&self, file: &FileSeen) -> Option<Place> {
+        let mut first = None;
+        for (mount, path) in places(self.own, file.device, &file.path) {
+            let metadata = std::fs::symlink_metadata(as_path(&path)).ok();
+            let metadata = metadata.filter(|metadata| self.is_same(file, &path, metadata));
+            let place = Place { path, fs_type: mount.fs_type.clone(), metadata };
+            if place.metadata.is_some() && !file.unlinked && !file.incomplete {
+                return Some(place);
+            }
+            first.get_or_insert((mount, place));
+        }
+        let (mount, place) = first?;
+        let elsewhere = self.renamed(file, &place).or_else(|| self.moved(file, mount));
+        Some(elsewhere.unwrap_or(Place { metadata: None, ..place }))
+    }
+
+    /// Wherever it is now, where the file system opens inodes by number: a directory above it was renamed.
+    fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<Place> {
+        let point = as_path(&mount.mount_point);
+        let path = filehandle::path_of(point, &mount.fs_type, file.inode, file.generation).ok()?;
+        let metadata = std::fs::symlink_metadata(&path).ok().filter(|metadata| metadata.ino() == file.inode)?;
+        let path = path.into_os_string().into_vec();
+        Some(Place { path, fs_type: mount.fs_type.clone(), metadata: Some(metadata) })
+    }
+
+    /// The same inode under another name in the same directory, as after an atomic replacement.
+    fn renamed(&self, file: &FileSeen, place: &Place) -> Option<Place> {
+        if file.incomplete {
+            return None;
+        }
+        let directory = as_path(&place.path).parent()?;
+        let entries = std::fs::read_dir(directory).ok()?.flatten();
+        let entry = entries.into_iter().find(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == file.inode)?;
+        let metadata = std::fs::symlink_metadata(entry.path()).ok()?;
+        let path = entry.path().as_os_str().as_bytes().to_vec();
+        if !self.is_same(file, &path, &metadata) {
+            return None;
+        }
+        Some(Place { path, metadata: Some(metadata), ..place.clone() })
+    }
+
+    /// Whether what is at a path now is the file that was seen, and not one that got its number later.
+    fn is_same(&self, file: &FileSeen, path: &[u8], now: &Metadata) -> bool {
+        if now.ino() != file.inode {
+            return false;
+        }
+        let is_older = now.created().is_ok_and(|born| born + CLOCK_TICK < self.began);
+        if is_older || !now.is_file() {
+            return true;
+        }
+        // Made in this run, or its file system does not say: the number may have been used again.
+        let open = openat::handle(as_path(path)).and_then(|handle| handle.reopen());
+        let generation = open.ok().and_then(generation::of);
+        generation.is_none_or(|generation| generation == file.generation)
+    }
+
+    /// The path of a directory that is known to be there (a root or working directory), as we can open it.
+    pub fn directory(&self, id: u32) -> Option<Vec<u8>> {
+        let file = self.observed.files.get(&id)?;
+        let place = self.place(file)?;
+        place.metadata.is_some().then_some(place.path)
+    }
+
+    /// The path by which a process saw a file that we open at `path`, if that is another one.
+    pub fn seen_path(&self, file: &FileSeen, path: &[u8], process: Option<&ExecSeen>) -> Option<Vec<u8>> {
+        let elsewhere = process.filter(|exec| exec.mount_namespace != self.observed.own_namespace);
+        let seen = match elsewhere {
+            Some(exec) => self.seen_elsewhere(file, path, exec)?,
+            None => {
+                let unrooted = self.own_view.through_overlay(path).unwrap_or_else(|| path.to_vec());
+                let root = process.and_then(|exec| self.directory(exec.root)).unwrap_or_else(|| b"/".to_vec());
+                join(b"/", below(&unrooted, &root)?)
+            }
+        };
+        (seen != path).then_some(seen)
+    }
+
+    /// The same for a process in another mount namespace.
+    fn seen_elsewhere(&self, file: &FileSeen, path: &[u8], process: &ExecSeen) -> Option<Vec<u8>> {
+        let namespace = process.mount_namespace;
+        let root = self.observed.files.get(&process.root)?;
+        // Seen from its own root; or from another process's, and then what lies above its root is taken off.
+        let exact = self.views.get(&(namespace, process.root));
+        let (view, above) = match exact {
+            Some(view) => (view, b"/".to_vec()),
+            None => {
+                let (_, view) = self.views.range((namespace, 0)..=(namespace, u32::MAX)).next()?;
+                (view, places(view.table, root.device, &root.path).next()?.1)
+            }
+        };
+        let mounted = || places(view.table, file.device, &file.path).next().map(|(_, seen)| seen);
+        if let Some(seen) = view.through_overlay(path).or_else(mounted) {
+            return Some(join(b"/", below(&seen, &above)?));
+        }
+        // A chroot whose root is no mount point is not in its own table.
+        let rest = below(&file.path, &root.path).filter(|_| root.device == file.device)?;
+        Some(join(b"/", rest))
+    }
+}
+
+/// Layers are named as whoever mounted them saw them, symbolic links included (container engines use short ones).
+fn layers(table: &[Mount]) -> Vec<(PathBuf, Vec<u8>)> {
+    let of_mount = |mount: &Mount| {
+        let point = mount.mount_point.clone();
+        let whole = mount.root == b"/";
+        let layers = if whole { mount.overlay_layers() } else { Vec::new() };
+        layers.into_iter().filter_map(move |layer| {
+            let canonical = std::fs::canonicalize(as_path(&layer)).ok()?;
+            Some((canonical, point.clone()))
+        })
+    };
+    table.iter().flat_map(of_mount).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mount(device: (u32, u32), root: &str, point: &str) -> Mount {
+        Mount { device, root: root.into(), mount_point: point.into(), fs_type: "ext4".into(), ..Mount::default() }
+    }
+
+    fn paths(table: &[Mount], device: u32, path: &str) -> Vec<String> {
+        places(table, device, path.as_bytes()).map(|(_, path)| String::from_utf8(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn below_respects_component_boundaries() {
+        assert_eq!(below(b"/a/b", b"/a"), Some(&b"/b"[..]));
+        assert_eq!(below(b"/a", b"/a"), Some(&b""[..]));
+        assert_eq!(below(b"/", b"/"), Some(&b""[..]));
+        assert_eq!(below(b"/a", b"/"), Some(&b"/a"[..]));
+        assert_eq!(below(b"/ab", b"/a"), None);
+        assert_eq!(below(b"/a", b"/a/b"), None);
+    }
+
+    #[test]
+    fn the_deepest_mount_root_is_tried_first_and_the_latest_of_equals() {
+        let device = 8 << 20 | 1;
+        let table = [
+            mount((8, 1), "/", "/"),
+            mount((8, 2), "/", "/other"),
+            mount((8, 1), "/@/home", "/home"),
+            mount((8, 1), "/", "/again"),
+        ];
+        assert_eq!(paths(&table, device, "/@/home/x"), ["/home/x", "/again/@/home/x", "/@/home/x"]);
+        assert_eq!(paths(&table, device, "/@/home"), ["/home", "/again/@/home", "/@/home"]);
+        assert_eq!(paths(&table, device, "/y"), ["/again/y", "/y"]);
+        assert!(paths(&table, 9 << 20, "/y").is_empty());
+    }
+
+    #[test]
+    fn device_numbers_are_split_as_the_kernel_does() {
+        assert_eq!(device_pair(254 << 20 | 3), (254, 3));
+        assert_eq!(device_key(7 << 20 | 300_000), 7 << 32 | 300_000);
+    }
+
+    proptest! {
+        #[test]
+        fn join_and_below_are_inverse(
+            directory in "(/[a-z\u{e9}]{1,5}){0,4}",
+            rest in "(/[a-z]{1,5}){0,4}",
+        ) {
+            let whole = join(directory.as_bytes(), rest.as_bytes());
+            prop_assert_eq!(below(&whole, directory.as_bytes()), Some(rest.as_bytes()));
+            prop_assert!(whole.starts_with(b"/"));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the events come from: which of the BPF programs fit this kernel.
+//!
+//! ```text
+//!     tracepoints mm_filemap_{get_pages,fault,map_pages}          Linux 6.11 and later
+//!       └─ else fentry on filemap_read, filemap_fault, filemap_map_pages    where trampolines are allowed
+//!            └─ else kprobes on the same                                    where they are compiled in
+//!                 └─ else mm_filemap_add_to_page_cache alone                cold recordings only: what is cached is unseen
+//! ```
+
+use ahead_kernel::{Error, Result};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Typedef};
+use std::path::Path;
+
+/// Where accesses are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// The page cache's own tracepoints.
+    Tracepoints,
+    /// The functions that they are in, entered through a BPF trampoline.
+    Fentry,
+    /// The same functions, by breakpoints.
+    Kprobes,
+    /// Only what comes into the page cache.
+    Added,
+}
+
+/// From the best to the least.
+pub const SOURCES: [Source; 4] = [Source::Tracepoints, Source::Fentry, Source::Kprobes, Source::Added];
+
+/// Tracepoints that every source needs.
+const ALWAYS: [&str; 4] =
+    ["mm_filemap_add_to_page_cache", "sched_process_fork", "sched_process_exec", "sched_process_exit"];
+const BETTER: [&str; 3] = ["mm_filemap_get_pages", "mm_filemap_fault", "mm_filemap_map_pages"];
+const FUNCTIONS: [&str; 3] = ["filemap_read", "filemap_fault", "filemap_map_pages"];
+
+impl Source {
+    /// For people: `tp_btf mm_filemap_get_pages+fault+map_pages`.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Source::Tracepoints => "tp_btf mm_filemap_get_pages+mm_filemap_fault+mm_filemap_map_pages",
+            Source::Fentry => "fentry filemap_read+filemap_fault+filemap_map_pages",
+            Source::Kprobes => "kprobe filemap_read+filemap_fault+filemap_map_pages",
+            Source::Added => "tp_btf mm_filemap_add_to_page_cache",
+        }
+    }
+
+    /// The name of the option that forces it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Tracepoints => "tracepoints",
+            Source::Fentry => "fentry",
+            Source::Kprobes => "kprobes",
+            Source::Added => "added",
+        }
+    }
+
+    /// Whether it sees accesses to pages that are in the cache already.
+    pub fn sees_hits(self) -> bool {
+        self != Source::Added
+    }
+
+    /// The BPF programs to load for it, beside those that are always loaded.
+    pub(crate) fn programs(self) -> &'static [&'static str] {
+        match self {
+            Source::Tracepoints => &["on_get_pages", "on_fault", "on_map_pages"],
+            Source::Fentry => &["enter_read", "enter_splice", "enter_fault", "enter_map_pages"],
+            Source::Kprobes => &["probe_read", "probe_splice", "probe_fault", "probe_map_pages"],
+            Source::Added => &[],
+        }
+    }
+}
+
+/// What this kernel's type information says about it.
+#[derive(Clone, Debug)]
+pub struct Abilities {
+    /// The sources whose tracepoints or functions exist, best first. Whether they may be used is known on loading.
+    pub sources: Vec<Source>,
+    /// `filemap_splice_read` exists (Linux 6.5); before it, splice goes through `filemap_read`.
+    pub has_splice: bool,
+}
+
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+
+/// Reads the kernel's type information.
+pub fn abilities() -> Result<Abilities> {
+    let unsupported = |why: String| Error::Unsupported { what: "observing programs".into(), why };
+    if !Path::new(BTF).exists() {
+        return Err(unsupported(format!("this kernel has no type information ({BTF}, CONFIG_DEBUG_INFO_BTF)")));
+    }
+    let btf = Btf::from_vmlinux().map_err(|e| unsupported(format!("its type information cannot be read: {e}")))?;
+    let has_tracepoint = |name: &&str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+    let has_function = |name: &&str| btf.type_by_name::<Func<'_>>(name).is_some();
+    if let Some(missing) = ALWAYS.iter().find(|name| !has_tracepoint(name)) {
+        return Err(unsupported(format!("this kernel has no tracepoint {missing} that BPF can use")));
+    }
+    let functions = FUNCTIONS.iter().all(has_function);
+    let fits = |source: &Source| match source {
+        Source::Tracepoints => BETTER.iter().all(has_tracepoint),
+        Source::Fentry | Source::Kprobes => functions,
+        Source::Added => true,
+    };
+    let sources = SOURCES.into_iter().filter(fits).collect();
+    Ok(Abilities { sources, has_splice: has_function(&"filemap_splice_read") })
+}

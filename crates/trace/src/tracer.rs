@@ -1,0 +1,361 @@
+//! Loading and attaching the BPF programs, and collecting what they send.
+
+use crate::collect::{Collector, Observed};
+use crate::source::{Abilities, Source, abilities};
+use crate::syscalls;
+use ahead_kernel::{Error, Result, machine, mounts};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, RingBufferBuilder};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+/// The compiled programs, aligned as libbpf wants an ELF file.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o")));
+
+/// Who is observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// The processes given to [`Tracer::follow`] and all that they start.
+    #[default]
+    Processes,
+    /// Every process in this directory of the cgroup v2 file system, and below it.
+    Cgroup(PathBuf),
+    /// Every process but ourselves.
+    Everything,
+}
+
+/// What to observe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Who.
+    pub scope: Scope,
+    /// Paths that are looked up, too. Costs something at every system call of every program.
+    pub lookups: bool,
+    /// File pages that come into the cache, too ([`crate::AccessKind::Added`]). Block devices' are always seen.
+    pub added: bool,
+    /// Use this source or fail, instead of the best that works.
+    pub source: Option<Source>,
+}
+
+/// An observer at work.
+#[derive(Debug)]
+pub struct Tracer {
+    object: Object,
+    links: Vec<Link>,
+    source: Source,
+    stop: OwnedFd,
+    reader: JoinHandle<Result<Collector>>,
+}
+
+/// The largest ring buffer, bytes: a million accesses.
+const RING_MOST_BYTES: u64 = 64 << 20;
+/// It takes at most this share of memory: it is locked.
+const RING_SHARE: u64 = 64;
+const RING_LEAST_BYTES: u64 = 1 << 20;
+/// The reader is woken when a sixteenth of the ring buffer waits.
+const WAKE_SHARE: u64 = 16;
+/// Entries in the table of pages, of 64 pages each, for machines with 4 GiB or more; about 100 bytes each.
+const WORDS_MOST: u64 = 1 << 18;
+
+impl Tracer {
+    /// Loads and attaches the best source that works here, and begins to collect. Needs root.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] and [`Error::Unsupported`] with what is missing; nothing stays attached.
+    pub fn start(options: &Options) -> Result<Tracer> {
+        quiet_libbpf();
+        let abilities = abilities()?;
+        let wanted: Vec<Source> = match options.source {
+            Some(source) => vec![source],
+            None => abilities.sources.clone(),
+        };
+        let mut refused = Vec::new();
+        for source in wanted {
+            match attach(options, source, &abilities) {
+                Ok((object, links)) => return Self::collect(object, links, source),
+                Err(error) if is_denied(&error) && !machine::is_root() => {
+                    return Err(Error::needs_root("observing programs"));
+                }
+                Err(error) => {
+                    tracing::debug!("{}: {error}", source.describe());
+                    refused.push(format!("{}: {error}", source.describe()));
+                }
+            }
+        }
+        Err(Error::Unsupported { what: "observing programs".into(), why: refused.join("; ") })
+    }
+
+    fn collect(object: Object, links: Vec<Link>, source: Source) -> Result<Tracer> {
+        let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
+        let (stopped, stop) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
+        let namespace = mounts::namespace(None)?;
+        let reader = std::thread::Builder::new()
+            .name("observer".into())
+            .spawn(move || read_events(&events, &stopped, Collector::new(namespace)))
+            .map_err(|e| Error::io("start a thread", e))?;
+        Ok(Tracer { object, links, source, stop, reader })
+    }
+
+    /// What the events come from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Follows a process and all that it starts from now on. `before_exec`: it is a fork of ours that has not run its
+    /// program yet; what it touches of ours is not counted.
+    pub fn follow(&self, tgid: u32, before_exec: bool) -> Result<()> {
+        map(&self.object, "followed")?
+            .update(&tgid.to_ne_bytes(), &u32::from(before_exec).to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error(&format!("follow process {tgid}"), e))
+    }
+
+    /// Follows a process no more. What it has started is followed on.
+    pub fn unfollow(&self, tgid: u32) -> Result<()> {
+        match map(&self.object, "followed")?.delete(&tgid.to_ne_bytes()) {
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(|e| bpf_error(&format!("leave process {tgid}"), e)),
+        }
+    }
+
+    /// Detaches, and gives everything that was seen.
+    pub fn finish(mut self) -> Result<Observed> {
+        self.links.clear();
+        drop(self.stop);
+        let collector = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
+        let counters = counters(&self.object)?;
+        Ok(collector.finish(self.source, counters))
+    }
+}
+
+/// What the BPF side counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events that did not fit into the ring buffer.
+    pub ring_full: u64,
+    /// Accesses to files, or processes, for which there was no room in a table.
+    pub table_full: u64,
+    /// Names that could not be sent at once, and were sent later.
+    pub busy: u64,
+    /// Paths that could not be read from the program's memory.
+    pub unreadable: u64,
+    /// Accesses reported without looking whether they repeat: the table of pages was full.
+    pub repeated: u64,
+}
+
+fn counters(object: &Object) -> Result<Counters> {
+    let map = map(object, "counters")?;
+    let total = |which: u32| -> Result<u64> {
+        let values =
+            map.lookup_percpu(&which.to_ne_bytes(), MapFlags::ANY).map_err(|e| bpf_error("read counters", e))?;
+        let values = values.unwrap_or_default();
+        Ok(values.iter().filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))).sum())
+    };
+    Ok(Counters {
+        ring_full: total(0)?,
+        table_full: total(1)?,
+        busy: total(2)?,
+        unreadable: total(3)?,
+        repeated: total(4)?,
+    })
+}
+
+pub(crate) fn quiet_libbpf() {
+    libbpf_rs::set_print(Some((PrintLevel::Debug, |level, text| match level {
+        PrintLevel::Debug => tracing::trace!("{}", text.trim_end()),
+        _ => tracing::debug!("{}", text.trim_end()),
+    })));
+}
+
+fn is_denied(error: &Error) -> bool {
+    error.raw_os_error() == Some(libc::EPERM) || error.raw_os_error() == Some(libc::EACCES)
+}
+
+pub(crate) fn bpf_error(what: &str, error: libbpf_rs::Error) -> Error {
+    let text = format!("{error:#}");
+    let number = match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
+        _ => None,
+    };
+    match number {
+        Some(number) => Error::io(what, std::io::Error::from_raw_os_error(number)),
+        None => Error::io(what, std::io::Error::other(text)),
+    }
+}
+
+pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
+    let found = object.maps().find(|map| map.name() == OsStr::new(name));
+    found.ok_or_else(|| Error::io(format!("find the BPF map {name}"), std::io::Error::other("missing")))
+}
+
+fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<(Object, Vec<Link>)> {
+    let mut open = ObjectBuilder::default()
+        .name("ahead")
+        .and_then(|builder| builder.open_memory(&OBJECT.0))
+        .map_err(|e| bpf_error("open the BPF object", e))?;
+    choose_programs(&mut open, options, source, abilities);
+    size_maps(&mut open, options, source)?;
+    let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
+    fill_calls(&object, options)?;
+    let mut links = Vec::new();
+    for program in object.progs_mut().filter(|program| program.autoload()) {
+        let what = format!("attach {}", program.name().to_string_lossy());
+        links.push(program.attach().map_err(|e| bpf_error(&what, e))?);
+    }
+    Ok((object, links))
+}
+
+const ALWAYS: [&str; 4] = ["on_added", "on_fork", "on_exec", "on_exit"];
+
+fn choose_programs(open: &mut OpenObject, options: &Options, source: Source, abilities: &Abilities) {
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let wanted = match name.as_str() {
+            "on_syscall_end" => options.lookups,
+            "enter_splice" | "probe_splice" => abilities.has_splice && source.programs().contains(&name.as_str()),
+            other => ALWAYS.contains(&other) || source.programs().contains(&other),
+        };
+        program.set_autoload(wanted);
+    }
+}
+
+fn size_maps(open: &mut OpenObject, options: &Options, source: Source) -> Result<()> {
+    let memory = machine::meminfo_bytes("MemTotal")?;
+    let ring = ring_bytes(memory);
+    let words = (memory >> 14).clamp(1 << 14, WORDS_MOST);
+    let settings = settings(options, source, ring)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let outcome = match name.as_str() {
+            "events" => map.set_max_entries(ring as u32),
+            "words" => map.set_max_entries(words as u32),
+            _ if name.contains(".rodata") => map.set_initial_value(&settings),
+            _ => Ok(()),
+        };
+        outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
+    }
+    Ok(())
+}
+
+/// A power of two, as a ring buffer must be.
+fn ring_bytes(memory_bytes: u64) -> u64 {
+    let most = (memory_bytes / RING_SHARE).clamp(RING_LEAST_BYTES, RING_MOST_BYTES);
+    1 << most.ilog2()
+}
+
+/// `struct settings` of `bpf/event.h`.
+fn settings(options: &Options, source: Source, ring_bytes: u64) -> Result<Vec<u8>> {
+    let (cgroup, level) = match &options.scope {
+        Scope::Cgroup(directory) => cgroup_of(directory)?,
+        _ => (0, 0),
+    };
+    let mut bytes = cgroup.to_ne_bytes().to_vec();
+    let numbers = [
+        level,
+        u32::from(options.scope == Scope::Everything),
+        std::process::id(),
+        machine::page_size().ilog2(),
+        mounts::namespace(None)?,
+        u32::from(options.added || !source.sees_hits()),
+        (ring_bytes / WAKE_SHARE) as u32,
+        0,
+    ];
+    bytes.extend(numbers.map(u32::to_ne_bytes).concat());
+    Ok(bytes)
+}
+
+/// The id of a cgroup (its directory's inode number), and how deep below the root it is.
+fn cgroup_of(directory: &Path) -> Result<(u64, u32)> {
+    let canonical = std::fs::canonicalize(directory).map_err(|e| Error::io(directory.display().to_string(), e))?;
+    let inode = std::fs::metadata(&canonical).map_err(|e| Error::io(canonical.display().to_string(), e))?.ino();
+    let table = mounts::own()?;
+    let root = table
+        .iter()
+        .filter(|mount| mount.fs_type == "cgroup2")
+        .map(|mount| crate::resolve::as_path(&mount.mount_point))
+        .find(|point| canonical.starts_with(point))
+        .ok_or_else(|| Error::Unsupported {
+            what: format!("following {}", directory.display()),
+            why: "it is no directory of a mounted cgroup v2 file system".into(),
+        })?;
+    let below = canonical.strip_prefix(root).map_or(0, |rest| rest.components().count());
+    Ok((inode, below as u32))
+}
+
+fn fill_calls(object: &Object, options: &Options) -> Result<()> {
+    if !options.lookups {
+        return Ok(());
+    }
+    let calls = map(object, "calls")?;
+    for (number, shape) in syscalls::calls() {
+        calls
+            .update(&number.to_ne_bytes(), &shape.encode(), MapFlags::ANY)
+            .map_err(|e| bpf_error("set up the table of system calls", e))?;
+    }
+    Ok(())
+}
+
+const EVENTS: u64 = 0;
+const STOPPED: u64 = 1;
+
+/// The ring buffer is edge-triggered: the BPF side decides when it is worth waking us. Otherwise we would be awake for as
+/// long as there is anything in it, and fight the program for its cache lines.
+fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, events, epoll::EventData::new_u64(EVENTS), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    epoll::add(&epoll, stopped, epoll::EventData::new_u64(STOPPED), epoll::EventFlags::IN)?;
+    Ok(epoll)
+}
+
+/// Collects events until the other end of `stopped` is closed and the buffer is empty. Blocks: the BPF side wakes it
+/// when enough has come together.
+fn read_events(events: &MapHandle, stopped: &OwnedFd, collector: Collector) -> Result<Collector> {
+    let collector = std::cell::RefCell::new(collector);
+    let mut builder = RingBufferBuilder::new();
+    let on_event = |bytes: &[u8]| {
+        collector.borrow_mut().take(bytes);
+        0
+    };
+    builder.add(events, on_event).map_err(|e| bpf_error("open the ring buffer", e))?;
+    let ring = builder.build().map_err(|e| bpf_error("map the ring buffer", e))?;
+    let epoll = wait_for_either(events, stopped).map_err(|e| Error::io("epoll", e))?;
+    let mut ready = Vec::with_capacity(2);
+    loop {
+        match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut ready), None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::io("wait for events", e)),
+        }
+        ring.consume().map_err(|e| bpf_error("read the ring buffer", e))?;
+        if ready.drain(..).any(|event| event.data.u64() == STOPPED) {
+            break;
+        }
+    }
+    drop(ring);
+    Ok(collector.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_buffer_is_a_power_of_two_and_a_small_share() {
+        for memory in [64 << 20, 256 << 20, 1 << 30, 3 << 30, 24 << 30, 1 << 40] {
+            let bytes = ring_bytes(memory);
+            assert!(bytes.is_power_of_two() && (RING_LEAST_BYTES..=RING_MOST_BYTES).contains(&bytes));
+            assert!(bytes <= memory / 64 || bytes == RING_LEAST_BYTES, "{memory}");
+        }
+    }
+
+    #[test]
+    fn the_settings_have_the_size_of_the_structure() {
+        assert_eq!(settings(&Options::default(), Source::Tracepoints, 1 << 20).unwrap().len(), 40);
+    }
+}

@@ -1,0 +1,178 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_ahead_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_ahead_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_ahead_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_ahead_using_subcommand
+    set -l cmd (__fish_ahead_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c ahead -n "__fish_ahead_needs_command" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_needs_command" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l html -d 'Also write a report with pictures' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l no-reference -d 'Do not make the extra recorded run: what was used is then taken from the profile'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l json -d 'Print JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "list" -d 'List the emulated disks'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "serve" -d 'Serve one disk (started by create and attach)'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l size -d 'Size of the disk, as in 512M or 4G' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l fs -d 'File system to make' -r -f -a "ext2\t''
+ext3\t''
+ext4\t''
+xfs\t''
+btrfs\t''
+none\t'Leave the disk empty'"
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Answer every read that much later than the model says, in milliseconds' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image\'s data in memory, which dropping caches does not touch'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l json -d 'Print the disk as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Answer every read that much later than the model says, in milliseconds' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-only -d 'Refuse writes'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l preload -d 'Serve reads from a copy of the image\'s data in memory, which dropping caches does not touch'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l json -d 'Print the disk as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from list" -l json -d 'Print them as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from list" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l reset -d 'Set the counters to zero after showing them'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l reads -d 'Show the last reads, too (at most 4096 since the last reset): where, how long, the time they took by the model'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l json -d 'Print them as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l fail -d 'Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l stall -d 'Answer every read that much later than the model says, in milliseconds; 0 ends it' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l clear -d 'Forget all earlier faults first'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l json -d 'Print the faults as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -l all -d 'Detach all disks'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -l json -d 'Print what was detached as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from serve" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from finish-after" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from finish-after" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the emulated disks'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve one disk (started by create and attach)'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record so many runs and keep how many of them used each page' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print what was undone as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write a page with a timeline and page maps to this file, which needs nothing else to be viewed' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files' -r -f -a "order\t'By first use'
+bytes\t'Most bytes used first'
+path\t'By name'"
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, in the order in which a run fetches them'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand generate" -s h -l help -d 'Print help'
+complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk record run replay restore show generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "serve" -d 'Serve one disk (started by create and attach)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'

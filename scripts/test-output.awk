@@ -1,0 +1,29 @@
+# Reads the output of `cargo test -- --show-output` as it comes, and passes on what a person wants to see: each test and
+# its verdict, all output of failed tests, and of passed tests only `skipped: why`, which a test prints when it lacks what
+# it needs. At the end the sums over all test binaries go to the file `sums`: passed, failed, skipped.
+
+/^successes:$/ { quiet = 1; next }
+/^failures:$/ { quiet = 0 }
+
+/^test result: / {
+    quiet = 0
+    passed += $4
+    failed += $6
+    skipped += $8
+}
+
+quiet {
+    if ($0 ~ /^---- .* stdout ----$/) { test = $2; told = 0 }
+    if ($0 ~ /^skipped[: ]/ && !told) {
+        told = 1
+        skipped++
+        passed--
+        print test " " $0
+        fflush()
+    }
+    next
+}
+
+{ print; fflush() }
+
+END { print passed + 0, failed + 0, skipped + 0 >sums }

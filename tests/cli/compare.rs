@@ -1,0 +1,29 @@
+//! `ahead compare` without privilege: its errors.
+
+use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
+use predicates::str::contains;
+
+fn compare(arguments: &[&str]) -> assert_cmd::assert::Assert {
+    Command::cargo_bin("ahead").unwrap().arg("compare").args(arguments).assert()
+}
+
+#[test]
+fn without_a_profile_it_says_how_to_make_one() {
+    compare(&["-p", "/nonexistent/p.ahead", "--", "true"])
+        .code(1)
+        .stderr(contains("ahead record").and(contains("/nonexistent/p.ahead")));
+}
+
+#[test]
+fn a_rival_needs_a_name_and_a_command() {
+    for bad in ["vmtouch", "=vmtouch", "vmtouch= "] {
+        compare(&["--against", bad, "--", "true"]).code(2).stderr(contains("NAME=COMMAND"));
+    }
+}
+
+#[test]
+fn rounds_and_a_command_are_needed() {
+    compare(&["--runs", "0", "--", "true"]).code(2);
+    compare(&[]).code(2).stderr(contains("<CMD>"));
+}

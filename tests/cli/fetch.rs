@@ -1,0 +1,188 @@
+//! `ahead run` never fails a program, and `ahead replay` never touches what it should not.
+
+use ahead_profile::{Extent, File, Profile};
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// No test here takes a second; one that hangs on a FIFO shall not hang for ever.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.args(arguments).timeout(LONGEST);
+    command
+}
+
+fn home() -> (tempfile::TempDir, PathBuf) {
+    // In the target directory: /tmp may be a tmpfs, whose files have no page cache of a device.
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = fs::canonicalize(home.path()).unwrap();
+    (home, path)
+}
+
+/// A profile's entry for whatever is at `path`: all of it was used.
+fn used(path: &Path) -> File {
+    let now = fs::symlink_metadata(path).unwrap();
+    let size_bytes = now.len().max(4096);
+    File {
+        path: path.as_os_str().as_bytes().to_vec(),
+        fs_path: b"/file".to_vec(),
+        size_bytes,
+        mtime_ns: now.mtime() * 1_000_000_000 + now.mtime_nsec(),
+        extents: vec![Extent { offset_bytes: 0, length_bytes: size_bytes, runs: 1, ..Extent::default() }],
+        ..File::default()
+    }
+}
+
+fn save(files: Vec<File>, path: &Path) {
+    let mut profile = Profile { files, ..Profile::default() };
+    profile.recording.runs = 1;
+    ahead_profile::save(&profile, path).unwrap();
+}
+
+fn replay(files: Vec<File>) -> Value {
+    let profile = tempfile::NamedTempFile::new().unwrap();
+    save(files, profile.path());
+    let output = ahead(&["replay", "--wait", "--json"]).arg(profile.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn the_programs_status_and_output_are_passed_on_with_and_without_a_profile() {
+    let (_guard, home) = home();
+    let (profile, data) = (home.join("p.ahead"), home.join("data"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    ahead(&["run", "-p"])
+        .arg(&profile)
+        .args(["--", "sh", "-c", "echo out; echo err >&2; exit 7"])
+        .assert()
+        .code(7)
+        .stdout("out\n")
+        .stderr("err\n");
+    fs::write(&profile, "no profile").unwrap();
+    let line = || {
+        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+        predicate::str::contains("ahead: runs without a profile").and(one_line)
+    };
+    ahead(&["run", "-p"]).arg(&profile).args(["--", "sh", "-c", "exit 3"]).assert().code(3).stderr(line());
+    ahead(&["run", "--", "true"]).env("XDG_STATE_HOME", &home).assert().success().stderr(line());
+    let named = predicate::str::contains("ahead record makes one");
+    ahead(&["run", "--", "true"]).env("XDG_STATE_HOME", &home).assert().success().stderr(named);
+}
+
+#[test]
+fn a_program_that_cannot_be_started_has_the_shells_status() {
+    let profile = tempfile::NamedTempFile::new().unwrap();
+    save(Vec::new(), profile.path());
+    let run = |program: &str| ahead(&["run", "-p"]).arg(profile.path()).args(["--", program]).assert();
+    run("no-such-program-here").code(127).stderr(predicate::str::contains("not found"));
+    run("/").code(126);
+    run("false").code(1).stderr("");
+    ahead(&["run"]).assert().code(2);
+}
+
+#[test]
+fn a_signal_to_us_reaches_the_program() {
+    let (_guard, home) = home();
+    let profile = home.join("p.ahead");
+    save(Vec::new(), &profile);
+    let program = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["run", "-p"])
+        .arg(&profile)
+        .args(["--", "sh", "-c", program])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    std::process::Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap();
+    line.clear();
+    std::io::Read::read_to_string(&mut output, &mut line).unwrap();
+    assert_eq!((line.as_str(), running.wait().unwrap().code()), ("caught\n", Some(5)));
+}
+
+#[test]
+fn the_account_of_a_run_is_written() {
+    let (_guard, home) = home();
+    let (profile, data, account) = (home.join("p.ahead"), home.join("data"), home.join("account.json"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    ahead(&["run", "-p"]).arg(&profile).arg("--account").arg(&account).args(["--", "true"]).assert().success();
+    let account: Value = serde_json::from_slice(&fs::read(&account).unwrap()).unwrap();
+    let accounted = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
+    let cancelled = account["skipped"]["cancelled"]["bytes"].as_u64().unwrap_or(0);
+    assert_eq!(accounted.iter().sum::<u64>() + cancelled, 100_000, "{account}");
+}
+
+#[test]
+fn nothing_but_regular_files_at_their_very_path_is_fetched() {
+    let (_guard, home) = home();
+    let file = home.join("file");
+    fs::write(&file, vec![1; 8192]).unwrap();
+    let fifo = home.join("fifo");
+    std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+    std::os::unix::fs::symlink(&file, home.join("link")).unwrap();
+    fs::create_dir(home.join("directory")).unwrap();
+    std::os::unix::fs::symlink(&home, home.join("way")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(home.join("socket")).unwrap();
+    let bad = ["fifo", "link", "directory", "way/file", "socket"].map(|name| home.join(name));
+    let also_bad =
+        ["/dev/null", "/dev/tty", "/dev/zero", "/proc/version", "/proc/self/mem", "/sys/kernel/uevent_seqnum"];
+    let hostile: Vec<File> = bad.iter().map(PathBuf::as_path).chain(also_bad.map(Path::new)).map(used).collect();
+    let bytes: u64 = hostile.iter().map(|file| file.size_bytes).sum();
+    let count = hostile.len() as u64;
+    let account = replay(hostile);
+    assert_eq!(account["issued_bytes"], 0, "{account}");
+    let skipped: Vec<&Value> = account["skipped"].as_object().unwrap().values().collect();
+    assert_eq!(skipped.iter().map(|s| s["bytes"].as_u64().unwrap()).sum::<u64>(), bytes, "{account}");
+    assert_eq!(skipped.iter().map(|s| s["spans"].as_u64().unwrap()).sum::<u64>(), count, "{account}");
+}
+
+#[test]
+fn claims_beyond_the_files_end_fetch_nothing() {
+    let (_guard, home) = home();
+    let path = home.join("file");
+    fs::write(&path, vec![1; 8192]).unwrap();
+    let claiming = |bytes: u64| {
+        let mut file = used(&path);
+        (file.size_bytes, file.extents[0].length_bytes) = (bytes, bytes);
+        file
+    };
+    let account = replay(vec![claiming(1 << 20)]);
+    assert_eq!((&account["issued_bytes"], &account["stale_files"]), (&0.into(), &1.into()));
+    let most = i64::MAX as u64;
+    let account = replay(vec![claiming(most)]);
+    assert_eq!((&account["issued_bytes"], &account["skipped"]["over_budget"]["bytes"]), (&0.into(), &most.into()));
+}
+
+#[test]
+fn a_profile_that_cannot_be_read_is_one_clear_line() {
+    let (_guard, home) = home();
+    fs::write(home.join("broken"), "AHEAD and then nonsense").unwrap();
+    std::process::Command::new("mkfifo").arg(home.join("fifo")).status().unwrap();
+    for bad in ["broken", "missing", "fifo", "."] {
+        let one_line = predicate::function(|text: &str| text.lines().count() == 1);
+        ahead(&["replay"]).arg(home.join(bad)).assert().code(1).stdout("").stderr(one_line);
+    }
+}
+
+#[test]
+fn what_was_done_is_told_to_people() {
+    let (_guard, home) = home();
+    let (profile, data) = (home.join("p.ahead"), home.join(OsStr::from_bytes(b"data \xff")));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    ahead(&["replay", "--wait"]).arg(&profile).assert().success().stdout(predicate::str::contains("arrived after"));
+}

@@ -1,0 +1,55 @@
+//! Man pages and completions come from the one definition of the command line, and work where they are used.
+
+use assert_cmd::Command;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+fn generate(into: &Path) {
+    Command::cargo_bin("ahead").unwrap().arg("generate").arg(into).assert().success().stdout("").stderr("");
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn there_is_a_man_page_for_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let pages = names(&directory.path().join("man"));
+    for command in crate::help::commands() {
+        let page = format!(
+            "{}.1",
+            ["ahead"].into_iter().chain(command.iter().map(String::as_str)).collect::<Vec<_>>().join("-")
+        );
+        assert!(pages.contains(&page), "{page} is missing from {pages:?}");
+        let text = fs::read_to_string(directory.path().join("man").join(&page)).unwrap();
+        for section in [".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"] {
+            assert!(text.contains(section), "{page}: {section}");
+        }
+    }
+}
+
+#[test]
+fn completions_name_every_command() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let completions = directory.path().join("completions");
+    assert_eq!(names(&completions), ["_ahead", "ahead.bash", "ahead.fish"].map(String::from).into());
+    for name in names(&completions) {
+        let text = fs::read_to_string(completions.join(&name)).unwrap();
+        for command in crate::help::commands() {
+            assert!(text.contains(command.last().unwrap()), "{name}: {command:?}");
+        }
+    }
+    let syntax = std::process::Command::new("bash").arg("-n").arg(completions.join("ahead.bash")).status().unwrap();
+    assert!(syntax.success());
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_an_error() {
+    let output = Command::cargo_bin("ahead").unwrap().args(["generate", "/dev/null/x"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("ahead: create /dev/null/x/man: "));
+}

@@ -1,0 +1,61 @@
+//! Help for every command: found by walking down from `ahead --help`, as a user does. That every flag has its sentence
+//! is checked where the flags are defined.
+
+use assert_cmd::Command;
+
+fn help(command: &[String]) -> String {
+    let output = Command::cargo_bin("ahead").unwrap().args(command).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{command:?}");
+    assert!(output.stderr.is_empty(), "{command:?}: help goes to standard output");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Names under `Commands:`, with what stands beside them.
+fn listed(help: &str) -> Vec<(String, String)> {
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let entries = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).map(str::trim_start);
+    let entries = entries.map(|line| line.split_once(' ').unwrap_or((line, "")));
+    entries.map(|(name, about)| (name.to_owned(), about.trim().to_owned())).filter(|(name, _)| name != "help").collect()
+}
+
+/// Every command that is listed, with those that lead to it: `["disk", "create"]`.
+pub fn commands() -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut next = vec![Vec::new()];
+    while let Some(command) = next.pop() {
+        for (name, _) in listed(&help(&command)) {
+            let longer = [command.clone(), vec![name]].concat();
+            next.push(longer.clone());
+            found.push(longer);
+        }
+    }
+    found
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let commands = commands();
+    assert!(commands.contains(&vec!["show".to_owned()]));
+    for command in commands {
+        let text = help(&command);
+        assert!(text.contains(&format!("Usage: ahead {}", command.join(" "))), "{command:?}: {text}");
+        for (name, about) in listed(&text) {
+            assert!(!about.is_empty(), "{command:?} {name} has no line of help");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_printed() {
+    let output = Command::cargo_bin("ahead").unwrap().arg("--version").output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), concat!("ahead ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn wrong_usage_is_status_2_and_says_so_on_standard_error() {
+    for arguments in [&[][..], &["shwo"], &["show"], &["show", "--no-such-flag", "x"], &["restore", "surplus"]] {
+        let output = Command::cargo_bin("ahead").unwrap().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The command line without privilege: one file for each command or area.
+
+mod compare;
+mod device;
+mod disk;
+mod fetch;
+mod generate;
+mod help;
+mod record;
+mod show;

@@ -1,0 +1,386 @@
+//! `ahead show`: what it says about good profiles, and about everything that is none.
+
+use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
+use assert_cmd::Command;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+/// No test here takes a second; one that hangs on a FIFO shall not hang for ever.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn show(profile: &Path, options: &[&str]) -> Output {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.arg("show").arg(profile).args(options).env_remove("CLICOLOR_FORCE").timeout(LONGEST).output().unwrap()
+}
+
+fn text(profile: &Path, options: &[&str]) -> String {
+    let output = show(profile, options);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(profile: &Path, options: &[&str]) -> Value {
+    serde_json::from_str(&text(profile, &[&["--json"], options].concat())).unwrap()
+}
+
+fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Extent {
+    Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None }
+}
+
+/// An entry for what is at `path` now (or would be, had it this size).
+fn recorded(path: &Path, extents: Vec<Extent>) -> File {
+    let now = fs::symlink_metadata(path);
+    File {
+        path: path.as_os_str().as_bytes().to_vec(),
+        fs_type: "ext4".into(),
+        size_bytes: now.as_ref().map_or(20_000, |now| now.len()),
+        mtime_ns: now.map_or(0, |now| now.mtime() * 1_000_000_000 + now.mtime_nsec()),
+        extents,
+        ..File::default()
+    }
+}
+
+/// Five files, one for each state that root sees too: two are as recorded, one changed, one missing, one deleted.
+struct Sample {
+    directory: tempfile::TempDir,
+    profile: PathBuf,
+}
+
+impl Sample {
+    fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    fn with(change: impl FnOnce(&mut Profile)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // Behind a symbolic link (as /tmp may be) nothing would be found: recorded paths have none.
+        let home = fs::canonicalize(directory.path()).unwrap();
+        let named = |name: &str| home.join(name);
+        for name in ["early", "late", "changed"] {
+            fs::write(named(name), vec![0; 20_000]).unwrap();
+        }
+        let mut files = vec![
+            recorded(&named("early"), vec![extent(4096, 8192, 100), extent(0, 4096, 900)]),
+            recorded(&named("late"), vec![extent(0, 16_384, 500)]),
+            recorded(&named("changed"), vec![extent(0, 4096, 600)]),
+            recorded(&named("missing"), vec![extent(0, 4096, 700)]),
+            File { deleted: true, ..recorded(&named("gone"), vec![extent(0, 4096, 800)]) },
+        ];
+        files[2].mtime_ns -= 1;
+        let mut profile = Profile {
+            recording: Recording {
+                command: vec![b"python3".to_vec(), b"-c".to_vec(), b"import json".to_vec()],
+                directory: b"/home".to_vec(),
+                created_unix_s: 1_785_000_000,
+                kernel: "6.18.2".into(),
+                machine: "x86_64, 2 CPUs, 24 GiB".into(),
+                source: "tp_btf".into(),
+                precision: Precision::Precise,
+                cold: true,
+                metadata_seen: true,
+                lost_events: 0,
+                runs: 1,
+                duration_us: 69_000,
+                cpu_us: 41_000,
+                read_ahead_kb: 0,
+            },
+            files,
+            metadata: vec![Metadata {
+                device_path: b"/dev/vda".to_vec(),
+                mount_point: b"/".to_vec(),
+                fs_type: "ext4".into(),
+                device: 0,
+                extents: vec![extent(1 << 20, 4096, 10), extent(1 << 30, 8192, 20)],
+            }],
+            lookups: vec![Lookup { path: b"/etc".to_vec(), ..Lookup::default() }],
+            milestones: vec![Milestone { time_us: 7, kind: MilestoneKind::Exec, path: b"/usr/bin/python3".to_vec() }],
+        };
+        change(&mut profile);
+        let path = home.join("p.ahead");
+        ahead_profile::save(&profile, &path).unwrap();
+        Sample { directory, profile: path }
+    }
+}
+
+#[test]
+fn json_has_every_promised_key() {
+    let sample = Sample::new();
+    let value = json(&sample.profile, &[]);
+    for (key, expected) in [
+        ("files", json!(5)),
+        ("extents", json!(6)),
+        ("bytes", json!(4096 * 10)),
+        ("metadata_bytes", json!(12_288)),
+        ("metadata_extents", json!(2)),
+        ("precise", json!(true)),
+        ("lost_events", json!(0)),
+        ("stale_files", json!(2)),
+        ("missing_files", json!(1)),
+        ("changed_files", json!(1)),
+        ("deleted_files", json!(1)),
+        ("unknown_files", json!(0)),
+        ("milestones", json!([{ "time_us": 7, "kind": "exec", "path": "/usr/bin/python3" }])),
+        ("runs", json!(1)),
+        ("duration_us", json!(69_000)),
+        ("kernel", json!("6.18.2")),
+        ("command", json!(["python3", "-c", "import json"])),
+        ("cold", json!(true)),
+        ("metadata_seen", json!(true)),
+        ("lookups", json!(1)),
+    ] {
+        assert_eq!(value[key], expected, "{key}");
+    }
+    let states: Vec<_> = value["file_list"].as_array().unwrap().iter().map(|file| &file["state"]).collect();
+    assert_eq!(states, ["current", "current", "changed", "missing", "deleted"]);
+    assert_eq!(value["file_list"][0]["used_bytes"], 12_288);
+    assert_eq!(value["file_list"][0]["first_use_us"], 100);
+    assert_eq!(value["metadata"][0]["mount_point"], "/");
+    assert!(value.get("extent_list").is_none());
+}
+
+#[test]
+fn json_lists_extents_in_the_order_of_fetching() {
+    let sample = Sample::new();
+    let value = json(&sample.profile, &["--extents"]);
+    let times: Vec<_> = value["extent_list"].as_array().unwrap().iter().map(|e| e["first_use_us"].as_u64()).collect();
+    assert_eq!(times, [100, 500, 600, 700, 800, 900].map(Some));
+    assert!(value["extent_list"][5]["path"].as_str().unwrap().ends_with("/early"));
+}
+
+#[test]
+fn people_see_the_totals_and_the_stale() {
+    let sample = Sample::new();
+    let text = text(&sample.profile, &[]);
+    for expected in [
+        "python3 -c 'import json'",
+        "precise: what was used, and no more",
+        "cold, with metadata",
+        "2 of 5 files are stale (1 missing, 1 changed) and left out of a run.",
+        "5 files, 6 extents, 40.0 KiB data used, 12.0 KiB metadata used",
+        "/usr/bin/python3",
+        "Metadata blocks",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is missing from\n{text}");
+    }
+    assert!(!text.contains("lost while recording") && !text.contains('\u{1b}'));
+}
+
+#[test]
+fn losses_are_loud() {
+    let sample = Sample::with(|profile| profile.recording.lost_events = 1204);
+    assert!(text(&sample.profile, &[]).contains("WARNING: 1,204 events were lost while recording"));
+    let page = sample.directory.path().join("page.html");
+    text(&sample.profile, &["--html", page.to_str().unwrap()]);
+    assert!(fs::read_to_string(page).unwrap().contains("1,204 events were lost while recording"));
+}
+
+#[test]
+fn an_upper_bound_is_called_one() {
+    let sample = Sample::with(|profile| profile.recording.precision = Precision::UpperBound);
+    assert!(text(&sample.profile, &[]).contains("upper bound"));
+    assert_eq!(json(&sample.profile, &[])["precise"], false);
+}
+
+#[test]
+fn files_are_sorted_and_cut_as_asked() {
+    let sample = Sample::new();
+    let names = |options: &[&str]| -> Vec<String> {
+        let text = text(&sample.profile, options);
+        let home = fs::canonicalize(sample.directory.path()).unwrap();
+        let rows = text.lines().filter_map(|line| line.split_once(&format!("{}/", home.display())));
+        rows.map(|(_, rest)| rest.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&[]), ["early", "late", "changed", "missing", "gone"]);
+    assert_eq!(names(&["--sort", "bytes", "--top", "2"]), ["late", "early"]);
+    assert_eq!(names(&["--sort=path", "--all"]), ["changed", "early", "gone", "late", "missing"]);
+    assert!(text(&sample.profile, &["--top", "2"]).contains("… and 3 more files (--all)"));
+}
+
+#[test]
+fn what_a_stranger_named_cannot_move_the_cursor_or_break_a_page() {
+    let hostile = b"/a\x1b[2J<script>alert(1)</script>\xff\n\"&'";
+    let sample = Sample::with(|profile| {
+        profile.recording.command = vec![hostile.to_vec()];
+        profile.recording.kernel = "6.18\u{1b}[31m".into();
+        profile.files[0].path = hostile.to_vec();
+        profile.milestones[0].path = hostile.to_vec();
+        profile.metadata[0].mount_point = hostile.to_vec();
+    });
+    let people = text(&sample.profile, &["--extents"]);
+    assert!(!people.contains('\u{1b}'));
+    assert!(people.contains(r#"/a\u{1b}[2J<script>alert(1)</script>\xff\n"&'"#), "{people}");
+    let page = sample.directory.path().join("page.html");
+    let value = json(&sample.profile, &["--html", page.to_str().unwrap()]);
+    let exact = "/a%1B%5B2J%3Cscript%3Ealert%281%29%3C/script%3E%FF%0A%22%26%27";
+    assert_eq!(value["milestones"][0]["path_percent"], exact);
+    assert_eq!(value["file_list"][0]["path_percent"], exact);
+    assert_eq!(value["file_list"][1].get("path_percent"), None);
+    let html = fs::read_to_string(page).unwrap();
+    assert!(!html.contains("<script") && !html.contains('\u{1b}'));
+    assert_tags_match(&html);
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let sample = Sample::new();
+    let page = sample.directory.path().join("page.html");
+    text(&sample.profile, &["--html", page.to_str().unwrap()]);
+    let html = fs::read_to_string(page).unwrap();
+    for foreign in ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link"] {
+        assert!(!html.contains(foreign), "{foreign}");
+    }
+    for expected in ["default-src 'none'", "prefers-color-scheme: dark", "Timeline", "Page map", "<circle", "missing"] {
+        assert!(html.contains(expected), "{expected}");
+    }
+    assert_tags_match(&html);
+}
+
+/// Every element is closed, in order; attribute values hold no markup.
+fn assert_tags_match(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for part in html.split('<').skip(1) {
+        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("an open bracket: {part}"));
+        let name = tag.split([' ', '\n', '/']).find(|name| !name.is_empty()).unwrap();
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes: {tag}");
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "{tag}");
+        } else if !tag.ends_with('/') && !["!DOCTYPE", "meta"].contains(&name) {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+/// Status 1, one line on standard error, nothing on standard output.
+fn refused(path: &Path) -> String {
+    let output = show(path, &[]);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}: {line}", path.display());
+    assert!(output.stdout.is_empty(), "{}", path.display());
+    assert!(line.starts_with("ahead: ") && line.lines().count() == 1, "{}: {line:?}", path.display());
+    assert!(!line.contains("panicked"), "{line}");
+    line
+}
+
+#[test]
+fn every_bad_profile_of_the_corpus_is_one_clear_line() {
+    let corpus: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "fuzz", "corpus", "profile_decode"].iter().collect();
+    let mut bad = 0;
+    for entry in fs::read_dir(corpus).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if name.starts_with("good-") {
+            text(&path, &["--json"]);
+        } else if name.starts_with("bad-") {
+            refused(&path);
+            bad += 1;
+        }
+        for (which, expected) in [
+            ("bad-truncated-body", "truncated: it ends at byte"),
+            ("bad-flipped-body", "damaged: the checksum"),
+            ("bad-flipped-major", "newer than this ahead can read (1.x); upgrade ahead"),
+            ("bad-offset-2-63", "files[0].extents[0]: it ends beyond 2^63 bytes"),
+            ("bad-path-upwards", "files[0].path: the path leads upwards with .."),
+        ] {
+            assert!(name != which || refused(&path).contains(expected), "{which}");
+        }
+    }
+    assert!(bad > 30, "only {bad} bad profiles in the corpus");
+}
+
+#[test]
+fn what_is_no_file_is_refused_without_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let socket = directory.path().join("socket");
+    let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert!(refused(&fifo).contains("fifo is a FIFO, not a profile: name a file that `ahead record` wrote"));
+    assert!(refused(&socket).contains("is a socket"));
+    assert!(refused(directory.path()).contains("is a directory"));
+    assert!(refused(Path::new("/dev/zero")).contains("is a device"));
+    assert!(refused(&directory.path().join("none")).contains("No such file"));
+    assert!(refused(Path::new("/proc/self/status")).contains("not an ahead profile"));
+    let huge = directory.path().join("huge");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused(&huge).contains("1099511627776 bytes are more than a profile may have"));
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_an_error() {
+    let sample = Sample::new();
+    let output = show(&sample.profile, &["--html", "/nonexistent/page.html"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("write /nonexistent/page.html: No such file"));
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    let sample = Sample::new();
+    for options in [&["--top", "many"][..], &["--sort", "colour"], &["--all", "--top", "3"], &["--color"]] {
+        assert_eq!(show(&sample.profile, options).status.code(), Some(2), "{options:?}");
+    }
+}
+
+/// `ahead show … | head`: whoever stops reading has seen enough, and nothing is wrong.
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let sample = Sample::with(|profile| {
+        // More than a pipe holds, so that writing does meet the closed end.
+        profile.milestones = vec![profile.milestones[0].clone(); 20_000];
+    });
+    for option in ["--json", "--all"] {
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+            .args(["show".as_ref(), sample.profile.as_os_str(), option.as_ref()])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{option}");
+        assert!(output.status.success(), "{option}");
+    }
+}
+
+#[test]
+fn colour_is_a_matter_of_taste() {
+    let sample = Sample::new();
+    let with = |name: &str, value: &str| {
+        let mut command = Command::cargo_bin("ahead").unwrap();
+        let command = command.arg("show").arg(&sample.profile).env_remove("NO_COLOR").env(name, value);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(with("CLICOLOR_FORCE", "1").contains("\u{1b}[1m"));
+    assert!(!with("NO_COLOR", "1").contains('\u{1b}'));
+}
+
+#[test]
+fn every_key_is_documented() {
+    fn keys(value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                into.extend(map.keys().cloned());
+                map.values().for_each(|inner| keys(inner, into));
+            }
+            Value::Array(list) => list.iter().for_each(|inner| keys(inner, into)),
+            _ => (),
+        }
+    }
+    let sample = Sample::with(|profile| profile.files[0].seen_path = Some(b"/inside".to_vec()));
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let formats = fs::read_to_string(formats).unwrap();
+    let (_, section) = formats.split_once("### ahead show --json").unwrap();
+    let section = section.split("\n### ").next().unwrap();
+    let mut used = Vec::new();
+    keys(&json(&sample.profile, &["--extents"]), &mut used);
+    for key in used {
+        assert!(section.contains(&format!("`{key}`")), "{key} is not in docs/formats.md");
+    }
+}

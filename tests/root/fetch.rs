@@ -1,0 +1,377 @@
+//! Fetching on real file systems: what a replay brings is what the profile says and nothing else, and afterwards the
+//! device has nothing left to read.
+
+use crate::machine_lock;
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::{block, cache, diskstats, evict, loopdev, machine, mounting, openat};
+use ahead_profile::{Extent, File, Lookup, Metadata, Profile};
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::RwLockReadGuard;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// A file system on a loop device, taken away with its guards.
+struct Mounted {
+    fs_type: &'static str,
+    root: PathBuf,
+    mount: Option<Guard>,
+    device: loopdev::Loop,
+    _home: tempfile::TempDir,
+    // What was brought in must stay.
+    _machine: RwLockReadGuard<'static, ()>,
+}
+
+impl Mounted {
+    /// `None`, with the reason printed, where that cannot be had.
+    fn new(fs_type: &'static str) -> Option<Mounted> {
+        if !machine::is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let machine = machine_lock::shared();
+        let home = tempfile::tempdir().unwrap();
+        // The profile of a stranger must be able to reach it.
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let image = home.path().join("image");
+        fs::File::create(&image).unwrap().set_len(512 * MIB).unwrap();
+        let mkfs = std::process::Command::new(format!("mkfs.{fs_type}")).arg(&image).output();
+        if !mkfs.is_ok_and(|made| made.status.success()) {
+            eprintln!("skipped: no mkfs.{fs_type}");
+            return None;
+        }
+        let device = match loopdev::attach(ProcessId::own().unwrap(), &image, true, false) {
+            Ok(device) => device,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let root = home.path().join("mnt");
+        fs::create_dir(&root).unwrap();
+        let mut mounted = Mounted { fs_type, root, mount: None, device, _home: home, _machine: machine };
+        mounted.mount();
+        Some(mounted)
+    }
+
+    fn mount(&mut self) {
+        let guard = undo::note(Action::Unmount { target: self.root.clone() }).unwrap();
+        mounting::mount(&self.device.device, &self.root, self.fs_type, false, "").unwrap();
+        self.mount = Some(guard);
+    }
+
+    /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
+    fn make_cold(&mut self) {
+        drop(self.mount.take());
+        evict::block_device(&self.device.device).unwrap();
+        self.mount();
+    }
+
+    fn number(&self) -> DeviceNumber {
+        block::device_number(&self.device.device).unwrap()
+    }
+
+    /// Device requests that `work` causes.
+    fn requests(&self, work: impl FnOnce()) -> u64 {
+        let before = diskstats::reads(self.number()).unwrap();
+        work();
+        (diskstats::reads(self.number()).unwrap() - before).requests
+    }
+
+    /// A file of this many bytes; no block is a hole or like another.
+    fn file(&self, name: &str, bytes: u64) -> PathBuf {
+        let path = self.root.join(name);
+        let content: Vec<u8> = (0..bytes).map(|at| (at / KIB * 31 + at % 251) as u8).collect();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The same block device, as stat tells it.
+    fn key(&self) -> u64 {
+        openat::handle(&self.root).unwrap().identity().device
+    }
+
+    /// A profile's entry for a file of which these ranges were used, in this order.
+    fn used(&self, path: &Path, ranges: &[Range<u64>]) -> File {
+        let now = openat::handle(path).unwrap().identity();
+        let extent = |(index, range): (usize, &Range<u64>)| Extent {
+            offset_bytes: range.start,
+            length_bytes: range.end - range.start,
+            first_use_us: index as u64 * 1000,
+            runs: 1,
+            physical_bytes: None,
+        };
+        File {
+            path: path.as_os_str().as_bytes().to_vec(),
+            fs_path: b"/".to_vec(),
+            fs_type: self.fs_type.into(),
+            device: now.device,
+            inode: now.inode,
+            size_bytes: now.size_bytes,
+            mtime_ns: now.mtime_ns,
+            extents: ranges.iter().enumerate().map(extent).collect(),
+            ..File::default()
+        }
+    }
+
+    /// The metadata that is cached now, as a profile has it: what a cold listing of the tree has just used.
+    fn cached_metadata(&self) -> Metadata {
+        let node = fs::File::open(&self.device.device).unwrap();
+        let cached = cache::resident(&node, 0, block::size_bytes(self.number()).unwrap()).unwrap();
+        let extent = |range: Range<u64>| Extent {
+            offset_bytes: range.start,
+            length_bytes: range.end - range.start,
+            first_use_us: 0,
+            runs: 1,
+            physical_bytes: Some(range.start),
+        };
+        Metadata {
+            device_path: self.device.device.as_os_str().as_bytes().to_vec(),
+            mount_point: self.root.as_os_str().as_bytes().to_vec(),
+            fs_type: self.fs_type.into(),
+            device: self.key(),
+            extents: cached.into_iter().map(extent).collect(),
+        }
+    }
+
+    fn make_tree(&self) {
+        for directory in 0..40 {
+            let directory = self.root.join(format!("directory-{directory}"));
+            fs::create_dir(&directory).unwrap();
+            for file in 0..100 {
+                fs::write(directory.join(format!("a-file-with-a-rather-long-name-{file}")), "x").unwrap();
+            }
+        }
+    }
+
+    /// Looks at everything in the tree, as `ls -lR` does.
+    fn list_all(&self) {
+        let listed = std::process::Command::new("ls").arg("-lR").arg(&self.root).output().unwrap();
+        assert!(listed.status.success());
+    }
+
+    /// Lookups of everything in the tree.
+    fn lookups(&self) -> Vec<Lookup> {
+        let mut found = vec![self.lookup(&self.root, true)];
+        for directory in fs::read_dir(&self.root).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()) {
+            found.push(self.lookup(&directory.path(), true));
+            found.extend(fs::read_dir(directory.path()).unwrap().flatten().map(|e| self.lookup(&e.path(), false)));
+        }
+        found
+    }
+
+    fn lookup(&self, path: &Path, listed: bool) -> Lookup {
+        let now = openat::handle(path).unwrap().identity();
+        let path = path.as_os_str().as_bytes().to_vec();
+        Lookup { path, inode: now.inode, device: now.device, listed, first_use_us: 0 }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Before the loop device goes.
+        drop(self.mount.take());
+    }
+}
+
+fn saved(profile: &Profile) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut profile = profile.clone();
+    profile.recording.runs = 1;
+    ahead_profile::save(&profile, file.path()).unwrap();
+    file
+}
+
+/// `ahead replay FILE --wait --json` and its account.
+fn replay(profile: &Profile, more: &[&str]) -> Value {
+    let file = saved(profile);
+    let mut ahead = Command::cargo_bin("ahead").unwrap();
+    let output = ahead.arg("replay").arg(file.path()).args(["--wait", "--json"]).args(more).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn resident(path: &Path) -> Vec<Range<u64>> {
+    cache::resident(fs::File::open(path).unwrap(), 0, 1 << 40).unwrap()
+}
+
+fn whole(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| range.end - range.start).sum()
+}
+
+fn brings_exactly_the_profile(fs_type: &'static str) {
+    let Some(mut mounted) = Mounted::new(fs_type) else { return };
+    let (large, small) = (mounted.file("large", 24 * MIB), mounted.file("small", 5000));
+    // The second and third lie a page apart; the fourth is longer than any single request.
+    let ranges = [20 * MIB..20 * MIB + 64 * KIB, MIB..MIB + 4 * KIB, MIB + 8 * KIB..MIB + 16 * KIB, 4 * MIB..16 * MIB];
+    mounted.make_cold();
+    let whole_file = 0..5000;
+    let files = vec![mounted.used(&large, &ranges), mounted.used(&small, &[whole_file])];
+    mounted.make_cold();
+    let account = replay(&Profile { files, ..Profile::default() }, &[]);
+    let used = whole(&ranges) + 5000;
+    let bridged = account["bridged_bytes"].as_u64().unwrap();
+    assert_eq!(account["issued_bytes"], used + bridged, "{account}");
+    assert!(bridged <= 4 * KIB);
+    let mut expected = ranges.to_vec();
+    expected.sort_by_key(|range| range.start);
+    if bridged > 0 {
+        expected.splice(0..2, std::iter::once(MIB..MIB + 16 * KIB));
+    }
+    // XFS and btrfs may cache larger folios than were asked for: at most 64 KiB around each range.
+    let cached = resident(&large);
+    assert!(
+        expected.iter().all(|range| cached.iter().any(|c| c.start <= range.start && range.end <= c.end)),
+        "{cached:?}"
+    );
+    assert!(whole(&cached) <= whole(&expected) + 4 * 64 * KIB, "{cached:?}");
+    if fs_type == "ext4" {
+        assert_eq!(cached, expected);
+    }
+    assert_eq!(resident(&small).last().unwrap().end, 8 * KIB);
+    // Once more: nothing is left to do.
+    let again = replay(&Profile { files: vec![mounted.used(&large, &ranges)], ..Profile::default() }, &[]);
+    assert_eq!((&again["issued_bytes"], &again["already_resident_bytes"]), (&0.into(), &whole(&ranges).into()));
+    assert_eq!(again["looked_warm"], true);
+}
+
+#[test]
+fn a_replay_brings_exactly_the_profile_on_ext4() {
+    brings_exactly_the_profile("ext4");
+}
+
+#[test]
+fn a_replay_brings_exactly_the_profile_on_xfs() {
+    brings_exactly_the_profile("xfs");
+}
+
+#[test]
+fn a_replay_brings_exactly_the_profile_on_btrfs() {
+    brings_exactly_the_profile("btrfs");
+}
+
+#[test]
+fn after_the_metadata_sweep_a_cold_listing_reads_nothing_on_ext4() {
+    for fs_type in ["ext4", "ext2"] {
+        let Some(mut mounted) = Mounted::new(fs_type) else { return };
+        mounted.make_tree();
+        mounted.make_cold();
+        let cold = mounted.requests(|| mounted.list_all());
+        let metadata = vec![mounted.cached_metadata()];
+        let lookups = mounted.lookups();
+        mounted.make_cold();
+        let account = replay(&Profile { metadata, lookups, ..Profile::default() }, &[]);
+        assert_eq!(account["metadata_bytes"], account["issued_bytes"]);
+        assert_eq!(account["lookups"], 0);
+        assert!(cold > 40, "{cold}");
+        assert_eq!(mounted.requests(|| mounted.list_all()), 0, "of {cold}: {account}");
+    }
+}
+
+#[test]
+fn where_metadata_is_not_on_the_device_it_is_looked_up() {
+    for fs_type in ["xfs", "btrfs"] {
+        let Some(mut mounted) = Mounted::new(fs_type) else { return };
+        mounted.make_tree();
+        let lookups = mounted.lookups();
+        mounted.make_cold();
+        let cold = mounted.requests(|| mounted.list_all());
+        mounted.make_cold();
+        let account = replay(&Profile { lookups: lookups.clone(), ..Profile::default() }, &[]);
+        assert_eq!(account["lookups"], lookups.len());
+        let left = mounted.requests(|| mounted.list_all());
+        assert!(left * 10 <= cold, "{fs_type}: {left} of {cold} requests are left");
+    }
+}
+
+#[test]
+fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let (open, closed) = (mounted.file("open", MIB), mounted.file("closed", MIB));
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o600)).unwrap();
+    mounted.make_cold();
+    mounted.list_all();
+    let whole_file = 0..MIB;
+    let files = vec![mounted.used(&open, std::slice::from_ref(&whole_file)), mounted.used(&closed, &[whole_file])];
+    let profile = Profile { files, metadata: vec![mounted.cached_metadata()], ..Profile::default() };
+    mounted.make_cold();
+    let file = saved(&profile);
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
+    // The binary may lie where a stranger cannot reach it: a copy beside the file system can be reached.
+    let binary = mounted.root.parent().unwrap().join("ahead");
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&binary)
+        .arg("replay")
+        .arg(file.path())
+        .args(["--wait", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let metadata_bytes = profile.metadata_bytes();
+    assert_eq!(account["skipped"]["not_permitted"]["bytes"], metadata_bytes + MIB, "{account}");
+    assert_eq!(account["issued_bytes"], MIB);
+    assert_eq!(account["residency_unknown_bytes"], MIB);
+    assert_eq!(whole(&resident(&open)), MIB);
+    assert_eq!(whole(&resident(&closed)), 0);
+}
+
+#[test]
+fn a_changed_file_is_left_out_and_counted() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let (kept, changed, gone) = (mounted.file("kept", MIB), mounted.file("changed", MIB), mounted.file("gone", MIB));
+    let whole_file = 0..MIB;
+    let files = [&kept, &changed, &gone].map(|path| mounted.used(path, std::slice::from_ref(&whole_file))).to_vec();
+    mounted.file("changed", MIB + 1);
+    fs::remove_file(&gone).unwrap();
+    mounted.make_cold();
+    let account = replay(&Profile { files, ..Profile::default() }, &[]);
+    assert_eq!((&account["stale_files"], &account["stale_bytes"]), (&1.into(), &MIB.into()));
+    assert_eq!(account["skipped"]["missing"]["bytes"], MIB);
+    assert_eq!(account["issued_bytes"], MIB);
+    assert!(resident(&changed).is_empty());
+}
+
+#[test]
+fn a_budget_keeps_what_is_used_first() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let path = mounted.file("file", 4 * MIB);
+    let ranges = [3 * MIB..4 * MIB, 0..MIB, MIB..2 * MIB];
+    let files = vec![mounted.used(&path, &ranges)];
+    mounted.make_cold();
+    let account = replay(&Profile { files, ..Profile::default() }, &["--budget", "1M"]);
+    assert_eq!(
+        (&account["issued_bytes"], &account["skipped"]["over_budget"]["bytes"]),
+        (&MIB.into(), &(2 * MIB).into())
+    );
+    let first = 3 * MIB..4 * MIB;
+    assert_eq!(resident(&path), vec![first]);
+}
+
+#[test]
+fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    mounted.make_tree();
+    mounted.make_cold();
+    mounted.list_all();
+    let metadata = mounted.cached_metadata();
+    let bytes = Profile { metadata: vec![metadata.clone()], ..Profile::default() }.metadata_bytes();
+    // Nothing is mounted in this directory; and /proc is no file system on a device.
+    for mount_point in [mounted.root.join("directory-1"), "/proc".into(), "/nowhere".into()] {
+        let mount_point = mount_point.as_os_str().as_bytes().to_vec();
+        let metadata = Metadata { mount_point, ..metadata.clone() };
+        let account = replay(&Profile { metadata: vec![metadata], ..Profile::default() }, &[]);
+        let skipped = &account["skipped"];
+        let counted = skipped["no_device"]["bytes"].as_u64().or(skipped["missing"]["bytes"].as_u64());
+        assert_eq!((counted, &account["issued_bytes"]), (Some(bytes), &0.into()), "{account}");
+    }
+}

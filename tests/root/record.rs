@@ -1,0 +1,194 @@
+//! Recording real programs on real file systems: the profile holds exactly what was used, under paths that can be opened.
+
+mod end;
+mod paths;
+mod rig;
+
+use ahead_profile::{MilestoneKind, Precision};
+use rig::{Home, PAGE, Volume, can_record, entry, evict, find, ranges, resident_below, undisturbed};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Reads `length` bytes at `offset` with sysread, so that no buffer of the interpreter's rounds them up.
+fn perl_read(path: &Path, offset: u64, length: u64) -> String {
+    format!("open(F,'<',q({}));sysseek(F,{offset},0);sysread(F,$b,{length});", path.display())
+}
+
+#[test]
+fn a_cold_precise_recording_equals_the_resident_set() {
+    let Some(volume) = Volume::new("ext4") else { return };
+    let perl = ["/usr/bin/perl", "/usr/bin/env"];
+    if !perl.iter().all(|program| Path::new(program).exists()) {
+        eprintln!("skipped: no perl");
+        return;
+    }
+    volume.install(&perl);
+    let data = volume.file("data", 300);
+    volume.file("untouched", 10);
+    // perl opens it to read a script that is given as an argument.
+    volume.file("dev/null", 0);
+    let inside = Path::new("/data");
+    let script = [perl_read(inside, 5 * PAGE + 1, 2 * PAGE), perl_read(inside, 100 * PAGE, 64 * PAGE)].concat();
+    let home = Home::new();
+    let root = volume.root.to_str().unwrap();
+    let command = ["chroot", root, "/usr/bin/env", "-i", "/usr/bin/perl", "-e", &script];
+    let (_, profile) = home.record(&["--cold"], &command);
+    let (read_ahead, inode_blocks) = settings(&volume);
+    assert_ne!((read_ahead.as_str(), inode_blocks.as_str()), ("0", "0"), "the settings were not restored");
+
+    assert_eq!(profile.recording.precision, Precision::Precise);
+    assert!(profile.recording.cold && profile.recording.metadata_seen);
+    assert_eq!((profile.recording.lost_events, profile.recording.runs), (0, 1));
+    let mut files = 0;
+    for (path, resident) in resident_below(&volume.root) {
+        let used = find(&profile, &path).map(ranges).unwrap_or_default();
+        assert_eq!(used, resident, "{}", path.display());
+        files += usize::from(!resident.is_empty());
+    }
+    assert!(files >= 5, "only {files} files were read");
+    assert_eq!(ranges(entry(&profile, &data)), [5 * PAGE..8 * PAGE, 100 * PAGE..164 * PAGE]);
+    assert_eq!(entry(&profile, &data).seen_path.as_deref(), Some(&b"/data"[..]));
+    assert!(entry(&profile, &data).extents.iter().all(|extent| extent.physical_bytes.is_some()));
+
+    let metadata = profile.metadata.iter().find(|m| m.mount_point == root.as_bytes()).expect("metadata of the volume");
+    assert_eq!(metadata.device_path, volume.device().to_str().unwrap().as_bytes());
+    assert!(metadata.extents.iter().all(|extent| extent.physical_bytes == Some(extent.offset_bytes)));
+    let execs: Vec<_> = profile.milestones.iter().filter(|m| m.kind == MilestoneKind::Exec).collect();
+    let perl_path = format!("{root}/usr/bin/perl");
+    assert!(execs.iter().any(|milestone| milestone.path == perl_path.as_bytes()), "{execs:?}");
+    let looked_up = |path: &str| profile.lookups.iter().find(|l| l.path == format!("{root}{path}").as_bytes());
+    assert_ne!(looked_up("/data").expect("a lookup of the data file").inode, 0);
+}
+
+/// `read_ahead_kb` and `inode_readahead_blks` of the volume.
+fn settings(volume: &Volume) -> (String, String) {
+    let name = volume.device().file_name().unwrap().to_str().unwrap();
+    let read = |path: String| fs::read_to_string(path).unwrap().trim().to_owned();
+    (read(format!("/sys/block/{name}/queue/read_ahead_kb")), read(format!("/sys/fs/ext4/{name}/inode_readahead_blks")))
+}
+
+#[test]
+fn a_cold_recording_of_a_listing_sees_its_metadata_and_lookups() {
+    let Some(volume) = Volume::new("xfs") else { return };
+    for index in 0..50 {
+        volume.file(format!("dir{}/file{index}", index % 5), 1);
+    }
+    let home = Home::new();
+    let root = volume.root.to_str().unwrap();
+    let missing = format!("{root}/missing");
+    let script =
+        format!("ls -lR {root} > /dev/null; cd {root}/dir0 && test -e ../dir1/file1; test -e {missing} || true");
+    let (_, profile) = home.record(&["--cold"], &["sh", "-c", &script]);
+    let lookup = |path: &str| profile.lookups.iter().find(|lookup| lookup.path == path.as_bytes());
+    for index in 0..50 {
+        let path = format!("{root}/dir{}/file{index}", index % 5);
+        assert_ne!(lookup(&path).unwrap_or_else(|| panic!("{path} was looked up")).inode, 0);
+    }
+    assert!((0..5).all(|index| lookup(&format!("{root}/dir{index}")).is_some_and(|lookup| lookup.listed)));
+    assert_eq!(lookup(&missing).expect("a failed lookup").inode, 0);
+}
+
+#[test]
+fn a_warm_recording_sees_what_is_cached_and_repeats_cost_no_event() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("cached", 64);
+    fs::read(&file).unwrap();
+    let read = format!("open(F,'<',q({}));for(1..5000){{sysseek(F,0,0);sysread(F,$b,10*{PAGE})}}", file.display());
+    let home = Home::new();
+    let (_, profile) = home.record(&[], &["perl", "-e", &read]);
+    assert_eq!(ranges(entry(&profile, &file)), vec![0..10 * PAGE]);
+    assert_eq!((profile.recording.precision, profile.recording.cold), (Precision::UpperBound, false));
+    assert!(!profile.recording.metadata_seen && profile.recording.lost_events == 0);
+}
+
+#[test]
+fn reads_of_io_urings_workers_belong_to_their_program() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("skipped: no fio");
+        return;
+    }
+    let file = volume.file("ring", 2048);
+    // Not cached: then the kernel hands buffered reads to its workers.
+    evict(&file);
+    let home = Home::new();
+    let name = format!("--filename={}", file.display());
+    let job = ["fio", "--name=x", &name, "--ioengine=io_uring", "--rw=randread", "--bs=4k", "--iodepth=32"];
+    let fixed = ["--force_async=1", "--size=8M", "--invalidate=0", "--norandommap=0"];
+    let (_, profile) = home.record(&[], &[&job[..], &fixed[..]].concat());
+    assert_eq!(ranges(entry(&profile, &file)), vec![0..2048 * PAGE]);
+}
+
+#[test]
+fn children_and_threads_are_followed_and_strangers_are_not() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let [child, grandchild, stranger] = ["child", "grandchild", "stranger"].map(|name| volume.file(name, 4));
+    let mut other = Command::new("sh")
+        .args(["-c", &format!("while :; do cat {} > /dev/null 2>&1; done", stranger.display())])
+        .spawn()
+        .unwrap();
+    let script =
+        format!("(cat {} >/dev/null; sh -c 'cat {} >/dev/null; :' ); :", child.display(), grandchild.display());
+    let home = Home::new();
+    let (_, profile) = home.record(&[], &["sh", "-c", &script]);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(ranges(entry(&profile, &child)), vec![0..4 * PAGE]);
+    assert_eq!(ranges(entry(&profile, &grandchild)), vec![0..4 * PAGE]);
+    assert!(find(&profile, &stranger).is_none());
+}
+
+#[test]
+fn several_runs_keep_how_many_used_each_page() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let [always, sometimes] = ["always", "sometimes"].map(|name| volume.file(name, 2));
+    let home = Home::new();
+    let mark = home.path("mark");
+    let (mark, always_path, sometimes_path) = (mark.display(), always.display(), sometimes.display());
+    let script = format!("cat {always_path}; if [ -e {mark} ]; then cat {sometimes_path}; fi >/dev/null; : > {mark}");
+    let (_, profile) = home.record(&["--runs", "3"], &["sh", "-c", &script]);
+    assert_eq!(profile.recording.runs, 3);
+    assert!(entry(&profile, &always).extents.iter().all(|extent| extent.runs == 3));
+    assert!(entry(&profile, &sometimes).extents.iter().all(|extent| extent.runs == 2));
+}
+
+#[test]
+fn what_a_program_writes_itself_is_not_fetched() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let old = volume.file("old", 3);
+    let root = volume.root.display();
+    let script =
+        format!("cd {root}; cat old old old > new; cat new > /dev/null; cat old >> old.log; cat old.log > /dev/null");
+    fs::write(volume.root.join("old.log"), vec![7; 2 * PAGE as usize]).unwrap();
+    let home = Home::new();
+    let (_, profile) = home.record(&[], &["sh", "-c", &script]);
+    assert_eq!(ranges(entry(&profile, &old)), vec![0..3 * PAGE]);
+    assert!(find(&profile, &volume.root.join("new")).is_none());
+    // Two pages were there before; what was appended came from memory.
+    assert_eq!(ranges(entry(&profile, &volume.root.join("old.log"))), vec![0..2 * PAGE]);
+}
+
+#[test]
+fn without_root_it_says_so_with_status_77() {
+    if !can_record() {
+        return;
+    }
+    let home = Home::new();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["record", "-o", "/tmp/never.ahead", "true"])
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{said}");
+    assert!(said.contains("root") && said.lines().count() == 1, "{said}");
+    drop(home);
+}

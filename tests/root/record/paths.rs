@@ -1,0 +1,190 @@
+//! Paths: whatever mounts, links and renames do, a profile names what can be opened, and what the program saw.
+
+use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed};
+use ahead_kernel::undo::{self, Action};
+use ahead_profile::Profile;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+fn cat(home: &Home, files: &[&Path]) -> Profile {
+    let command: Vec<&OsStr> =
+        [OsStr::new("cat")].into_iter().chain(files.iter().map(|file| file.as_os_str())).collect();
+    home.record(&[], &command).1
+}
+
+fn seen(profile: &Profile, path: &Path) -> Option<String> {
+    entry(profile, path).seen_path.as_ref().map(|path| String::from_utf8_lossy(path).into_owned())
+}
+
+fn names(directory: &Path, profile: &Profile) -> Vec<String> {
+    let inside = paths(profile).into_iter().filter(|path| Path::new(path).starts_with(directory));
+    inside.map(|path| path.to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn of_an_overlay_the_layers_files_are_kept_with_the_path_that_was_seen() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let lower = volume.file("lower/dir/below", 2);
+    let upper = volume.file("upper/dir/above", 3);
+    fs::create_dir(volume.root.join("work")).unwrap();
+    let merged = volume.beside("merged");
+    let root = volume.root.display();
+    let options = format!("lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work");
+    let Some(overlay) = mount(Path::new("overlay"), &merged, "overlay", &options) else { return };
+    let home = Home::new();
+    let profile = cat(&home, &[&merged.join("dir/below"), &merged.join("dir/above")]);
+    drop(overlay);
+    assert_eq!(ranges(entry(&profile, &lower)), vec![0..2 * PAGE]);
+    assert_eq!(ranges(entry(&profile, &upper)), vec![0..3 * PAGE]);
+    assert_eq!(seen(&profile, &lower), Some(merged.join("dir/below").display().to_string()));
+    assert_eq!(seen(&profile, &upper), Some(merged.join("dir/above").display().to_string()));
+    assert_eq!(entry(&profile, &lower).fs_type, "ext4");
+    assert_eq!(entry(&profile, &lower).inode, fs::metadata(&lower).unwrap().ino());
+}
+
+#[test]
+fn btrfs_subvolumes_with_the_same_inode_numbers_are_told_apart() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("btrfs") else { return };
+    for name in ["a", "b"] {
+        let made = Command::new("btrfs").args(["subvolume", "create"]).arg(volume.root.join(name)).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    let [a, b] = [("a/file", 5), ("b/file", 9)].map(|(name, pages)| volume.file(name, pages));
+    assert_eq!(fs::metadata(&a).unwrap().ino(), fs::metadata(&b).unwrap().ino());
+    let home = Home::new();
+    let profile = cat(&home, &[&a, &b]);
+    assert_eq!(ranges(entry(&profile, &a)), vec![0..5 * PAGE]);
+    assert_eq!(ranges(entry(&profile, &b)), vec![0..9 * PAGE]);
+    // Mounted by itself, a subvolume's path begins at its root; the longest mount root is the one that is named.
+    let (point, guard) = volume.mount_again("only-b", "btrfs", "subvol=b");
+    let profile = cat(&home, &[&point.join("file")]);
+    drop(guard);
+    assert_eq!(ranges(entry(&profile, &point.join("file"))), vec![0..9 * PAGE]);
+    assert_eq!(entry(&profile, &point.join("file")).fs_path, b"/b/file");
+}
+
+#[test]
+fn bind_mounts_hard_links_and_other_names_lead_to_the_file() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("deep/original", 2);
+    let link = volume.root.join("hard-link");
+    fs::hard_link(&file, &link).unwrap();
+    let bound = volume.beside("bound");
+    let _guard = undo::note(Action::Unmount { target: bound.clone() }).unwrap();
+    let status = Command::new("mount").arg("--bind").arg(volume.root.join("deep")).arg(&bound).status().unwrap();
+    assert!(status.success());
+    let strange = volume.file(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);
+    let long = volume.file(["d".repeat(255), "e".repeat(255), "f".repeat(255)].join("/"), 1);
+    let home = Home::new();
+    let profile = cat(&home, &[&bound.join("original"), &link, &strange, &long]);
+    let inode = fs::metadata(&file).unwrap().ino();
+    let of_file: Vec<_> = profile.files.iter().filter(|f| f.inode == inode && f.fs_type == "ext4").collect();
+    let one = of_file.iter().find(|f| fs::metadata(OsStr::from_bytes(&f.path)).is_ok_and(|m| m.size() == 2 * PAGE));
+    assert_eq!(ranges(one.expect("the file under one of its names")), vec![0..2 * PAGE]);
+    assert_eq!(ranges(entry(&profile, &strange)), vec![0..PAGE]);
+    assert_eq!(ranges(entry(&profile, &long)), vec![0..PAGE]);
+}
+
+#[test]
+fn renamed_files_are_found_and_deleted_ones_are_marked() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let gone = volume.file("gone", 1);
+    volume.file("before", 2);
+    volume.file("replaced", 3);
+    volume.file("moved/inner", 4);
+    let root = volume.root.display();
+    let script = format!(
+        "cd {root}; cat gone before replaced moved/inner >/dev/null; rm gone; mv before after; \
+         cp replaced new; mv new replaced; mv moved elsewhere; cat elsewhere/inner >/dev/null"
+    );
+    let home = Home::new();
+    let (_, profile) = home.record(&[], &["sh", "-c", &script]);
+    assert!(entry(&profile, &gone).deleted);
+    let after = entry(&profile, &volume.root.join("after"));
+    assert!(!after.deleted && find(&profile, &volume.root.join("before")).is_none());
+    assert_eq!(ranges(after), vec![0..2 * PAGE]);
+    let inner = entry(&profile, &volume.root.join("elsewhere/inner"));
+    assert!(!inner.deleted, "{:?}", names(&volume.root, &profile));
+    assert_eq!(ranges(inner), vec![0..4 * PAGE]);
+    // The old content is gone, and the file that has its name now was written, not read.
+    assert!(entry(&profile, &volume.root.join("replaced")).deleted);
+}
+
+#[test]
+fn a_program_in_another_mount_namespace_is_followed() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("tree/inside", 2);
+    let other = volume.beside("private");
+    // The tree is bound to another place where only this namespace sees it.
+    let script = format!(
+        "mount --bind {} {} && exec cat {}/inside",
+        volume.root.join("tree").display(),
+        other.display(),
+        other.display()
+    );
+    let home = Home::new();
+    let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
+    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert_eq!(ranges(entry(&profile, &file)), vec![0..2 * PAGE]);
+    assert_eq!(seen(&profile, &file), Some(other.join("inside").display().to_string()));
+}
+
+#[test]
+fn in_a_container_both_paths_are_kept() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    // An image below and a writable layer above it, mounted where only the container sees them, and its root there.
+    volume.install_below("lower", &["/usr/bin/cat"]);
+    let lower = volume.file("lower/dir/below", 2);
+    for name in ["upper", "work"] {
+        fs::create_dir(volume.root.join(name)).unwrap();
+    }
+    let merged = volume.beside("merged");
+    let root = volume.root.display();
+    let options = format!("lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work");
+    let point = merged.display();
+    let script =
+        format!("mount -t overlay overlay -o {options} {point} && exec chroot {point} /usr/bin/cat /dir/below");
+    let home = Home::new();
+    let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
+    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert_eq!(ranges(entry(&profile, &lower)), vec![0..2 * PAGE]);
+    assert_eq!(seen(&profile, &lower).as_deref(), Some("/dir/below"));
+    assert_eq!(seen(&profile, &volume.root.join("lower/usr/bin/cat")).as_deref(), Some("/usr/bin/cat"));
+}
+
+#[test]
+fn files_that_nobody_can_reach_from_here_are_counted() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let other = Volume::new("ext4").expect("a second volume where there is a first");
+    other.file("hidden", 2);
+    let device = other.device().to_owned();
+    let point = volume.beside("point");
+    // Mounted in its own namespace only, and nowhere else any more.
+    let script = format!(
+        "umount {} && mount {} {} && cat {}/hidden",
+        other.root.display(),
+        device.display(),
+        point.display(),
+        point.display()
+    );
+    let home = Home::new();
+    let here = Command::new("umount").arg(&other.root).status().unwrap();
+    assert!(here.success());
+    let script = script.split_once("&& ").unwrap().1.to_owned();
+    let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
+    assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
+    assert!(find(&profile, &point.join("hidden")).is_none());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("1 files on file systems that cannot be reached"), "{said}");
+}

@@ -1,0 +1,230 @@
+//! What the recording tests stand on: file systems in images, a recording of a program, and what its profile says.
+
+use crate::machine_lock;
+use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::{cache, evict, loopdev, machine, mounting};
+use ahead_profile::{File, Profile};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::RwLockReadGuard;
+
+pub const PAGE: u64 = 4096;
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// Whether recordings can be made here; says why not.
+pub fn can_record() -> bool {
+    if !machine::is_root() {
+        eprintln!("skipped: recording needs root");
+        return false;
+    }
+    let probe = ahead().args(["record", "-o", "/dev/shm/ahead-probe.ahead", "true"]).output().unwrap();
+    let _ = fs::remove_file("/dev/shm/ahead-probe.ahead");
+    if probe.status.code() == Some(77) {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&probe.stderr));
+        return false;
+    }
+    assert!(probe.status.success(), "{probe:?}");
+    true
+}
+
+/// The built binary.
+pub fn ahead() -> Command {
+    Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+}
+
+/// A directory for profiles and scripts, on the file system that the tests run on.
+pub struct Home {
+    pub directory: tempfile::TempDir,
+}
+
+impl Home {
+    pub fn new() -> Home {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Home { directory }
+    }
+
+    pub fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {
+        self.directory.path().join(name.as_ref())
+    }
+
+    pub fn profile(&self) -> PathBuf {
+        self.path("p.ahead")
+    }
+
+    /// Records a command with these options, passes its output back, and loads the profile.
+    pub fn record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> (Output, Profile) {
+        let output = self.try_record(options, command);
+        assert!(output.status.success(), "{output:?}");
+        (output, self.load())
+    }
+
+    /// The same where it need not succeed.
+    pub fn try_record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
+        // A cold recording changes the whole machine: nobody else may measure meanwhile.
+        let _alone = options.contains(&"--cold").then(machine_lock::alone);
+        ahead().arg("record").arg("-o").arg(self.profile()).args(options).arg("--").args(command).output().unwrap()
+    }
+
+    pub fn load(&self) -> Profile {
+        ahead_profile::load(&self.profile()).unwrap()
+    }
+}
+
+/// A file system in an image behind a loop device, taken away with its guards.
+pub struct Volume {
+    pub root: PathBuf,
+    mount: Option<Guard>,
+    device: loopdev::Loop,
+    home: tempfile::TempDir,
+}
+
+impl Volume {
+    /// `None`, with the reason printed, where that cannot be had.
+    pub fn new(fs_type: &str) -> Option<Volume> {
+        if !can_record() {
+            return None;
+        }
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let image = home.path().join("image");
+        fs::File::create(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
+        let made = Command::new(format!("mkfs.{fs_type}")).arg(&image).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            eprintln!("skipped: no mkfs.{fs_type}");
+            return None;
+        }
+        let device = loopdev::attach(ProcessId::own().unwrap(), &image, true, false)
+            .inspect_err(|error| eprintln!("skipped: {error}"))
+            .ok()?;
+        let root = home.path().join("mnt");
+        fs::create_dir(&root).unwrap();
+        let mount = mount(&device.device, &root, fs_type, "")?;
+        Some(Volume { root, mount: Some(mount), device, home })
+    }
+
+    /// Mounts the device a second time, with other options.
+    pub fn mount_again(&self, name: &str, fs_type: &str, options: &str) -> (PathBuf, Guard) {
+        let point = self.home.path().join(name);
+        fs::create_dir(&point).unwrap();
+        let guard = mount(&self.device.device, &point, fs_type, options).unwrap();
+        (point, guard)
+    }
+
+    /// A directory beside the mount point.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        let path = self.home.path().join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    pub fn device(&self) -> &Path {
+        &self.device.device
+    }
+
+    /// A file of so many pages; no two are alike.
+    pub fn file(&self, name: impl AsRef<OsStr>, pages: u64) -> PathBuf {
+        let path = self.root.join(name.as_ref());
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).unwrap();
+        }
+        let content: Vec<u8> = (0..pages * PAGE).map(|at| (at / PAGE * 31 + at % 251) as u8).collect();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Copies programs with the libraries that the loader names, to the same places below the root.
+    pub fn install(&self, programs: &[&str]) {
+        self.install_below("", programs);
+    }
+
+    /// The same below a directory.
+    pub fn install_below(&self, directory: &str, programs: &[&str]) {
+        for program in programs {
+            let libraries = Command::new("ldd").arg(program).output().unwrap();
+            let text = String::from_utf8(libraries.stdout).unwrap();
+            let libraries = text.split_ascii_whitespace().filter(|word| word.starts_with('/'));
+            for file in libraries.chain([*program]) {
+                let place = self.root.join(directory).join(&file[1..]);
+                fs::create_dir_all(place.parent().unwrap()).unwrap();
+                fs::copy(file, place).unwrap();
+            }
+        }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // Before the device goes.
+        drop(self.mount.take());
+    }
+}
+
+/// Mounts under a guard.
+pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &str) -> Option<Guard> {
+    let guard = undo::note(Action::Unmount { target: target.into() }).unwrap();
+    mounting::mount(source, target, fs_type, false, options)
+        .inspect_err(|error| eprintln!("skipped: {error}"))
+        .ok()
+        .map(|()| guard)
+}
+
+/// The machine stays as it is while this lives: no cold recording runs beside.
+pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
+    machine_lock::shared()
+}
+
+/// The entry of a file, by its path.
+pub fn entry<'a>(profile: &'a Profile, path: &Path) -> &'a File {
+    find(profile, path).unwrap_or_else(|| panic!("{} is missing in {:?}", path.display(), paths(profile)))
+}
+
+pub fn find<'a>(profile: &'a Profile, path: &Path) -> Option<&'a File> {
+    profile.files.iter().find(|file| file.path == path.as_os_str().as_bytes())
+}
+
+pub fn paths(profile: &Profile) -> Vec<OsString> {
+    profile.files.iter().map(|file| OsStr::from_bytes(&file.path).to_owned()).collect()
+}
+
+/// The byte ranges that were used of a file, in order of the file.
+pub fn ranges(file: &File) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> =
+        file.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect();
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// Every regular file below a directory with its resident ranges, cut at its end.
+pub fn resident_below(directory: &Path) -> Vec<(PathBuf, Vec<Range<u64>>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            found.extend(resident_below(&entry.path()));
+        } else if kind.is_file() {
+            let file = fs::File::open(entry.path()).unwrap();
+            let size = file.metadata().unwrap().len();
+            let resident = cache::resident(&file, 0, size).unwrap();
+            found.push((entry.path(), resident.into_iter().map(|range| range.start..range.end.min(size)).collect()));
+        }
+    }
+    found
+}
+
+/// Drops the clean pages of a file.
+pub fn evict(path: &Path) {
+    evict::file(fs::File::open(path).unwrap()).unwrap();
+}
