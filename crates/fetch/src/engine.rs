@@ -295,6 +295,9 @@ impl Shared {
         most_workers: usize,
     ) -> Account {
         let (plan, steps) = (&job.plan, job.plan.steps.len());
+        let workers = |wanted: usize| wanted.min(most_workers);
+        let looks_up = plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
+        let side_by_side = if looks_up { LOOKUP_WORKERS } else { WORKERS };
         let shift = Shift {
             profile: &self.profile,
             sources: &self.sources,
@@ -304,11 +307,14 @@ impl Shared {
             head_start_over,
             stale,
             keep_ranges: self.options.keep_ranges || self.options.wait,
+            traits: &job.traits,
+            queue_us: match job.traits.order {
+                // The more is queued, the better the disk's scheduler sorts.
+                Order::ByPosition => f64::INFINITY,
+                Order::ByFirstUse => QUEUE_US / workers(side_by_side) as f64,
+            },
             cursor: AtomicUsize::new(0),
         };
-        let workers = |wanted: usize| wanted.min(most_workers);
-        let looks_up = plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
-        let side_by_side = if looks_up { LOOKUP_WORKERS } else { WORKERS };
         match job.traits.order {
             Order::ByFirstUse => shift.work(steps, workers(side_by_side)),
             Order::ByPosition => {
@@ -334,6 +340,11 @@ const READ_CPU_US: f64 = 45.0;
 
 /// The longest head start where the recording does not say how long the program ran.
 const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
+
+/// How much of the device's time may be queued where first use is the order, microseconds: what a page that nobody
+/// foresaw waits at most. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
+/// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
+const QUEUE_US: f64 = 8000.0;
 
 /// Threads where first use is the order and metadata is read by itself: an opening may wait for a block on its way, and
 /// the others go on meanwhile.

@@ -58,10 +58,6 @@ pub struct Options {
     pub wait: bool,
     /// Keep [`Account::ranges`].
     pub keep_ranges: bool,
-    /// Device time of a window of data, microseconds; `None`: what suits the device.
-    pub window_us: Option<f64>,
-    /// Threads on a device that does not seek; `None`: what suits it.
-    pub workers: Option<usize>,
 }
 
 /// When the program may start, on a disk that seeks. Elsewhere it starts at once.

@@ -140,10 +140,10 @@ impl Step {
     }
 }
 
-/// By how many steps metadata comes before the data that was used next. A file can only be read ahead once it is open,
-/// and that waits for its metadata: with this many requests between them the device is busy meanwhile (32 is what SATA
-/// keeps outstanding, and more than any flash disk needs).
-const LEAD: usize = 32;
+/// By how much of the device's time metadata comes before what was used at the same time, microseconds. A file can only
+/// be read ahead once it is open, and that waits for its metadata: what is queued between keeps the device busy meanwhile.
+/// About one access of a network volume, five of a solid-state disk.
+const LEAD_US: f64 = 500.0;
 
 /// What to do, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -262,11 +262,10 @@ fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits, wi
 }
 
 fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -> Vec<Step> {
-    let windows = windows_of(pieces, WINDOW_US, |piece| traits.request_us() + traits.transfer_us(piece.bytes()));
+    let windows = windows_of(pieces, WINDOW_US, |piece| traits.step_us(piece.bytes()));
     let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
     let mut lookups = lookups.iter().peekable();
-    // When a step is due: its rank by first use, less the lead of what data depends on.
-    let mut due: Vec<(usize, Step)> = Vec::new();
+    let mut ordered: Vec<Step> = Vec::new();
     for (index, window) in spans::form(windows, traits).into_iter().enumerate() {
         let mut steps: Vec<(u64, Step)> = window.into_iter().map(|s| (s.first_use_us, Step::Fetch(s))).collect();
         let end_us = begins.get(index + 1).copied().unwrap_or(u64::MAX);
@@ -274,14 +273,31 @@ fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -
             steps.push((lookup.first_use_us, lookup.into()));
         }
         steps.sort_by_key(|(first_use_us, step)| (*first_use_us, step.brings_data(), step.place()));
-        due.extend(steps.into_iter().map(|(_, step)| (0, step)));
+        ordered.extend(steps.into_iter().map(|(_, step)| step));
     }
-    due.extend(lookups.map(|lookup| (0, lookup.into())));
-    for (rank, (due, step)) in due.iter_mut().enumerate() {
-        *due = if step.brings_data() { rank } else { rank.saturating_sub(LEAD) };
+    ordered.extend(lookups.map(Step::from));
+    with_lead(ordered, traits)
+}
+
+/// Moves metadata forward by [`LEAD_US`] of the device's time.
+fn with_lead(ordered: Vec<Step>, traits: &DeviceTraits) -> Vec<Step> {
+    let mut at_us = 0.0;
+    let mut due: Vec<(f64, Step)> = Vec::with_capacity(ordered.len());
+    for step in ordered {
+        let due_us = if step.brings_data() { at_us } else { at_us - LEAD_US };
+        at_us += step_us(&step, traits);
+        due.push((due_us.max(0.0), step));
     }
-    due.sort_by_key(|(due, step)| (*due, step.brings_data()));
+    due.sort_by(|(a_us, a), (b_us, b)| a_us.total_cmp(b_us).then(a.brings_data().cmp(&b.brings_data())));
     due.into_iter().map(|(_, step)| step).collect()
+}
+
+/// What a step takes of a full queue's time, microseconds.
+fn step_us(step: &Step, traits: &DeviceTraits) -> f64 {
+    match step {
+        Step::Fetch(span) => traits.step_us(span.whole().end - span.whole().start),
+        Step::LookUp(_) | Step::Open(_) => traits.request_us(),
+    }
 }
 
 /// Where first use is the order: what is used within this device time may be joined. The longer, the fewer requests; but a

@@ -66,6 +66,11 @@ impl DeviceTraits {
         self.access_us / f64::from(self.parallelism.max(1))
     }
 
+    /// What a request of these bytes takes of a full queue's time, microseconds.
+    pub fn step_us(&self, bytes: u64) -> f64 {
+        self.request_us() + self.transfer_us(bytes)
+    }
+
     /// What these bytes take, microseconds.
     pub fn transfer_us(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bandwidth_bytes_per_s * 1e6

@@ -15,15 +15,16 @@ use crate::brake::Brake;
 use crate::cut::{self, Request};
 use crate::plan::{Source, Span, Step};
 use crate::sources::{Closed, Readable, Sources};
+use crate::traits::DeviceTraits;
 use ahead_kernel::{cache, openat};
 use ahead_profile::Profile;
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Entries of a directory that are read at most: some ten thousand blocks of metadata.
 const MAX_ENTRIES: usize = 1 << 20;
@@ -46,6 +47,10 @@ pub struct Shift<'a> {
     pub stale: &'a Mutex<HashSet<usize>>,
     /// Whether every range is to be kept.
     pub keep_ranges: bool,
+    /// What the device is like.
+    pub traits: &'a DeviceTraits,
+    /// How much of the device's time each worker has queued at most, microseconds.
+    pub queue_us: f64,
     /// The next step.
     pub cursor: AtomicUsize,
 }
@@ -69,13 +74,14 @@ impl Shift<'_> {
 
     fn take_steps(&self, end: usize) -> Account {
         let mut account = Account::default();
+        let mut queue = Queue::new(self.queue_us);
         loop {
             let taken =
                 self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < end).then_some(at + 1));
             let Ok(index) = taken else { return account };
             match &self.steps[index] {
                 Step::Fetch(span) => {
-                    self.fetch(span, &mut account);
+                    self.fetch(span, &mut queue, &mut account);
                     self.sources.done(span.source);
                 }
                 Step::LookUp(lookup) => self.look_up(*lookup, &mut account),
@@ -109,7 +115,7 @@ impl Shift<'_> {
         }
     }
 
-    fn fetch(&self, span: &Span, account: &mut Account) {
+    fn fetch(&self, span: &Span, queue: &mut Queue, account: &mut Account) {
         if let Err(reason) = self.brake.check() {
             return account.skip(reason, span.used_bytes());
         }
@@ -133,7 +139,10 @@ impl Shift<'_> {
         };
         account.already_resident_bytes += used.iter().map(|range| cut::overlap_bytes(&resident, range)).sum::<u64>();
         for request in cut::requests(&used, &resident, readable.cap_bytes) {
-            self.issue(span.source, &readable, &used, request, account);
+            let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
+            if self.issue(span.source, &readable, &used, request, account) {
+                queue.push(&readable, last, self.traits.step_us(bytes));
+            }
         }
     }
 
@@ -145,17 +154,28 @@ impl Shift<'_> {
         }
     }
 
-    fn issue(&self, source: Source, from: &Readable, used: &[Range<u64>], request: Request, account: &mut Account) {
+    /// Whether it was issued.
+    fn issue(
+        &self,
+        source: Source,
+        from: &Readable,
+        used: &[Range<u64>],
+        request: Request,
+        account: &mut Account,
+    ) -> bool {
         let length = request.range.end - request.range.start;
         let wanted = length - request.bridged_bytes;
         if let Err(reason) = self.brake.check() {
-            return account.skip(reason, wanted);
+            account.skip(reason, wanted);
+            return false;
         }
         if !self.brake.take(length) {
-            return account.skip(Reason::OverBudget, wanted);
+            account.skip(Reason::OverBudget, wanted);
+            return false;
         }
         if let Err(error) = cache::read_ahead(from, request.range.start, length) {
-            return account.fail(wanted, error);
+            account.fail(wanted, error);
+            return false;
         }
         account.requests += 1;
         account.issued_bytes += length;
@@ -166,6 +186,40 @@ impl Shift<'_> {
         if self.keep_ranges {
             let issued = |(range, bridged)| Issued { source, range, bridged };
             account.ranges.extend(cut::by_use(&request.range, used).into_iter().map(issued));
+        }
+        true
+    }
+}
+
+/// What a worker has issued and not yet seen arrive.
+///
+/// The kernel's queue is first in, first out, and as long as we make it: a page that the program asks for and that we
+/// have not, or not yet, asked for waits behind all of it. So each worker waits, before it goes on, until what it issued
+/// a while ago has arrived.
+struct Queue {
+    waiting: VecDeque<(Arc<Readable>, u64, f64)>,
+    queued_us: f64,
+    most_us: f64,
+}
+
+impl Queue {
+    fn new(most_us: f64) -> Queue {
+        Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us }
+    }
+
+    /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough.
+    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64) {
+        if self.most_us.is_infinite() {
+            return;
+        }
+        self.waiting.push_back((readable.clone(), last, takes_us));
+        self.queued_us += takes_us;
+        while self.queued_us > self.most_us && self.waiting.len() > 1 {
+            let Some((readable, last, takes_us)) = self.waiting.pop_front() else { break };
+            // A page that is gone again is not read with its neighbours; one that failed is the program's to find out.
+            drop(cache::exact_reads(&*readable));
+            drop(cache::wait_for(&*readable, last));
+            self.queued_us -= takes_us;
         }
     }
 }
