@@ -107,12 +107,12 @@ impl Floor {
 
 fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
     let more_kib = (large_bytes.saturating_sub(SMALL_BYTES) >> 10).max(1);
-    Lead { base_ns: small_ns, per_kib_ns: large_ns.saturating_sub(small_ns) / more_kib }
+    Lead { base_ns: small_ns, per_kib_ns: large_ns.saturating_sub(small_ns) / more_kib, ..Lead::default() }
 }
 
 /// The most small reads, scattered and as many as it takes, that a disk of this model serves. In ascending order it
 /// may serve more, but those the block layer merges into fewer.
-fn random_requests_per_s(model: &Model) -> f64 {
+pub(crate) fn random_requests_per_s(model: &Model) -> f64 {
     const READS: u64 = 1000;
     const CAPACITY_BYTES: u64 = 4 << 30;
     let request = |step| Request {
@@ -125,7 +125,7 @@ fn random_requests_per_s(model: &Model) -> f64 {
 }
 
 /// Steps over the disk that hit no block twice in a row and need no random numbers: the golden ratio of the blocks.
-fn place(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
+pub(crate) fn place(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
     let blocks = (capacity_bytes / length_bytes).max(1);
     let stride = ((blocks as f64 * 0.618) as u64).max(1);
     (step.wrapping_mul(stride) % blocks) * length_bytes
@@ -144,8 +144,12 @@ fn times_ns(file: &File, capacity_bytes: u64, length_bytes: u64, reads: u64) -> 
     Ok(times)
 }
 
-fn quantile(sorted: &[u64], share: f64) -> u64 {
-    sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+/// The value below which this share of the values lies, which are in ascending order; 0 if there are none.
+pub(crate) fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
+    sorted
+        .get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Reads per second with `depth` outstanding; the best of some rounds.
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     fn floor() -> Floor {
-        let lead = Lead { base_ns: 10_000, per_kib_ns: 150 };
+        let lead = Lead { base_ns: 10_000, per_kib_ns: 150, ..Lead::default() };
         Floor { latency_ns: 30_000, requests_per_s: 140_000.0, bytes_per_s: 5e9, lead }
     }
 
@@ -191,9 +195,9 @@ mod tests {
     #[test]
     fn the_lead_grows_with_the_copy() {
         let lead = lead(10_000, 164_000, 1 << 20);
-        assert_eq!(lead.ns(0), 10_000);
-        assert!((160_000..=164_000).contains(&lead.ns(1 << 20)), "{lead:?}");
-        assert_eq!(super::lead(10_000, 5_000, SMALL_BYTES), Lead { base_ns: 10_000, per_kib_ns: 0 });
+        assert_eq!(lead.ns(0, 0), 10_000);
+        assert!((160_000..=164_000).contains(&lead.ns(1 << 20, 0)), "{lead:?}");
+        assert_eq!(super::lead(10_000, 5_000, SMALL_BYTES), Lead { base_ns: 10_000, ..Lead::default() });
     }
 
     #[test]
@@ -206,6 +210,6 @@ mod tests {
 
     #[test]
     fn quantiles_of_few_and_of_none() {
-        assert_eq!((quantile(&[], 0.5), quantile(&[7], 0.9), quantile(&[1, 2, 3, 4], 0.5)), (0, 7, 3));
+        assert_eq!((quantile::<u64>(&[], 0.5), quantile(&[7], 0.9), quantile(&[1, 2, 3, 4], 0.5)), (0, 7, 3));
     }
 }

@@ -36,6 +36,7 @@ mod lifecycle;
 mod model;
 mod name;
 mod protocol;
+pub mod punctual;
 mod server;
 mod starting;
 mod state;
@@ -48,5 +49,6 @@ pub use lifecycle::{Attach, Create, Launcher, attach, create, detach, finish_aft
 pub use model::ModelSource;
 pub use name::{default_name, is_valid_name};
 pub use protocol::{ByteRange, FaultChange, Faults, Lead, Read, Stat};
+pub use punctual::Punctuality;
 pub use server::serve;
 pub use state::{DiskInfo, find, find_by_device, find_holding, list};

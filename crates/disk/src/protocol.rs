@@ -56,12 +56,18 @@ pub struct Lead {
     pub base_ns: u64,
     /// More for each KiB of it (the copy to the kernel), nanoseconds.
     pub per_kib_ns: u64,
+    /// More for each other read under way (they share the processors), nanoseconds.
+    pub per_other_ns: u64,
+    /// So many others count at most: beyond, reads wait for the model and not for the processors.
+    pub others_most: u64,
 }
 
 impl Lead {
-    /// For a request of this length (bytes), nanoseconds.
-    pub fn ns(self, length_bytes: u64) -> u64 {
-        self.base_ns.saturating_add(self.per_kib_ns.saturating_mul(length_bytes >> 10))
+    /// For a request of this length (bytes) with so many others under way, nanoseconds.
+    pub fn ns(self, length_bytes: u64, others: u64) -> u64 {
+        let copying_ns = self.per_kib_ns.saturating_mul(length_bytes >> 10);
+        let sharing_ns = self.per_other_ns.saturating_mul(others.min(self.others_most));
+        self.base_ns.saturating_add(copying_ns).saturating_add(sharing_ns)
     }
 }
 

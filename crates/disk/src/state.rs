@@ -1,7 +1,7 @@
 //! The disks there are: one JSON file each under `/run/ahead/disk`, readable by everybody.
 
 use crate::name::is_valid_name;
-use crate::{Error, Floor, ModelSource, Result};
+use crate::{Error, Floor, ModelSource, Punctuality, Result};
 use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::undo::ProcessId;
@@ -39,7 +39,9 @@ pub struct DiskInfo {
     pub read_ahead_kb: u64,
     /// How fast the rig is without a model.
     pub floor: Floor,
-    /// The model is faster than the rig can be: times are not the model's.
+    /// How true its times were when it was attached, at each depth of its model.
+    pub punctuality: Vec<Punctuality>,
+    /// The model is faster than the rig can be, or its times were not true: they are not the model's.
     pub beyond_rig: bool,
     /// Why, in one line.
     pub beyond_rig_why: Option<String>,

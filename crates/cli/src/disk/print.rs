@@ -23,6 +23,10 @@ pub fn attached(out: &mut impl Write, disk: &DiskInfo, as_json: bool) -> Result<
         disk.floor.requests_per_s,
         size(disk.floor.bytes_per_s as u64)
     )?;
+    for at in &disk.punctuality {
+        let (percent, depth) = (at.share * 100.0, at.depth);
+        writeln!(out, "reads within 5 % or 60 µs of the model: {percent:.1} % with {depth} at a time")?;
+    }
     beyond_rig(out, disk)
 }
 

@@ -189,7 +189,7 @@ impl State {
         self.busy_ns += served.end_ns.saturating_sub(served.start_ns.max(self.busy_until_ns));
         self.busy_until_ns = self.busy_until_ns.max(served.end_ns);
         let end_ns = served.end_ns.saturating_add(stall_ns);
-        let due_ns = end_ns.saturating_sub(self.lead.ns(range.length_bytes)).max(now);
+        let due_ns = end_ns.saturating_sub(self.lead.ns(range.length_bytes, self.outstanding - 1)).max(now);
         Verdict { range, arrived_ns: now, due_ns, takes_ns: end_ns - now, fails, timed: true }
     }
 
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_due_time_is_the_model_s_less_the_lead() {
-        let (engine, lead) = (engine("hdd"), Lead { base_ns: 1000, per_kib_ns: 10 });
+        let (engine, lead) = (engine("hdd"), Lead { base_ns: 1000, per_kib_ns: 10, ..Lead::default() });
         engine.engage(lead);
         let mut device = Device::new(&Model::builtin("hdd").unwrap(), 4 << 30);
         let mut state = engine.state();
