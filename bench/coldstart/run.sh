@@ -8,5 +8,6 @@ command -v vmtouch >/dev/null || apt-get install -y --no-install-recommends vmto
 cargo build --release --locked -p ahead-cli
 bench/coldstart/tree.sh
 python3 bench/coldstart/run.py "$@"
+python3 bench/overhead/run.py
 python3 bench/coldstart/table.py >docs/benchmarks.md
 echo "docs/benchmarks.md has the tables"

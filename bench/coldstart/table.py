@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the cold-start part of docs/benchmarks.md from what run.py measured.
+"""Makes docs/benchmarks.md from what run.py and ../overhead/run.py measured.
 
     table.py [RESULTS_DIR] > docs/benchmarks.md
 """
@@ -65,10 +65,36 @@ def table(results):
         "",
         f"Linux {first['kernel']}, {first['machine']}, `read_ahead_kb` {first['read_ahead_kb']}, {first['runs']} rounds. "
         f"Geometric mean of the speed-ups: **{speedup:.2f}**. Goal for the recovered share: {goal}; ✗ where it is missed. "
-        f"Events lost while recording: {lost}.",
+        f"Events lost while recording: {lost}."
+        + (" **Beyond this rig**: the disk could not serve as its model says." if first["beyond_rig"] else ""),
         "",
         *lines,
     ])
+
+
+def overhead(results):
+    """What ahead costs where it gains nothing."""
+    lines = [
+        "## Where there is nothing to gain",
+        "",
+        f"Everything cached, Linux {results['kernel']}, medians of {results['runs']} rounds of plain, run and recorded in turn "
+        "(`bench/overhead`). **run**: what `ahead run` takes more than the program alone, loading the profile included; goal: at "
+        "most 2 % + 5 ms. **record**: exec to exit under `ahead record`, both timed by the same parent process, set-up apart; "
+        "goal: at most 5 %. "
+        f"The last row is the hardest case for an observer: {results['loop_reads']:,} reads of 4 KiB that do nothing else.",
+        "",
+        "| program | warm s | run | record (middle half) | events lost |",
+        "|---|---|---|---|---|",
+    ]
+    for row in results["programs"]:
+        more, plain = row["run_more_s"], row["plain_s"]
+        low, high = (100 * (ratio - 1) for ratio in row["recorded_ratio_quartiles"])
+        run = f"{1e3 * more:+.1f} ms" + ("" if more <= 0.02 * plain + 0.005 else " ✗")
+        recorded = 100 * (row["recorded_ratio"] - 1)
+        is_loop = row is results["programs"][-1]
+        record = f"{recorded:+.1f} % ({low:+.1f} to {high:+.1f})" + ("" if recorded <= 5 or is_loop else " ✗")
+        lines.append(f"| {row['program']} | {plain:.3f} | {run} | {record} | {row['lost_events']} |")
+    return "\n".join(lines)
 
 
 def main():
@@ -79,6 +105,10 @@ def main():
     for file in files:
         print(table(json.loads(file.read_text())))
         print()
+    print((HERE / "limits.md").read_text())
+    measured = directory / "overhead.json"
+    if measured.exists():
+        print(overhead(json.loads(measured.read_text())))
 
 
 if __name__ == "__main__":

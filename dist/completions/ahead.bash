@@ -815,7 +815,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --json --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -131,6 +131,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict th
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F

@@ -18,6 +18,7 @@ mod stats;
 mod usage;
 
 use crate::{paths, until::Until};
+use ahead_kernel::process::User;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use anyhow::Context;
@@ -85,7 +86,10 @@ fn parse_rival(text: &str) -> Result<Rival, String> {
 
 impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, None));
+        let path = self
+            .profile
+            .clone()
+            .unwrap_or_else(|| paths::profile_path_for(&self.command, User::behind_sudo().as_ref()));
         let profile = ahead_profile::load(&path).with_context(|| {
             format!("no profile to compare with; make one with: ahead record -o {} --cold -- CMD", path.display())
         })?;

@@ -1,11 +1,13 @@
 //! `ahead record`: runs a program, observes what it reads, and keeps that as a profile.
 
+mod summary;
+
 use crate::until::{Finished, Until};
 use crate::{exit, paths, units};
 use ahead_kernel::process::{Child, Command, Signals, User};
 use ahead_kernel::undo::Guard;
-use ahead_kernel::{evict, family, machine, usage};
-use ahead_profile::{Precision, Profile};
+use ahead_kernel::{evict, family, usage};
+use ahead_profile::Profile;
 use ahead_trace::{Alone, Counters, LeftOut, Options, Run, Scope, Source, Tracer, now_ns};
 use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
 use anyhow::{Context, bail};
@@ -18,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
+use summary::Summary;
 
 /// Observe what a program reads and keep it as a profile
 ///
@@ -65,6 +68,9 @@ pub struct Record {
     duration: Option<Duration>,
     #[command(flatten)]
     until: Until,
+    /// Print what was recorded as one line of JSON on standard error: standard output is the program's
+    #[arg(long)]
+    json: bool,
     /// Take events from this source or fail (tracepoints, fentry, kprobes, added)
     #[arg(long, hide = true, value_parser = parse_source)]
     source: Option<Source>,
@@ -115,13 +121,14 @@ impl Record {
             }
         }
         let last = runs.last().expect("there is at least one run");
-        let (status, summary) = (last.status, summary_of(last, runs.len()));
-        let left_out = last.left_out;
-        let counters = last.counters;
+        let (status, summary) = (last.status, Summary::of(last, runs.len()));
         let profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
         let owner = user.as_ref().map(|user| (user.uid, user.gid));
         ahead_profile::save_owned(&profile, &output, owner)?;
-        report(&profile, &summary, &left_out, &counters, &output);
+        match self.json {
+            true => eprintln!("{}", summary.json(&profile, &output)),
+            false => summary.print(&profile, &output),
+        }
         Ok(ExitCode::from(status as u8))
     }
 
@@ -314,45 +321,5 @@ fn make_directories(directory: &Path, user: Option<&User>) -> std::io::Result<()
     match user {
         Some(user) => chown(directory, Some(user.uid), Some(user.gid)),
         None => Ok(()),
-    }
-}
-
-/// `2 runs, the last in 0.43 s (set-up 0.12 s, saving 0.05 s)`.
-fn summary_of(last: &Recorded, runs: usize) -> String {
-    let program_s = last.profile.recording.duration_us as f64 / 1e6;
-    let (setup_s, finish_s) = (last.setup.as_secs_f64(), last.finish.as_secs_f64());
-    let runs = if runs == 1 { String::new() } else { format!("{runs} runs, the last ") };
-    format!("{runs}in {program_s:.3} s (set-up {setup_s:.3} s, evaluation {finish_s:.3} s)")
-}
-
-/// Says what was recorded, in one line, and in a second one what is missing, if anything is.
-fn report(profile: &Profile, summary: &str, left_out: &LeftOut, counters: &Counters, output: &Path) {
-    let recording = &profile.recording;
-    let data = units::size(profile.data_bytes());
-    let metadata = match recording.metadata_seen {
-        true => format!("{} of metadata", units::size(profile.metadata_bytes())),
-        false => "no metadata (record --cold to see it)".into(),
-    };
-    let precision = match recording.precision {
-        Precision::Precise => "precise",
-        Precision::UpperBound => "upper bound",
-    };
-    let files = profile.files.len();
-    eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {summary}: {}", output.display());
-    let notes = [
-        (recording.lost_events, "events LOST: the profile is incomplete"),
-        (left_out.unreachable, "files on file systems that cannot be reached from here"),
-        (left_out.without_device, "files without a device (tmpfs and the like)"),
-        (left_out.made_here, "files that the program made itself"),
-        (left_out.other_kinds, "other inodes"),
-        (counters.unreadable, "looked-up paths that could not be read"),
-    ];
-    let notes: Vec<String> =
-        notes.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    if !notes.is_empty() {
-        eprintln!("ahead: left out: {}", notes.join(", "));
-    }
-    if recording.source.contains("add_to_page_cache") && !recording.cold {
-        eprintln!("ahead: {} shows only what was not cached; record --cold to see all", machine::kernel_release());
     }
 }

@@ -4,7 +4,6 @@ use crate::{exit, paths};
 use ahead_fetch::{Options, Running};
 use ahead_kernel::process::{Child, Command, Ended, Event, Signals};
 use ahead_profile::Profile;
-use anyhow::Context;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::Write;
@@ -86,7 +85,11 @@ impl Run {
         running.cancel();
         let Some(path) = &self.account else { return Ok(()) };
         let account = serde_json::to_vec_pretty(&running.finish())?;
-        std::fs::write(path, account).with_context(|| format!("write {}", path.display()))
+        // The program has done its work: its status is what counts.
+        if let Err(error) = std::fs::write(path, account) {
+            warn(&format!("the account is not kept in {}: {error}", path.display()));
+        }
+        Ok(())
     }
 }
 

@@ -127,8 +127,16 @@ pub(crate) fn random_requests_per_s(model: &Model) -> f64 {
 /// Steps over the disk that hit no block twice in a row and need no random numbers: the golden ratio of the blocks.
 pub(crate) fn place(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
     let blocks = (capacity_bytes / length_bytes).max(1);
-    let stride = ((blocks as f64 * 0.618) as u64).max(1);
+    let mut stride = ((blocks as f64 * 0.618) as u64).max(1);
+    // Else some blocks would come again and again, and others never.
+    while greatest_common_divisor(stride, blocks) > 1 {
+        stride += 1;
+    }
     (step.wrapping_mul(stride) % blocks) * length_bytes
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 /// The times of reads one at a time, in ascending order.
@@ -206,6 +214,9 @@ mod tests {
             let at = place(step, 10 << 20, 1 << 20);
             assert!(at + (1 << 20) <= 10 << 20 && at.is_multiple_of(1 << 20));
         }
+        // Regression: 500,000 blocks with a stride of 309,000 are 500 places.
+        let all: std::collections::HashSet<u64> = (0..5000).map(|step| place(step, 500_000 * 4096, 4096)).collect();
+        assert_eq!(all.len(), 5000);
     }
 
     #[test]

@@ -148,7 +148,7 @@ fn engage_here(
     let rate_of_one = random_requests_per_s(model) / f64::from(model.channels().max(1));
     let best = |depth: usize| -> Result<Punctuality> {
         let reads = (ROUND_TIME.as_secs_f64() * rate_of_one * depth as f64).clamp(READS.0, READS.1) as u64;
-        let mut best = Punctuality::default();
+        let mut best = Punctuality { share: -1.0, ..Punctuality::default() };
         for round in 0..ROUNDS {
             let this = Punctuality::measure(device, client, capacity_bytes, depth, reads + depth as u64, round)?;
             if this.share > best.share {

@@ -141,7 +141,7 @@ impl Shift<'_> {
         for request in cut::requests(&used, &resident, readable.cap_bytes) {
             let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
             if self.issue(span.source, &readable, &used, request, account) {
-                queue.push(&readable, last, self.traits.step_us(bytes));
+                queue.push(&readable, last, self.traits.step_us(bytes), self.brake);
             }
         }
     }
@@ -202,20 +202,27 @@ struct Queue {
     most_us: f64,
 }
 
+/// Requests that a worker has under way at most: each holds a file open. With four workers twice what a queue of flash
+/// takes at a time.
+const MOST_WAITING: usize = 32;
+
 impl Queue {
     fn new(most_us: f64) -> Queue {
         Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us }
     }
 
     /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough.
-    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64) {
+    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, brake: &Brake) {
         if self.most_us.is_infinite() {
             return;
         }
         self.waiting.push_back((readable.clone(), last, takes_us));
         self.queued_us += takes_us;
-        while self.queued_us > self.most_us && self.waiting.len() > 1 {
+        while (self.queued_us > self.most_us || self.waiting.len() > MOST_WAITING) && self.waiting.len() > 1 {
             let Some((readable, last, takes_us)) = self.waiting.pop_front() else { break };
+            if brake.check().is_err() {
+                return;
+            }
             // A page that is gone again is not read with its neighbours; one that failed is the program's to find out.
             drop(cache::exact_reads(&*readable));
             drop(cache::wait_for(&*readable, last));

@@ -35,6 +35,25 @@ fn the_programs_status_and_output_are_passed_on() {
 }
 
 #[test]
+fn what_was_recorded_is_told_as_json() {
+    let _still = undisturbed();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("read", 3);
+    let home = Home::new();
+    let output = home.try_record(&["--json"], &["cat", file.to_str().unwrap()]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    let told: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let profile = home.load();
+    assert_eq!(told["profile"], home.profile().to_str().unwrap());
+    assert_eq!(
+        (told["files"].as_u64(), told["bytes"].as_u64()),
+        (Some(profile.files.len() as u64), Some(profile.data_bytes()))
+    );
+    assert_eq!((&told["lost_events"], &told["precise"], &told["runs"]), (&0.into(), &false.into(), &1.into()));
+    assert!(told["duration_s"].as_f64().unwrap() > 0.0 && told["setup_s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn an_interrupted_program_still_gives_a_profile() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };

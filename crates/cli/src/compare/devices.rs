@@ -39,15 +39,26 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
 /// Makes a profile's files cold, as far as we are permitted, and gives the bytes of it that are still cached.
 pub fn make_cold(profile: &Profile, devices: &Devices) -> anyhow::Result<u64> {
     if machine::is_root() {
-        evict::everything()?;
-        for node in devices.values() {
-            // Its cache was dropped with all others; this only gets at blocks that were just used.
-            if let Err(error) = evict::block_device(node) {
-                tracing::debug!("{error}");
-            }
+        evict_everything(devices)?;
+    }
+    let files = profile.files.iter().filter(|file| !file.deleted);
+    let kept_bytes = files.map(|file| make_file_cold(file).unwrap_or(0)).sum();
+    if machine::is_root() {
+        // To look at the files brought their names, inodes and blocks back.
+        evict_everything(devices)?;
+    }
+    Ok(kept_bytes)
+}
+
+fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
+    evict::everything()?;
+    for node in devices.values() {
+        // Its cache was dropped with all others; this only gets at blocks that were just used.
+        if let Err(error) = evict::block_device(node) {
+            tracing::debug!("{error}");
         }
     }
-    Ok(profile.files.iter().filter(|file| !file.deleted).map(|file| make_file_cold(file).unwrap_or(0)).sum())
+    Ok(())
 }
 
 /// Evicts one file and counts what of its extents stays. `None`: it is gone, or not ours to ask about.

@@ -130,7 +130,11 @@ impl<'a> Session<'a> {
 
     /// Seconds to the end or readiness, and the status. Fails when a signal asks us to stop; the program has ended then.
     fn run_program(&self, argv: Vec<OsString>, until: &Until) -> anyhow::Result<(f64, i32)> {
-        let command = Command { argv, user: self.user.clone(), discard_output: true, ..Command::default() };
+        self.run_as(self.user.clone(), argv, until)
+    }
+
+    fn run_as(&self, user: Option<User>, argv: Vec<OsString>, until: &Until) -> anyhow::Result<(f64, i32)> {
+        let command = Command { argv, user, discard_output: true, ..Command::default() };
         let started = Instant::now();
         let finished = until.run(&command, &self.signals)?;
         let seconds = finished.at.duration_since(started).as_secs_f64();
@@ -140,10 +144,10 @@ impl<'a> Session<'a> {
 
     /// A program that fails is measured all the same, and said once.
     fn note_status(&mut self, kind: Kind, status: i32) {
-        if status != 0 && self.program_status.is_none() {
+        if status != *self.program_status.get_or_insert(0) {
             eprintln!("ahead: the command's exit status was {status} ({kind:?} run): is that what should be measured?");
+            self.program_status = Some(status);
         }
-        self.program_status.get_or_insert(status);
     }
 
     /// Judges what was measured.
@@ -219,8 +223,15 @@ impl<'a> Session<'a> {
         let argv = head.into_iter().chain(self.options.until.to_arguments()).chain(["--".into()]);
         // It ends when the recording does, which knows about readiness.
         let argv = argv.chain(self.options.command.clone()).collect();
-        self.run_program(argv, &Until::default())?;
-        Ok(ahead_profile::load(&path).ok())
+        // As root: it takes the user behind sudo for the program by itself.
+        let (_, status) = self.run_as(None, argv, &Until::default())?;
+        let recorded = ahead_profile::load(&path);
+        if let Err(error) = &recorded {
+            eprintln!(
+                "ahead: waste is judged by the profile, the reference recording failed (status {status}): {error}"
+            );
+        }
+        Ok(recorded.ok())
     }
 
     /// Runs the command once more with ahead and observes what came too late; `None` where that cannot be seen.
@@ -234,7 +245,14 @@ impl<'a> Session<'a> {
         let command = Command { argv, user: self.user.clone(), discard_output: true, ..Command::default() };
         let (command, watch) = self.options.until.prepare(&command)?;
         let mut child = Child::spawn_held(&command)?;
-        let (tracer, arrivals) = (Tracer::start(&Options::default())?, Arrivals::start()?);
+        let observers = Tracer::start(&Options::default()).and_then(|tracer| Ok((tracer, Arrivals::start()?)));
+        let (tracer, arrivals) = match observers {
+            Ok(observers) => observers,
+            Err(error) => {
+                eprintln!("ahead: what came late cannot be observed: {error}");
+                return Ok(None);
+            }
+        };
         tracer.follow(child.pid(), true)?;
         devices::make_cold(&self.profile, &self.devices)?;
         let (started, started_ns) = (SystemTime::now(), ahead_trace::now_ns());

@@ -1,0 +1,99 @@
+//! What a recording says of itself at its end.
+
+use super::Recorded;
+use crate::units;
+use ahead_kernel::machine;
+use ahead_profile::{Precision, Profile};
+use ahead_trace::{Counters, LeftOut};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+
+/// What is known beside the profile: of the last run, if there were several.
+pub struct Summary {
+    runs: usize,
+    took: Duration,
+    setup: Duration,
+    evaluation: Duration,
+    left_out: LeftOut,
+    counters: Counters,
+}
+
+impl Summary {
+    /// Of the last of so many runs.
+    pub fn of(last: &Recorded, runs: usize) -> Summary {
+        Summary {
+            runs,
+            took: Duration::from_micros(last.profile.recording.duration_us),
+            setup: last.setup,
+            evaluation: last.finish,
+            left_out: last.left_out,
+            counters: last.counters,
+        }
+    }
+
+    /// What is missing from the profile and why, with the key for programs and the words for people.
+    fn missing(&self, profile: &Profile) -> [(u64, &'static str, &'static str); 6] {
+        let LeftOut { unreachable, without_device, made_here, other_kinds } = self.left_out;
+        [
+            (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
+            (unreachable, "unreachable_files", "files on file systems that cannot be reached from here"),
+            (without_device, "files_without_device", "files without a device (tmpfs and the like)"),
+            (made_here, "files_made_here", "files that the program made itself"),
+            (other_kinds, "other_inodes", "other inodes"),
+            (self.counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
+        ]
+    }
+
+    /// For programs.
+    pub fn json(&self, profile: &Profile, output: &Path) -> Value {
+        let mut value = json!({
+            "profile": output.to_string_lossy(),
+            "files": profile.files.len(),
+            "bytes": profile.data_bytes(),
+            "metadata_bytes": profile.metadata_bytes(),
+            "metadata_seen": profile.recording.metadata_seen,
+            "precise": profile.recording.precision == Precision::Precise,
+            "runs": self.runs,
+            "duration_s": self.took.as_secs_f64(),
+            "setup_s": self.setup.as_secs_f64(),
+            "evaluation_s": self.evaluation.as_secs_f64(),
+        });
+        for (count, key, _) in self.missing(profile) {
+            value[key] = json!(count);
+        }
+        value
+    }
+
+    /// For people: what was recorded, in one line, and in a second one what is missing, if anything is.
+    pub fn print(&self, profile: &Profile, output: &Path) {
+        let recording = &profile.recording;
+        let data = units::size(profile.data_bytes());
+        let metadata = match recording.metadata_seen {
+            true => format!("{} of metadata", units::size(profile.metadata_bytes())),
+            false => "no metadata (record --cold to see it)".into(),
+        };
+        let precision = match recording.precision {
+            Precision::Precise => "precise",
+            Precision::UpperBound => "upper bound",
+        };
+        let (files, took) = (profile.files.len(), self.took());
+        eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {}", output.display());
+        let missing = self.missing(profile);
+        let notes = missing.iter().filter(|(count, ..)| *count > 0).map(|(count, _, what)| format!("{count} {what}"));
+        let notes: Vec<String> = notes.collect();
+        if !notes.is_empty() {
+            eprintln!("ahead: left out: {}", notes.join(", "));
+        }
+        if recording.source.contains("add_to_page_cache") && !recording.cold {
+            eprintln!("ahead: {} shows only what was not cached; record --cold to see all", machine::kernel_release());
+        }
+    }
+
+    /// `2 runs, the last in 0.43 s (set-up 0.12 s, evaluation 0.05 s)`.
+    fn took(&self) -> String {
+        let [took_s, setup_s, evaluation_s] = [self.took, self.setup, self.evaluation].map(|time| time.as_secs_f64());
+        let runs = if self.runs == 1 { String::new() } else { format!("{} runs, the last ", self.runs) };
+        format!("{runs}in {took_s:.3} s (set-up {setup_s:.3} s, evaluation {evaluation_s:.3} s)")
+    }
+}
