@@ -103,8 +103,9 @@ def measure(arguments, ahead, disk, program, environment, scratch, whole_files):
                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
     # Paths of the machine that measured are nobody's business.
-    for key in ("file_list", "extent_list", "directory", "command"):
+    for key in ("file_list", "extent_list", "metadata", "milestones", "directory", "command"):
         shown.pop(key, None)
+        result.pop(key, None)
     return {"program": name, "kind": program["kind"], "profile": shown, "result": result}
 
 

@@ -86,10 +86,8 @@ fn parse_rival(text: &str) -> Result<Rival, String> {
 
 impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let path = self
-            .profile
-            .clone()
-            .unwrap_or_else(|| paths::profile_path_for(&self.command, User::behind_sudo().as_ref()));
+        let user = User::behind_sudo()?;
+        let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
         let profile = ahead_profile::load(&path).with_context(|| {
             format!("no profile to compare with; make one with: ahead record -o {} --cold -- CMD", path.display())
         })?;

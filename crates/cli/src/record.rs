@@ -100,10 +100,15 @@ impl Record {
     }
 
     fn record(&self) -> anyhow::Result<ExitCode> {
+        if self.command.is_empty() && self.until.is_set() {
+            bail!(
+                "--until-output, --until-port and --until-file need a command to wait for: leave them out, or use --duration"
+            );
+        }
         let signals = Signals::take()?;
         let user = match &self.user {
             Some(name) => Some(User::lookup(name)?),
-            None => User::behind_sudo(),
+            None => User::behind_sudo()?,
         };
         let output = self.output.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
         prepare_directory(&output, user.as_ref(), self.output.is_none())?;

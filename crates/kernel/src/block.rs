@@ -60,7 +60,7 @@ pub fn set_queue(owner: ProcessId, device: DeviceNumber, setting: &str, new: &st
     let path = queue_file(device, setting);
     let old = undo::read_trimmed(&path)?;
     let guard = undo::note_for(owner, Action::SetFile { path: path.clone(), old, new: new.into() })?;
-    fs::write(&path, new).map_err(|e| Error::io(format!("write {new:?} to {}", path.display()), e))?;
+    undo::write_setting(&path, new)?;
     Ok(guard)
 }
 

@@ -69,10 +69,11 @@ impl User {
             })
     }
 
-    /// The user behind sudo: `SUDO_USER`, when we are root.
-    pub fn behind_sudo() -> Option<User> {
-        let name = std::env::var("SUDO_USER").ok()?;
-        crate::machine::is_root().then(|| User::lookup(&name).ok()).flatten()
+    /// The user behind sudo: `SUDO_USER`, when we are root. That there is one, but unknown, is an error: the program must
+    /// not run as root instead.
+    pub fn behind_sudo() -> Result<Option<User>> {
+        let name = std::env::var("SUDO_USER").ok().filter(|_| crate::machine::is_root());
+        name.map(|name| User::lookup(&name)).transpose()
     }
 
     fn from_passwd_line(line: &str) -> Option<User> {

@@ -16,6 +16,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Where notes are kept. On a tmpfs: a reboot undoes everything by itself.
 pub const NOTES: &str = "/run/ahead/undo";
@@ -193,8 +194,28 @@ impl Drop for Guard {
 pub fn set_file(path: &Path, new: &str) -> Result<Guard> {
     let old = read_trimmed(path)?;
     let guard = note(Action::SetFile { path: path.into(), old, new: new.into() })?;
-    fs::write(path, new).map_err(|e| Error::io(format!("write {new:?} to {}", path.display()), e))?;
+    write_setting(path, new)?;
     Ok(guard)
+}
+
+/// How long a kernel file may answer that it is busy.
+const BUSY_TIME: Duration = Duration::from_secs(2);
+
+/// How often it is asked again; there is no event to wait for.
+const BUSY_EVERY: Duration = Duration::from_millis(2);
+
+/// Writes a kernel file. A disk's queue settings answer `EBUSY` while another change of the queue is under way (Linux 6.17
+/// and later): those are asked again for two seconds.
+pub(crate) fn write_setting(path: &Path, text: &str) -> Result<()> {
+    let deadline = Instant::now() + BUSY_TIME;
+    loop {
+        match fs::write(path, text) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                std::thread::sleep(BUSY_EVERY);
+            }
+            written => return written.map_err(|e| Error::io(format!("write {text:?} to {}", path.display()), e)),
+        }
+    }
 }
 
 /// What [`restore`] did with one note.
@@ -284,7 +305,7 @@ fn undo_action(action: &Action) -> Result<()> {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e),
             Ok(now) if now != *new => Ok(()),
-            Ok(_) => fs::write(path, old).map_err(|e| Error::io(format!("write {old:?} to {}", path.display()), e)),
+            Ok(_) => write_setting(path, old),
         },
         Action::Unmount { target } => crate::mounting::unmount_lazy(target),
         Action::DetachLoop { device, backing } => crate::loopdev::detach_if_backed_by(device, backing),

@@ -54,7 +54,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     pub fn new(options: &'a Compare, profile_path: PathBuf, profile: Profile) -> anyhow::Result<Self> {
         let signals = Signals::take()?;
-        let user = User::behind_sudo();
+        let user = User::behind_sudo()?;
         let scratch =
             tempfile::Builder::new().prefix("ahead-compare-").tempdir().context("make a scratch directory")?;
         if let Some(user) = &user {
