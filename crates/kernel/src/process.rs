@@ -69,8 +69,7 @@ impl User {
             })
     }
 
-    /// The user behind sudo: `SUDO_USER`, when we are root. That there is one, but unknown, is an error: the program must
-    /// not run as root instead.
+    /// The user behind sudo: `SUDO_USER`, when we are root. An unknown one is an error: nothing may run as root instead.
     pub fn behind_sudo() -> Result<Option<User>> {
         let name = std::env::var("SUDO_USER").ok().filter(|_| crate::machine::is_root());
         name.map(|name| User::lookup(&name)).transpose()
