@@ -33,7 +33,8 @@ fn a_cold_precise_recording_equals_the_resident_set() {
     let home = Home::new();
     let root = volume.root.to_str().unwrap();
     let command = ["chroot", root, "/usr/bin/env", "-i", "/usr/bin/perl", "-e", &script];
-    let (_, profile) = home.record(&["--cold"], &command);
+    // Held until the resident set has been looked at: another test's cold run would evict it.
+    let (profile, _alone) = home.record_cold(&command);
     let (read_ahead, inode_blocks) = settings(&volume);
     assert_ne!((read_ahead.as_str(), inode_blocks.as_str()), ("0", "0"), "the settings were not restored");
 

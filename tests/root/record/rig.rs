@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::RwLockReadGuard;
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 pub const PAGE: u64 = 4096;
 const IMAGE_BYTES: u64 = 512 << 20;
@@ -68,6 +68,18 @@ impl Home {
     pub fn try_record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
         // A cold recording changes the whole machine: nobody else may measure meanwhile.
         let _alone = options.contains(&"--cold").then(machine_lock::alone);
+        self.record_now(options, command)
+    }
+
+    /// Records a cold run; nobody else changes a cache until what this gives is dropped.
+    pub fn record_cold<A: AsRef<OsStr>>(&self, command: &[A]) -> (Profile, RwLockWriteGuard<'static, ()>) {
+        let alone = machine_lock::alone();
+        let output = self.record_now(&["--cold"], command);
+        assert!(output.status.success(), "{output:?}");
+        (self.load(), alone)
+    }
+
+    fn record_now<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
         ahead().arg("record").arg("-o").arg(self.profile()).args(options).arg("--").args(command).output().unwrap()
     }
 
