@@ -12,13 +12,15 @@
 //! computes for much longer than the disk sweeps.
 //!
 //! Measured on a modelled 7200 rpm disk with programs that compute 0.3 to 0.9 of a sweep, late against early start: a JVM
-//! 1.43 and 1.60 s, Node.js 1.81 and 2.04 s, LibreOffice 3.21 and 3.43 s, Python 1.28 and 1.33 s. Two windows, the first
+//! 1.43 and 1.60 s, Node.js 1.81 and 2.04 s, LibreOffice 3.21 and 3.43 s, Python 1.28 and 1.33 s (the better of two
+//! runs each). Two windows, the first
 //! with 50 to 90 % of the data and the start after it, were between 3 % better and 30 % worse than one.
 
 use super::{Plan, Span, Step};
 use crate::traits::DeviceTraits;
 
-/// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third.
+/// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third (by
+/// reckoning: no such program was measured).
 const AT_ONCE: f64 = 2.0;
 
 /// What an early start in one window overlaps anyway, as a share of the computing.
