@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures every program of programs.toml on emulated disks: cold, with each prefetcher, warm.
 
-    run.py [--models hdd,cloud,ssd] [--fs ext4] [--runs 5] [--programs NAME,...] [--out DIR]
+    run.py [--models hdd,cloud,ssd] [--fs ext4] [--runs 5] [--programs NAME,...]
+           [--rivals vmtouch,list,sorted] [--out DIR]
 
 Needs root, the tree of tree.sh, and a built `ahead` (AHEAD, default target/release/ahead). Writes one JSON file per model
 and file system to DIR (default bench/results), from which table.py makes docs/benchmarks.md.
@@ -19,6 +20,7 @@ import tempfile
 import tomllib
 
 import check
+import table
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -93,17 +95,17 @@ def measure(arguments, ahead, disk, program, environment, scratch, whole_files):
     shown = json.loads(run(ahead, "show", profile, "--json", stdout=subprocess.PIPE).stdout)
     listed = scratch / f"{name}.list"
     listed.write_text("".join(entry["path"] + "\n" for entry in shown["file_list"]))
-    rivals = {
+    shells = {
         "vmtouch": f"vmtouch -q -t -b {listed}",
         "list": f"{whole_files} {listed}",
         "sorted": f"{whole_files} --sorted {listed}",
     }
-    against = [word for rival, shell in rivals.items() for word in ("--against", f"{rival}={shell}")]
+    against = [word for rival in arguments.rivals for word in ("--against", f"{rival}={shells[rival]}")]
     done = run(ahead, "compare", "--json", "-p", profile, "--runs", arguments.runs, *prepare, *against, "--", *command,
                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
     # Paths of the machine that measured are nobody's business.
-    for key in ("file_list", "extent_list", "metadata", "milestones", "directory", "command"):
+    for key in ("file_list", "extent_list", "metadata", "milestones", "directory", "command", "command_percent"):
         shown.pop(key, None)
         result.pop(key, None)
     return {"program": name, "kind": program["kind"], "profile": shown, "result": result}
@@ -112,12 +114,24 @@ def measure(arguments, ahead, disk, program, environment, scratch, whole_files):
 def line(row):
     result = row["result"]
     share = result["recovered_share"]
-    rivals = "  ".join(f"{rival['name']} {rival['median_s']:.2f}" for rival in result["against"])
+    rivals = "  ".join(f"{rival['name']} {table.rival_time(rival)}" for rival in result["against"])
     wasted = result["wasted_bytes"] / max(1, result["prefetched_bytes"])
     bridged = result["bridged_bytes"] / max(1, result["prefetched_bytes"])
     return (f"{row['program']:12} cold {result['cold']['median_s']:7.2f}  ahead {result['ahead']['median_s']:6.2f}"
             f"  warm {result['warm']['median_s']:6.2f}  bound {result['bound_s'] or 0:6.2f}"
             f"  recovered {share if share is not None else float('nan'):5.2f}  wasted {wasted:4.0%}  bridged {bridged:4.0%}  {rivals}")
+
+
+RIVALS = ["vmtouch", "list", "sorted"]
+
+
+def rivals_of(text):
+    """Those named, in the order of RIVALS; none for an empty text."""
+    named = [name for name in text.split(",") if name]
+    unknown = sorted(set(named) - set(RIVALS))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such rival: {', '.join(unknown)} (there are {', '.join(RIVALS)})")
+    return [name for name in RIVALS if name in named]
 
 
 def main():
@@ -126,6 +140,7 @@ def main():
     parser.add_argument("--fs", default="ext4")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--programs", default="")
+    parser.add_argument("--rivals", default=",".join(RIVALS), type=rivals_of)
     parser.add_argument("--out", type=pathlib.Path, default=HERE.parent / "results")
     arguments = parser.parse_args()
     # Asked to end, it takes down what it put up.

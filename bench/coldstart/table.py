@@ -25,17 +25,33 @@ def geometric_mean(values):
     return statistics.geometric_mean([value for value in values if value > 0])
 
 
+def has_failed(rival):
+    return rival.get("status", 0) != 0
+
+
+def rival_time(rival):
+    """What a rival took; the time of one that failed means nothing."""
+    return "failed" if has_failed(rival) else f"{rival['median_s']:.2f}"
+
+
+def best(result):
+    """Whether ahead was faster than every rival that took part."""
+    rivals = [rival for rival in result["against"] if not has_failed(rival)]
+    if not rivals:
+        return "–"
+    faster = sorted(rival["name"] for rival in rivals if rival["median_s"] <= result["ahead"]["median_s"])
+    return "not " + ", ".join(faster) if faster else "yes"
+
+
 def row(program, goal):
     result = program["result"]
     fetched = result["prefetched_bytes"]
-    rivals = {rival["name"]: rival for rival in result["against"]}
     own = result["ahead"]["median_s"]
-    beaten = [name for name, rival in rivals.items() if own < rival["median_s"]]
     reached = result["recovered_share"] is not None and result["recovered_share"] >= goal
     cells = [
         program["program"],
         f"{result['cold']['median_s']:.2f}",
-        *[f"{rivals[name]['median_s']:.2f}" for name in rivals],
+        *[rival_time(rival) for rival in result["against"]],
         f"**{own:.2f}** ({result['ahead']['min_s']:.2f}–{result['ahead']['max_s']:.2f})",
         f"{result['warm']['median_s']:.2f}",
         f"{result['bound_s']:.2f}" if result["bound_s"] is not None else "–",
@@ -44,7 +60,7 @@ def row(program, goal):
         percent(result["wasted_bytes"], fetched),
         percent(result["bridged_bytes"], fetched),
         f"{result['cold']['device']['requests']} → {result['ahead']['device']['requests']}",
-        "yes" if len(beaten) == len(rivals) else "not " + ", ".join(sorted(set(rivals) - set(beaten))),
+        best(result),
     ]
     return cells
 

@@ -815,7 +815,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --json --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --json --discard-output --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -909,7 +909,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__run)
-            opts="-p -h -V --profile --budget --account --help --version"
+            opts="-p -h -V --profile --budget --account --messages --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -928,6 +928,10 @@ _ahead() {
                     return 0
                     ;;
                 --account)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --messages)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

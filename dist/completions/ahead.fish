@@ -122,7 +122,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record s
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time; of several runs, each. A program that was started is ended with all that it started, and the exit status is 0' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
@@ -132,11 +132,13 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switc
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l discard-output -d 'Send the program\'s output and errors to /dev/null, and only our own messages to standard error'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
@@ -155,7 +157,7 @@ path\t'By name'"
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, in the order in which a run fetches them'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s h -l help -d 'Print help'

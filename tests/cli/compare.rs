@@ -1,7 +1,6 @@
 //! `ahead compare` without privilege: its errors.
 
 use assert_cmd::Command;
-use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
 fn compare(arguments: &[&str]) -> assert_cmd::assert::Assert {
@@ -10,9 +9,9 @@ fn compare(arguments: &[&str]) -> assert_cmd::assert::Assert {
 
 #[test]
 fn without_a_profile_it_says_how_to_make_one() {
-    compare(&["-p", "/nonexistent/p.ahead", "--", "true"])
+    compare(&["-p", "/nonexistent/p.ahead", "--until-port", "80", "--", "echo", "it's here"])
         .code(1)
-        .stderr(contains("ahead record").and(contains("/nonexistent/p.ahead")));
+        .stderr(contains(r"ahead record --cold -o /nonexistent/p.ahead --until-port 80 -- echo 'it'\''s here'"));
 }
 
 #[test]

@@ -186,3 +186,35 @@ fn what_was_done_is_told_to_people() {
     save(vec![used(&data)], &profile);
     ahead(&["replay", "--wait"]).arg(&profile).assert().success().stdout(predicate::str::contains("arrived after"));
 }
+
+/// Regression: a file that could not be opened because too many were open was taken for missing.
+#[test]
+fn a_low_limit_of_open_files_makes_nothing_missing() {
+    let (_guard, home) = home();
+    let paths: Vec<PathBuf> = (0..100).map(|index| home.join(index.to_string())).collect();
+    paths.iter().for_each(|path| fs::write(path, vec![1; 8192]).unwrap());
+    let profile = home.join("p.ahead");
+    save(paths.iter().map(|path| used(path)).collect(), &profile);
+    let replay = |limit: u32| {
+        for path in &paths {
+            ahead_kernel::evict::file(fs::File::open(path).unwrap()).unwrap();
+        }
+        let script = format!("ulimit -n {limit}; exec \"$0\" replay --wait --json \"$1\"");
+        let ahead = assert_cmd::cargo::cargo_bin("ahead");
+        let output = std::process::Command::new("sh").args(["-c", &script]).arg(ahead).arg(&profile).output().unwrap();
+        output.status.success().then(|| serde_json::from_slice::<Value>(&output.stdout).unwrap())
+    };
+    let mut replays = 0;
+    for limit in (4..40).chain([64, 128]) {
+        // Below some limit there is not even a pipe for ourselves, and that is an error.
+        let Some(account) = replay(limit) else { continue };
+        replays += 1;
+        let fetched = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
+        let skipped = account["skipped"].as_object().unwrap();
+        let too_many = skipped.get("too_many_open").map_or(0, |skipped| skipped["bytes"].as_u64().unwrap());
+        assert!(skipped.keys().all(|reason| reason == "too_many_open"), "{limit}: {account}");
+        assert_eq!(fetched.iter().sum::<u64>() + too_many, 100 * 8192, "{limit}: {account}");
+        assert!(too_many == 0 || limit < 64, "{limit}: {account}");
+    }
+    assert!(replays > 20, "{replays}");
+}

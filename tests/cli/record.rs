@@ -15,6 +15,15 @@ fn it_wants_to_know_whom_to_observe() {
 }
 
 #[test]
+fn the_output_of_others_cannot_be_waited_for() {
+    for whom in [["--pid", "1"], ["--cgroup", "/sys/fs/cgroup"]] {
+        record(&[&whom[..], &["-o", "x", "--until-output", "ready"]].concat())
+            .code(2)
+            .stderr(predicate::str::contains("use --until-port, --until-file or --duration"));
+    }
+}
+
+#[test]
 fn a_precise_recording_is_a_cold_one() {
     record(&["--precise", "--", "true"]).code(2).stderr(predicate::str::contains("--cold"));
     record(&["--cold", "--all", "-o", "x"]).code(2);
@@ -38,7 +47,45 @@ fn a_profile_that_could_not_be_kept_is_not_recorded() {
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing/p.ahead");
     let said = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
-    said.code(125).stdout("").stderr(predicate::str::contains("cannot keep a profile in").and(one_line()));
+    said.code(125).stdout("").stderr(predicate::str::contains("cannot save").and(one_line()));
+    let directory = home.path().to_str().unwrap();
+    for (place, why) in [("/dev/null", "a device is in the way"), (directory, "a directory is in the way")] {
+        let said = record(&["-o", place, "--", "sh", "-c", "echo started"]);
+        said.code(125).stdout("").stderr(predicate::str::contains(why).and(one_line()));
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_unknown_option_is_not_the_program() {
+    for command in ["record", "run"] {
+        let ahead = |arguments: &[&str]| Command::cargo_bin("ahead").unwrap().arg(command).args(arguments).assert();
+        ahead(&["--bogus", "--", "true"]).code(2).stderr(predicate::str::contains("unexpected argument '--bogus'"));
+        ahead(&["-p", "/none", "-x", "true"]).code(2);
+    }
+    // What follows the program is the program's.
+    let run = |arguments: &[&str]| Command::cargo_bin("ahead").unwrap().arg("run").args(arguments).assert();
+    for before in [&[][..], &["--"]] {
+        run(&[before, &["printf", "--", "-x--bogus"]].concat()).success().stdout("-x--bogus");
+    }
+}
+
+#[test]
+fn only_what_is_missing_is_asked_for() {
+    record(&[]).code(2).stderr(predicate::str::contains("--output <FILE>\n").not());
+    let run = Command::cargo_bin("ahead").unwrap().args(["run", "-p", "x"]).assert();
+    run.code(2).stderr(predicate::str::contains("--profile").not());
+}
+
+#[test]
+fn a_home_that_is_not_there_is_not_made() {
+    let home = tempfile::tempdir().unwrap();
+    let missing = home.path().join("missing");
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.env_remove("XDG_STATE_HOME").env_remove("SUDO_USER").env_remove("SUDO_UID").env("HOME", &missing);
+    let said = command.args(["record", "--", "echo", "started"]).assert();
+    said.code(125).stdout("").stderr(predicate::str::contains("does not exist").and(predicate::str::contains("-o")));
+    assert!(!missing.exists());
 }
 
 fn one_line() -> impl Predicate<str> {

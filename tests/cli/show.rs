@@ -145,12 +145,16 @@ fn json_has_every_promised_key() {
 }
 
 #[test]
-fn json_lists_extents_in_the_order_of_fetching() {
+fn json_lists_extents_in_the_order_that_it_names() {
     let sample = Sample::new();
     let value = json(&sample.profile, &["--extents"]);
     let times: Vec<_> = value["extent_list"].as_array().unwrap().iter().map(|e| e["first_use_us"].as_u64()).collect();
     assert_eq!(times, [100, 500, 600, 700, 800, 900].map(Some));
     assert!(value["extent_list"][5]["path"].as_str().unwrap().ends_with("/early"));
+    assert_eq!(value["extent_order"], "first_use");
+    // Regression: it was said to be the order of fetching, which it is not on a rotating disk.
+    let people = text(&sample.profile, &["--extents"]);
+    assert!(people.contains("Extents by first use") && people.contains("from a rotating disk"), "{people}");
 }
 
 #[test]
@@ -335,9 +339,10 @@ fn a_closed_pipe_is_no_error() {
         // More than a pipe holds, so that writing does meet the closed end.
         profile.milestones = vec![profile.milestones[0].clone(); 20_000];
     });
+    let page = sample.profile.with_extension("html");
     for option in ["--json", "--all"] {
         let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["show".as_ref(), sample.profile.as_os_str(), option.as_ref()])
+            .args(["show".as_ref(), sample.profile.as_os_str(), option.as_ref(), "--html".as_ref(), page.as_os_str()])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -346,7 +351,25 @@ fn a_closed_pipe_is_no_error() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{option}");
         assert!(output.status.success(), "{option}");
+        // Regression: the page came after the text, and so never.
+        fs::remove_file(&page).expect(option);
     }
+}
+
+/// Regression: the file that standard output went to was replaced by another one.
+#[test]
+fn a_page_for_standard_output_comes_behind_the_text() {
+    let sample = Sample::new();
+    let path = sample.profile.with_extension("out");
+    let file = fs::File::create(&path).unwrap();
+    let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["show".as_ref(), sample.profile.as_os_str(), "--html".as_ref(), "/dev/stdout".as_ref()])
+        .stdout(file.try_clone().unwrap())
+        .status();
+    assert!(status.unwrap().success());
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("<!DOCTYPE html>") && !text.starts_with("<!DOCTYPE html>"), "{text}");
+    assert_eq!(file.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
 }
 
 #[test]

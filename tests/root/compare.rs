@@ -2,15 +2,31 @@
 
 use crate::machine_lock;
 use ahead_kernel::machine;
+use ahead_kernel::undo::{self, Action, Note};
+use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
+use assert_cmd::assert::Assert;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 fn ahead(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.args(arguments);
     command
+}
+
+fn result_of(done: Assert) -> Value {
+    serde_json::from_slice(&done.get_output().stdout).unwrap()
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// An emulated rotating disk with 40 files on it; detached in the end, whatever happens.
@@ -61,13 +77,25 @@ impl Disk {
         ["head", "-q", "-c", "12288"].map(str::to_owned).into_iter().chain(files).collect()
     }
 
+    fn record(&self, program: &[String]) {
+        ahead(&["record", "--cold", "-o", &self.profile(), "--"]).args(program).assert().success();
+    }
+
+    /// Records the program and compares it with that.
     fn compare(&self, more: &[&str]) -> Value {
-        let (profile, program) = (self.profile(), self.program());
-        ahead(&["record", "--cold", "-o", &profile, "--"]).args(&program).assert().success();
-        let done =
-            ahead(&["compare", "-p", &profile, "--runs", "3", "--json"]).args(more).arg("--").args(&program).assert();
-        let output = done.success().get_output().clone();
-        serde_json::from_slice(&output.stdout).unwrap()
+        let program = self.program();
+        self.record(&program);
+        self.compare_with(more, &program)
+    }
+
+    /// Compares a program with the profile that is there.
+    fn compare_with(&self, more: &[&str], program: &[String]) -> Value {
+        result_of(self.comparison(more, program).success())
+    }
+
+    fn comparison(&self, more: &[&str], program: &[String]) -> Assert {
+        let profile = self.profile();
+        ahead(&["compare", "-p", &profile, "--runs", "3", "--json"]).args(more).arg("--").args(program).assert()
     }
 }
 
@@ -109,7 +137,358 @@ fn a_program_that_is_killed_leaves_nothing_of_a_comparison() {
     let done = ahead(&["compare", "-p", &profile, "--", "sh", "-c", "kill -TERM $PPID; exec tail -f /dev/null"])
         .env("TMPDIR", scratch.path())
         .assert();
-    let output = done.code(1).get_output().clone();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by a signal"), "{output:?}");
+    let output = done.code(128 + 15).get_output().clone();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped by signal 15"), "{output:?}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+/// Regression: what the kernel does not tell a user (is this file of root's in memory?) was counted as evicted.
+#[test]
+fn what_cannot_be_asked_about_is_not_called_cold() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("compare-user") else { return };
+    let profile = disk.profile();
+    ahead(&["record", "--cold", "-o", &profile, "--", "head", "-c", "8192"]).arg(disk.file(0)).assert().success();
+    // Whoever may read the profile and the disk, and owns neither.
+    for (path, mode) in [(disk.home.path().to_path_buf(), 0o755), (profile.clone().into(), 0o644)] {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    // The binary may lie where a stranger cannot reach it: a copy beside the disk can be reached.
+    let binary = disk.home.path().join("ahead");
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    let done = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&binary)
+        .args(["compare", "-p", &profile, "--runs", "1", "--json", "--", "head", "-c", "8192"])
+        .arg(disk.file(0))
+        .assert()
+        .success();
+    let result: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(result["cold_state"]["evicted"], "data");
+    assert!(result["cold_state"]["unknown_bytes"].as_u64().unwrap() >= 8192, "{result}");
+}
+
+/// Regression: what the run before had left in the emulated drive's own buffer served the next "cold" one.
+#[test]
+fn the_drive_s_own_buffer_is_empty_in_cold_runs() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("compare-buffer") else { return };
+    let large = disk.mount().join("large");
+    fs::write(&large, vec![7; 32 << 20]).unwrap();
+    let program = ["cat".to_owned(), large.to_str().unwrap().to_owned()];
+    disk.record(&program);
+    let result = disk.compare_with(&["--no-reference"], &program);
+    let (cold, bound) = (&result["cold"]["min_s"], result["bound_s"].as_f64().unwrap());
+    // Where the platter stands at the start is chance; a buffer is three times as fast.
+    assert!(cold.as_f64().unwrap() > 0.9 * bound, "{result}");
+}
+
+/// Regression: the bound was that of the recording, though the program used something else now.
+#[test]
+fn the_bound_is_that_of_what_was_used_and_not_of_the_profile() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("compare-bound") else { return };
+    disk.record(&disk.program());
+    let other = [words("head -q -c 12288"), vec![disk.file(0).to_str().unwrap().to_owned()]].concat();
+    let bound = |more: &[&str]| disk.compare_with(more, &other)["bound_s"].as_f64().unwrap();
+    let (of_the_profile, of_the_run) = (bound(&["--no-reference"]), bound(&[]));
+    assert!(of_the_run < of_the_profile / 2.0, "{of_the_run} {of_the_profile}");
+}
+
+/// Regression: another recording's read-ahead of 0 got under the cold runs, and nobody was told.
+#[test]
+fn a_changed_read_ahead_is_said() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("compare-window") else { return };
+    disk.record(&disk.program());
+    let device = ahead_disk::find(&disk.name).unwrap().device_number;
+    let setting = format!("echo 64 >/sys/dev/block/{}:{}/queue/read_ahead_kb", device.0, device.1);
+    let result = disk.compare_with(&["--no-reference"], &["sh".into(), "-c".into(), setting]);
+    assert_eq!(result["read_ahead_kb_seen"].as_array().unwrap().len(), 2, "{result}");
+    assert_eq!(result["read_ahead_kb"], result["read_ahead_kb_seen"][0]);
+}
+
+/// Regression: a recording beside it had every fault of the machine map one page only, and nobody was told.
+#[test]
+fn a_recording_beside_it_is_said() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let is_said = || result_of(small.compare(&[], "true").assert().success())["recorded_meanwhile"].clone();
+    assert_eq!(is_said(), false);
+    let mut recorder = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["record", "-o"])
+        .arg(small.path("other.ahead"))
+        .args(["--", "sh", "-c", "echo runs; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "runs\n");
+    // Not every kernel lets it be changed.
+    let is_changed = |note: &Note| {
+        note.owner.pid == recorder.id()
+            && matches!(&note.action, Action::SetFile { path, .. } if path.ends_with("fault_around_bytes"))
+    };
+    let expected = undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
+    let said = is_said();
+    drop(recorder.stdin.take());
+    assert!(recorder.wait().unwrap().success());
+    assert_eq!(said, expected);
+}
+
+/// As sudo tells whom it works for.
+const BEHIND_SUDO: [(&str, &str); 3] = [("SUDO_UID", "65534"), ("SUDO_GID", "65534"), ("SUDO_USER", "nobody")];
+
+/// A file and its profile, for what needs no slow disk.
+struct Small {
+    home: tempfile::TempDir,
+}
+
+impl Small {
+    fn new() -> Option<Small> {
+        if !machine::is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let small = Small { home: tempfile::tempdir().unwrap() };
+        let data = small.path("data");
+        fs::write(&data, [1; 8192]).unwrap();
+        let extents = vec![Extent { length_bytes: 8192, runs: 1, ..Extent::default() }];
+        let path = data.as_os_str().as_bytes().to_vec();
+        let mut profile = Profile { files: vec![File { path, extents, ..File::default() }], ..Profile::default() };
+        profile.recording.runs = 1;
+        ahead_profile::save(&profile, &small.path("p.ahead")).unwrap();
+        Some(small)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The comparison of a shell script whose `$0` is the directory, one round and no reference recording.
+    fn compare(&self, more: &[&str], script: &str) -> Command {
+        let profile = self.path("p.ahead");
+        let mut command = ahead(&["compare", "--json", "--runs", "1", "--no-reference", "-p"]);
+        command.arg(profile).args(more).args(["--", "sh", "-c", script]).arg(self.home.path());
+        command
+    }
+}
+
+fn stderr_of(done: &Assert) -> String {
+    String::from_utf8_lossy(&done.get_output().stderr).into_owned()
+}
+
+/// Regression: the first run had the input, the others its end.
+#[test]
+fn every_run_reads_the_same_standard_input() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let greedy = ["--against", "greedy=cat >/dev/null"];
+    small.compare(&greedy, r#"cat >>"$0/seen""#).write_stdin("piped\n").assert().success();
+    assert_eq!(small.read("seen"), "piped\n".repeat(4));
+    // From a file, from where its reading stands.
+    fs::write(small.path("input"), "first\nsecond\n").unwrap();
+    let done = Command::new("sh")
+        .args(["-c", r#"{ read -r first; exec "$0" "$@"; } <"$INPUT""#])
+        .env("INPUT", small.path("input"))
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["compare", "--runs", "1", "--no-reference", "-p"])
+        .arg(small.path("p.ahead"))
+        .args(["--", "sh", "-c", r#"cat >>"$0/again""#])
+        .arg(small.home.path())
+        .assert();
+    done.success();
+    assert_eq!(small.read("again"), "second\n".repeat(3));
+}
+
+#[test]
+fn what_fails_is_said_and_is_in_the_result() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let page = small.path("page.html");
+    let against = ["--against", "exits=exit 4", "--against", "fails=false", "--against", "works=true"];
+    let mut compared = small.compare(&[&against[..], &["--html", page.to_str().unwrap()]].concat(), "exit 3");
+    let done = compared.arg(std::ffi::OsString::from_vec(b"\xff".to_vec())).assert().success();
+    let said = stderr_of(&done);
+    assert_eq!(said.matches("the command's exit status was 3").count(), 1, "{said}");
+    assert!(said.contains("exits failed with exit status 4") && !said.contains("Cold"), "{said}");
+    let result = result_of(done);
+    assert_eq!(result["program_status"], 3);
+    let statuses: Vec<_> = (0..3).map(|index| result["against"][index]["status"].as_i64().unwrap()).collect();
+    assert_eq!(statuses, [4, 1, 0]);
+    assert!((0..2).all(|index| result["against"][index]["recovered_share"].is_null()), "{result}");
+    assert!(result["ready"].is_null());
+    // Neither has a time in the table, nor a bar.
+    let page = fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches(">failed<").count(), 2, "{page}");
+    assert!(page.contains("works: ") && !page.contains("exits: ") && !page.contains("fails: "), "{page}");
+    // The command is a list of words, exact where one is not UTF-8.
+    assert_eq!((&result["command"][0], &result["command_percent"][4]), (&"sh".into(), &"%FF".into()));
+}
+
+#[test]
+fn a_program_that_never_gets_ready_is_not_timed_as_if_it_had() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let done = small.compare(&["--until-output", "NEVER"], "echo no").assert().success();
+    assert!(stderr_of(&done).contains("without being ready"), "{}", stderr_of(&done));
+    assert_eq!(result_of(done)["ready"], false);
+    let done = small.compare(&["--until-output", "yes"], "echo yes; exec sleep 1000").assert().success();
+    assert_eq!(result_of(done)["ready"], true);
+}
+
+/// Regression: everything was measured first and then thrown away.
+#[test]
+fn a_report_that_cannot_be_written_is_said_before_anything_is_run() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let out = small.path("missing/report.html");
+    let done = small.compare(&["--html", out.to_str().unwrap()], r#"touch "$0/ran""#).assert().code(1);
+    assert!(stderr_of(&done).contains("report.html"), "{}", stderr_of(&done));
+    assert!(!small.path("ran").exists());
+}
+
+/// Regression: half a report was left, and the earlier one was gone.
+#[test]
+fn a_full_disk_leaves_the_earlier_report() {
+    // A mount namespace holds a copy of every mount.
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let script = r#"mount -t tmpfs -o size=16k none "$1" && cd "$1" && echo earlier >report &&
+        { head -c 16k /dev/zero >fill 2>&1 || true; } && ! "$0" show "$2" --html report && cat report && ls -A"#;
+    fs::create_dir(small.path("full")).unwrap();
+    let done = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args([small.path("full"), small.path("p.ahead")])
+        .assert()
+        .success();
+    assert!(stderr_of(&done).contains("No space left"), "{}", stderr_of(&done));
+    assert!(String::from_utf8_lossy(&done.get_output().stdout).ends_with("earlier\nfill\nreport\n"));
+}
+
+/// Regression: a recording switched read-ahead off under the cold runs of a comparison.
+#[test]
+fn no_cold_recording_starts_during_a_comparison() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    small.compare(&[], r#"flock -n /run/ahead/alone.lock touch "$0/free"; touch "$0/ran""#).assert().success();
+    assert!(small.path("ran").exists() && !small.path("free").exists());
+}
+
+/// Regression: a comparison that was killed left its directory for ever.
+#[test]
+fn restore_removes_what_a_killed_comparison_left() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let left = || fs::read_dir(scratch.path()).unwrap().count();
+    let script = r#"touch "$TMPDIR"/ahead-compare-*/more; kill -KILL $PPID"#;
+    small.compare(&[], script).env("TMPDIR", scratch.path()).assert().failure();
+    assert_eq!(left(), 1);
+    ahead(&["restore"]).assert().success();
+    assert_eq!(left(), 0);
+}
+
+/// Regression: root opened the FIFO that had been refused, and waited for ever; and whatever was wrong was the owner's fault.
+#[test]
+fn what_is_no_profile_is_nobody_s_fault() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    fs::set_permissions(small.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let profile = small.path("p.ahead");
+    for make in ["mkfifo", "touch"] {
+        fs::remove_file(&profile).unwrap();
+        Command::new(make).arg(&profile).assert().success();
+        fs::set_permissions(&profile, fs::Permissions::from_mode(0o644)).unwrap();
+        let done = small.compare(&[], "true").envs(BEHIND_SUDO).timeout(Duration::from_secs(60)).assert().code(1);
+        let said = stderr_of(&done);
+        assert!(said.contains("p.ahead") && !said.contains("chown"), "{said}");
+    }
+}
+
+/// Regression: root recorded into a directory of the user's, who can put a link in its place.
+#[test]
+fn root_writes_nothing_where_the_user_can_put_a_link() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let (scratch, roots, binary) = (small.path("scratch"), small.path("roots"), small.path("ahead"));
+    fs::create_dir(&scratch).unwrap();
+    fs::create_dir(&roots).unwrap();
+    // The binary may lie where a stranger cannot reach it.
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    for (name, mode) in [("", 0o755), ("scratch", 0o1777), ("p.ahead", 0o644)] {
+        fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let script = r#"cat "$0/data" >&2
+        for own in "$TMPDIR"/ahead-compare-*; do mv "$own" "$own.gone" && ln -s "$0/roots" "$own"; done; true"#;
+    let done = Command::new(&binary)
+        .args(["compare", "--json", "--runs", "1", "-p"])
+        .arg(small.path("p.ahead"))
+        .args(["--", "sh", "-c", script])
+        .arg(small.home.path())
+        .envs(BEHIND_SUDO)
+        .env("TMPDIR", &scratch)
+        .assert();
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0, "root was led astray");
+    assert_eq!(result_of(done.success())["used_according_to"], "a recorded run");
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
+}
+
+/// Regression: a signal was heard only while a run was under way, and was a failure like any other.
+#[test]
+fn a_signal_between_two_runs_ends_a_comparison() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let done = small.compare(&["--prepare", "kill -TERM $PPID"], r#"touch "$0/ran""#).assert().code(128 + 15);
+    assert!(stderr_of(&done).contains("stopped by signal 15"), "{}", stderr_of(&done));
+    assert!(!small.path("ran").exists());
+}
+
+/// Regression: it was taken for the program's output, and the user never saw it.
+#[test]
+fn what_ahead_run_says_is_not_what_is_waited_for() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    // Nothing is fetched without a profile, so there is no account, and that is an error.
+    let prepare = format!("rm -f '{}'", small.path("p.ahead").display());
+    let options = ["--prepare", &prepare, "--until-output", "runs without"];
+    let done = small.compare(&options, r#"echo no; echo ended >>"$0/runs""#).assert().code(1);
+    let said = stderr_of(&done);
+    assert!(said.contains("runs without a profile") && said.contains("without being ready"), "{said}");
+    assert_eq!(small.read("runs"), "ended\n".repeat(2));
+}
+
+#[test]
+fn a_profile_that_the_user_behind_sudo_cannot_read_is_named_before_anything_is_run() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    for path in [small.home.path().to_path_buf(), small.path("data")] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let done = small.compare(&[], r#"touch "$0/ran""#).envs(BEHIND_SUDO).assert().code(1);
+    let said = stderr_of(&done);
+    assert!(said.contains("nobody") && said.contains("p.ahead") && said.contains("ermission denied"), "{said}");
+    assert!(!small.path("ran").exists());
+}
+
+/// Regression: what `ahead run` had to say went to /dev/null with the program's output.
+#[test]
+fn what_ahead_run_says_reaches_the_user() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    // The cold run removes the program; the run with ahead finds none.
+    let program = small.path("once");
+    fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let profile = small.path("p.ahead");
+    let done = ahead(&["compare", "--no-reference", "-p"]).arg(profile).arg("--").arg(&program).assert().code(1);
+    let said = stderr_of(&done);
+    assert!(said.contains("once: not found") && said.contains("status 127"), "{said}");
 }

@@ -1,22 +1,30 @@
 //! Fetching on real file systems: what a replay brings is what the profile says and nothing else, and afterwards the
 //! device has nothing left to read.
 
+mod stalled;
+
 use crate::machine_lock;
 use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::undo::{Guard, ProcessId};
 use ahead_kernel::{block, cache, diskstats, evict, loopdev, machine, mounting, openat};
 use ahead_profile::{Extent, File, Lookup, Metadata, Profile};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::RwLockReadGuard;
+use std::time::Duration;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// No replay here takes seconds; one that hangs shall not hang for ever.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A file system on a loop device, taken away with its guards.
 struct Mounted {
@@ -62,9 +70,9 @@ impl Mounted {
     }
 
     fn mount(&mut self) {
-        let guard = undo::note(Action::Unmount { target: self.root.clone() }).unwrap();
-        mounting::mount(&self.device.device, &self.root, self.fs_type, false, "").unwrap();
-        self.mount = Some(guard);
+        let own = ProcessId::own().unwrap();
+        self.mount =
+            Some(mounting::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, "").unwrap());
     }
 
     /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
@@ -193,7 +201,8 @@ fn saved(profile: &Profile) -> tempfile::NamedTempFile {
 fn replay(profile: &Profile, more: &[&str]) -> Value {
     let file = saved(profile);
     let mut ahead = Command::cargo_bin("ahead").unwrap();
-    let output = ahead.arg("replay").arg(file.path()).args(["--wait", "--json"]).args(more).output().unwrap();
+    let output =
+        ahead.arg("replay").arg(file.path()).args(["--wait", "--json"]).args(more).timeout(LONGEST).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -292,6 +301,47 @@ fn where_metadata_is_not_on_the_device_it_is_looked_up() {
 }
 
 #[test]
+fn inodes_of_xfs_come_by_ranges_in_fewer_requests() {
+    let Some(mut mounted) = Mounted::new("xfs") else { return };
+    mounted.make_tree();
+    let lookups = mounted.lookups();
+    mounted.make_cold();
+    let cold = mounted.requests(|| mounted.list_all());
+    mounted.make_cold();
+    let profile = Profile { lookups, ..Profile::default() };
+    let fetched = mounted.requests(|| drop(replay(&profile, &[])));
+    let left = mounted.requests(|| mounted.list_all());
+    assert!((fetched + left) * 10 <= cold * 9, "{fetched} requests of the replay and {left} that are left, of {cold}");
+}
+
+/// Regression: where chunks that nobody wants lie between, those at the end of a range were not read.
+#[test]
+fn inodes_of_xfs_come_though_others_lie_between() {
+    let Some(mut mounted) = Mounted::new("xfs") else { return };
+    mounted.make_tree();
+    let mut lookups = mounted.lookups();
+    let is_wanted = |path: &[u8]| {
+        !String::from_utf8_lossy(path)
+            .split('/')
+            .any(|part| part.strip_prefix("directory-").is_some_and(|number| number.parse::<u32>().unwrap() % 3 == 1))
+    };
+    lookups.retain(|lookup| is_wanted(&lookup.path));
+    let directories: Vec<PathBuf> = fs::read_dir(&mounted.root).unwrap().flatten().map(|entry| entry.path()).collect();
+    let wanted = directories.iter().filter(|path| is_wanted(path.as_os_str().as_bytes()));
+    let list_wanted = || {
+        let listed = std::process::Command::new("ls").arg("-l").args(wanted.clone()).output().unwrap();
+        assert!(listed.status.success());
+    };
+    mounted.make_cold();
+    let cold = mounted.requests(list_wanted);
+    mounted.make_cold();
+    let account = replay(&Profile { lookups: lookups.clone(), ..Profile::default() }, &[]);
+    assert_eq!(account["lookups"], lookups.len());
+    let left = mounted.requests(list_wanted);
+    assert!(left * 10 <= cold, "{left} of {cold} requests are left");
+}
+
+#[test]
 fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
     let (open, closed) = (mounted.file("open", MIB), mounted.file("closed", MIB));
@@ -374,4 +424,38 @@ fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
         let counted = skipped["no_device"]["bytes"].as_u64().or(skipped["missing"]["bytes"].as_u64());
         assert_eq!((counted, &account["issued_bytes"]), (Some(bytes), &0.into()), "{account}");
     }
+}
+
+/// A mount that is taken out of the tree in the end.
+struct Taken(PathBuf);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        mounting::unmount_lazy(&self.0).unwrap();
+    }
+}
+
+/// Regression: a profile could make whoever replayed it list any directory, and so mount what an automounter offers.
+#[test]
+fn nothing_is_mounted_for_a_listing() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let offered = mounted.root.join("offered");
+    fs::create_dir(&offered).unwrap();
+    let (mut requests, to_daemon) = std::io::pipe().unwrap();
+    // Of another process group: ours would be taken for the automounter.
+    let options = format!("fd={},pgrp=1,minproto=5,maxproto=5,direct", to_daemon.as_raw_fd());
+    if let Err(error) = mounting::mount(Path::new("offered"), &offered, "autofs", false, &options) {
+        return eprintln!("skipped: {error}");
+    }
+    drop(to_daemon);
+    let automount = Taken(offered.clone());
+    let on_disk = mounted.lookup(&mounted.root, true);
+    let lookups = vec![Lookup { path: offered.as_os_str().as_bytes().to_vec(), ..on_disk.clone() }, on_disk];
+    let account = replay(&Profile { lookups, ..Profile::default() }, &[]);
+    assert_eq!(account["lookups"], 2);
+    // The kernel's end is closed with the mount.
+    drop(automount);
+    let mut asked = Vec::new();
+    requests.read_to_end(&mut asked).unwrap();
+    assert!(asked.is_empty(), "the automounter was asked");
 }

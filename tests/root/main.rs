@@ -1,5 +1,6 @@
 //! Tests.
 mod compare;
+mod crash;
 mod disk;
 mod fetch;
 mod machine_lock;

@@ -1,14 +1,17 @@
 //! Recording real programs on real file systems: the profile holds exactly what was used, under paths that can be opened.
 
 mod end;
+mod others;
 mod paths;
 mod rig;
+mod users;
 
 use ahead_profile::{MilestoneKind, Precision};
-use rig::{Home, PAGE, Volume, can_record, entry, evict, find, ranges, resident_below, undisturbed};
+use rig::{Home, PAGE, Volume, ahead, can_record, entry, evict, find, ranges, resident_below, undisturbed};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 /// Reads `length` bytes at `offset` with sysread, so that no buffer of the interpreter's rounds them up.
 fn perl_read(path: &Path, offset: u64, length: u64) -> String {
@@ -164,15 +167,37 @@ fn what_a_program_writes_itself_is_not_fetched() {
     let Some(volume) = Volume::new("ext4") else { return };
     let old = volume.file("old", 3);
     let root = volume.root.display();
-    let script =
-        format!("cd {root}; cat old old old > new; cat new > /dev/null; cat old >> old.log; cat old.log > /dev/null");
-    fs::write(volume.root.join("old.log"), vec![7; 2 * PAGE as usize]).unwrap();
+    let script = format!(
+        "cd {root}; cat old old old > new; cat new > /dev/null; cat old.log > /dev/null; cat old >> old.log; \
+         cat old.log > /dev/null; cat data future > /dev/null; printf x | dd of=data conv=notrunc 2> /dev/null"
+    );
+    let log = volume.file("old.log", 2);
+    let data = volume.file("data", 2);
+    // As where the clock is wrong until the network is there.
+    let future = volume.file("future", 1);
+    let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
+    fs::File::options().write(true).open(&future).unwrap().set_modified(tomorrow).unwrap();
     let home = Home::new();
     let (_, profile) = home.record(&[], &["sh", "-c", &script]);
     assert_eq!(ranges(entry(&profile, &old)), vec![0..3 * PAGE]);
     assert!(find(&profile, &volume.root.join("new")).is_none());
-    // Two pages were there before; what was appended came from memory.
-    assert_eq!(ranges(entry(&profile, &volume.root.join("old.log"))), vec![0..2 * PAGE]);
+    // It is another one after each run: what is listed of it would be stale.
+    assert!(find(&profile, &log).is_none());
+    // Regression: what was written in place, or is of tomorrow, was left out, too.
+    assert_eq!(ranges(entry(&profile, &data)), vec![0..2 * PAGE]);
+    assert_eq!(ranges(entry(&profile, &future)), vec![0..PAGE]);
+    // The same with a redirection from before the recording.
+    let redirected = volume.file("redirected", 2);
+    let output = fs::File::options().append(true).open(&redirected).unwrap();
+    let (from, to) = (old.display(), redirected.display());
+    let script = format!("cat {to} > /dev/null; cat {from}; cat {to} > /dev/null");
+    let mut command = ahead();
+    command.args(["record", "--json", "-o"]).arg(home.profile()).args(["--", "sh", "-c", &script]);
+    let said = command.stdout(output).output().unwrap().stderr;
+    assert!(find(&home.load(), &redirected).is_none());
+    let told = said.rsplit(|byte| *byte == b'\n').find(|line| line.starts_with(b"{")).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(told).unwrap();
+    assert_eq!(told["files_made_here"], 1, "{told}");
 }
 
 #[test]

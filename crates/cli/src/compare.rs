@@ -10,22 +10,30 @@
 
 mod bound;
 mod devices;
+mod input;
 mod late;
 mod ranges;
 mod result;
+mod scratch;
 mod session;
 mod stats;
 mod usage;
 
-use crate::{paths, until::Until};
-use ahead_kernel::process::User;
+use crate::{output, paths, until::Until};
+use ahead_kernel::machine;
+use ahead_kernel::user::User;
+use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
-use anyhow::Context;
+use ahead_report::text::command_line;
+use anyhow::{Context, bail};
 use clap::Args;
+use input::Input;
 use session::{Kind, Session};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Measure a command cold, with ahead, and warm
@@ -34,6 +42,11 @@ use std::process::ExitCode;
 /// block-device pages, dentries and inodes were evicted, and that this was checked; without root only the pages of
 /// files that you may evict are (reported as `cold: data`). How much of what was fetched was used is told by one more run
 /// that is recorded exactly, when that is permitted, else by the profile itself.
+///
+/// Every run gets the same standard input: a file is read anew by each, what comes through a pipe (at most 1 GiB) is read
+/// to its end first, and from a terminal there is none. Output and errors of the runs go to /dev/null. A program that
+/// fails is measured all the same: its exit status is part of the result, that of `compare` tells whether it could
+/// measure.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ahead compare -- libreoffice --headless --convert-to pdf report.odt
@@ -75,6 +88,11 @@ pub struct Rival {
     pub shell: String,
 }
 
+/// Whether it is a matter of who reads it, and not of what it is.
+fn is_denied(error: &LoadError) -> bool {
+    matches!(error, LoadError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+}
+
 fn parse_rival(text: &str) -> Result<Rival, String> {
     match text.split_once('=') {
         Some((name, shell)) if !name.is_empty() && !shell.trim().is_empty() => {
@@ -88,10 +106,12 @@ impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
-        let profile = ahead_profile::load(&path).with_context(|| {
-            format!("no profile to compare with; make one with: ahead record -o {} --cold -- CMD", path.display())
-        })?;
-        let mut session = Session::new(&self, path, profile)?;
+        let profile = self.load(&path, user.as_ref())?;
+        if let Some(out) = &self.html {
+            output::check(out)?;
+        }
+        let input = Input::take()?;
+        let mut session = Session::new(&self, path, profile, user, input)?;
         let mut kinds = vec![Kind::Cold, Kind::Ahead, Kind::Warm];
         kinds.extend((0..self.against.len()).map(Kind::Rival));
         let progress = Progress::new(u64::from(self.runs) * kinds.len() as u64 + 1);
@@ -108,17 +128,54 @@ impl Compare {
         let late_bytes = session.observe_late()?;
         drop(progress);
         let result = session.finish(reference, late_bytes)?;
+        let text = match self.json {
+            true => serde_json::to_string_pretty(&result)? + "\n",
+            false => result.render(Screen::stdout()),
+        };
+        let printed = std::io::stdout().write_all(text.as_bytes());
         if let Some(out) = &self.html {
-            std::fs::write(out, result.page()).with_context(|| format!("write {}", out.display()))?;
+            output::replace(out, result.page().as_bytes())?;
         }
-        match self.json {
-            true => println!("{}", serde_json::to_string_pretty(&result)?),
-            false => print!("{}", result.render(Screen::stdout())),
-        }
+        printed?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn name_of(&self, kind: Kind) -> &str {
+    /// Reads the profile with the rights of who runs the program: `ahead run` will have no others.
+    fn load(&self, path: &Path, user: Option<&User>) -> anyhow::Result<Profile> {
+        let loaded = match user {
+            Some(user) => user.with_file_rights(|| ahead_profile::load(path))?,
+            None => ahead_profile::load(path),
+        };
+        let error = match loaded {
+            Ok(profile) => return Ok(profile),
+            Err(error) => error,
+        };
+        if matches!(path.try_exists(), Ok(false)) {
+            bail!("there is no profile {}; make one with: {}", path.display(), self.recording());
+        }
+        match user {
+            Some(user) if is_denied(&error) => Err(error).with_context(|| {
+                let (name, path) = (user.name.display(), path.display());
+                format!("{name}, as whom the program runs, cannot use the profile (chown {name} {path} helps if it is not his)")
+            }),
+            _ => Err(error.into()),
+        }
+    }
+
+    /// The command line that records what is to be compared.
+    fn recording(&self) -> String {
+        let sudo = (!machine::is_root()).then(|| "sudo".into());
+        let mut words: Vec<OsString> = sudo.into_iter().chain(["ahead", "record", "--cold"].map(Into::into)).collect();
+        if let Some(path) = &self.profile {
+            words.extend(["-o".into(), path.into()]);
+        }
+        words.extend(self.until.to_arguments());
+        words.push("--".into());
+        words.extend(self.command.iter().cloned());
+        command_line(&words.into_iter().map(OsStringExt::into_vec).collect::<Vec<_>>())
+    }
+
+    pub fn name_of(&self, kind: Kind) -> &str {
         match kind {
             Kind::Cold => "cold",
             Kind::Ahead => "ahead",

@@ -2,6 +2,7 @@
 
 mod print;
 
+use crate::restore;
 use crate::units::{parse_size, parse_time};
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, Filesystem, Launcher, ModelSource};
 use ahead_kernel::undo::ProcessId;
@@ -191,6 +192,10 @@ impl FilesystemChoice {
 
 impl Disk {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if matches!(self.command, DiskCommand::Create(_) | DiskCommand::Attach(_)) {
+            // They measure what this machine can do.
+            restore::try_set_back();
+        }
         match self.command {
             DiskCommand::Create(command) => command.run()?,
             DiskCommand::Attach(command) => command.run()?,
@@ -286,12 +291,19 @@ impl Detach {
         for disk in &disks {
             match ahead_disk::detach(disk) {
                 Ok(()) => detached.push(disk),
-                // With --all the others can go, all the same.
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => {
+                    // With --all the others can go, all the same; a signal is for all of them.
+                    let stop = matches!(error, Error::StillAttached);
+                    failed = failed.or(Some(error));
+                    if stop {
+                        break;
+                    }
+                }
             }
         }
-        print::detached(&mut stdout(), &detached, self.json)?;
-        own(failed.map_or(Ok(()), Err))
+        let printed = print::detached(&mut stdout(), &detached, self.json);
+        own(failed.map_or(Ok(()), Err))?;
+        Ok(printed?)
     }
 }
 

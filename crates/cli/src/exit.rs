@@ -10,12 +10,31 @@ pub const UNAVAILABLE: u8 = 77;
 /// `ahead` itself failed where otherwise the program's status would be passed on.
 pub const OWN_FAILURE: u8 = 125;
 
+/// A signal asked us to stop before there was anything to keep. The status is that of a program that it ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped(pub i32);
+
+impl Stopped {
+    /// As a shell reports it.
+    pub fn code(self) -> u8 {
+        128 + self.0 as u8
+    }
+}
+
+impl std::fmt::Display for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "stopped by signal {}; nothing is left behind", self.0)
+    }
+}
+
+impl std::error::Error for Stopped {}
+
 /// Prints an error as one line with its chain of causes, and gives the status for it.
 pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         // `ahead show … | head`: the reader has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed too: then there is nobody left to tell.
             let _ = writeln!(std::io::stderr(), "ahead: {}", message(&error));
@@ -47,8 +66,12 @@ fn message(error: &anyhow::Error) -> String {
     ahead_report::text::one_line(&text)
 }
 
-fn code_of(error: &anyhow::Error) -> u8 {
+/// The status for an error.
+pub fn code_of(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
+        if let Some(stopped) = cause.downcast_ref::<Stopped>() {
+            return stopped.code();
+        }
         if let Some(exec) = cause.downcast_ref::<ExecError>() {
             match exec {
                 ExecError::Own(own) if own.is_unavailable() => return UNAVAILABLE,
@@ -64,9 +87,23 @@ fn code_of(error: &anyhow::Error) -> u8 {
     1
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
-        .any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+/// Only what was written to our own output fails without any words around it: every other pipe is named in its error.
+fn is_closed_output(error: &anyhow::Error) -> bool {
+    let outermost = error.chain().next().and_then(|error| error.downcast_ref::<std::io::Error>());
+    outermost.is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn only_our_own_output_may_be_closed() {
+        let broken = || std::io::Error::from(ErrorKind::BrokenPipe);
+        assert!(is_closed_output(&anyhow::Error::from(broken())));
+        let gate = ahead_kernel::Error::io("start the program", broken());
+        assert!(!is_closed_output(&gate.into()));
+        assert!(!is_closed_output(&Err::<(), _>(broken()).context("read").unwrap_err()));
+    }
 }

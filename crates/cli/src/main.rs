@@ -6,8 +6,10 @@
 mod cli;
 mod compare;
 mod disk;
+mod drives;
 mod exit;
 mod generate;
+mod output;
 mod paths;
 mod record;
 mod replay;

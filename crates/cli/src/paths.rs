@@ -1,6 +1,7 @@
-//! Where profiles are kept when nobody says where.
+//! Where profiles are kept when nobody says where, and how words that need not be UTF-8 are written in JSON.
 
-use ahead_kernel::process::User;
+use ahead_kernel::user::User;
+use ahead_report::text::percent;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -32,12 +33,30 @@ fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
 
 fn state_directory(user: Option<&User>) -> PathBuf {
     let own_state = || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
     let state = match user {
-        Some(user) => user.home.join(".local/state"),
-        None => own_state().unwrap_or_else(|| home().join(".local/state")),
+        Some(_) => None,
+        None => own_state(),
     };
-    state.join("ahead")
+    state.unwrap_or_else(|| home(user).join(".local/state")).join("ahead")
+}
+
+/// The home directory of this user, or our own.
+pub fn home(user: Option<&User>) -> PathBuf {
+    match user {
+        Some(user) => user.home.clone(),
+        None => std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from),
+    }
+}
+
+/// The words of a command for JSON, with U+FFFD for what is not UTF-8.
+pub fn lossy(words: &[Vec<u8>]) -> Vec<String> {
+    words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The same words, exactly, where one of them is not UTF-8.
+pub fn percent_where_needed(words: &[Vec<u8>]) -> Option<Vec<String>> {
+    let is_needed = words.iter().any(|word| str::from_utf8(word).is_err());
+    is_needed.then(|| words.iter().map(|word| percent(word)).collect())
 }
 
 #[cfg(test)]
@@ -56,6 +75,14 @@ mod tests {
             assert_ne!(first, other);
         }
         assert!(first.to_str().unwrap().starts_with("git-"));
+    }
+
+    #[test]
+    fn words_that_are_not_utf_8_are_given_exactly_besides() {
+        let words = [b"a b".to_vec(), b"\xff".to_vec()];
+        assert_eq!(lossy(&words), ["a b", "\u{fffd}"]);
+        assert_eq!(percent_where_needed(&words).unwrap(), ["a%20b", "%FF"]);
+        assert_eq!(percent_where_needed(&words[..1]), None);
     }
 
     #[test]

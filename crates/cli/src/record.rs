@@ -1,23 +1,25 @@
 //! `ahead record`: runs a program, observes what it reads, and keeps that as a profile.
 
+mod keep;
+mod others;
 mod summary;
 
+use crate::exit::{self, Stopped};
 use crate::until::{Finished, Until};
-use crate::{exit, paths, units};
-use ahead_kernel::process::{Child, Command, Signals, User};
+use crate::{drives, restore, units};
+use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::undo::Guard;
+use ahead_kernel::user::User;
 use ahead_kernel::{evict, family, usage};
 use ahead_profile::Profile;
-use ahead_trace::{Alone, Counters, LeftOut, Options, Run, Scope, Source, Tracer, now_ns};
+use ahead_trace::{Alone, Counters, LeftOut, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
 use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use keep::Keeper;
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 use summary::Summary;
@@ -29,13 +31,15 @@ use summary::Summary;
 /// is passed on.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("whom").required(true).args(["pid", "cgroup", "all", "command"]))]
+#[command(override_usage = "ahead record [OPTIONS] [--] <CMD>...
+       ahead record [OPTIONS] -o <FILE> <--pid <PID>|--cgroup <DIR>|--all>")]
 #[command(after_help = "Examples:
   sudo ahead record --cold -- git status
   sudo ahead record --cold --until-port 8080 -- ./server
   sudo ahead record --duration 30s --all -o login.ahead")]
 pub struct Record {
     /// Where to keep the profile [default: the place where `ahead run` looks for it]
-    #[arg(short, long, value_name = "FILE", required_unless_present = "command")]
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Evict the page cache, dentries and inodes of the whole machine before
     #[arg(long, conflicts_with_all = ["pid", "cgroup", "all"])]
@@ -63,7 +67,8 @@ pub struct Record {
     /// Observe every process of the machine
     #[arg(long)]
     all: bool,
-    /// End after this time
+    /// End after this time; of several runs, each. A program that was started is ended with all that it started, and the
+    /// exit status is 0
     #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
     duration: Option<Duration>,
     #[command(flatten)]
@@ -71,11 +76,14 @@ pub struct Record {
     /// Print what was recorded as one line of JSON on standard error: standard output is the program's
     #[arg(long)]
     json: bool,
+    /// Send the program's output and errors to /dev/null, and only our own messages to standard error
+    #[arg(long, hide = true)]
+    discard_output: bool,
     /// Take events from this source or fail (tracepoints, fentry, kprobes, added)
     #[arg(long, hide = true, value_parser = parse_source)]
     source: Option<Source>,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -88,8 +96,7 @@ struct Recorded {
     profile: Profile,
     left_out: LeftOut,
     counters: Counters,
-    status: i32,
-    stopped: bool,
+    finished: Finished,
     setup: Duration,
     finish: Duration,
 }
@@ -100,55 +107,83 @@ impl Record {
     }
 
     fn record(&self) -> anyhow::Result<ExitCode> {
-        if self.command.is_empty() && self.until.is_set() {
-            bail!(
-                "--until-output, --until-port and --until-file need a command to wait for: leave them out, or use --duration"
-            );
-        }
+        self.check_usage();
         let signals = Signals::take()?;
         let user = match &self.user {
             Some(name) => Some(User::lookup(name)?),
             None => User::behind_sudo()?,
         };
-        let output = self.output.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
-        prepare_directory(&output, user.as_ref(), self.output.is_none())?;
-        let mut runs = Vec::new();
+        let keeper = Keeper::new(self.output.as_ref(), &self.command, user.as_ref());
+        keeper.prepare()?;
+        if !self.cold {
+            restore::try_set_back();
+        }
+        let (runs, status) = self.record_runs(&signals, user.as_ref())?;
+        let last = runs.last().expect("there is at least one run");
+        // Half a run in place of a whole one would make every later start slower, and nobody would know why.
+        let kept = !last.finished.is_interrupted() || !keeper.is_taken();
+        let summary = Summary::of(last, runs.len(), self.until.is_set(), kept);
+        let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        if summary.interrupted {
+            profile.recording.source.push_str(", INTERRUPTED by a signal");
+        }
+        if kept {
+            keeper.save(&profile)?;
+        }
+        match self.json {
+            true => eprintln!("{}", summary.json(&profile, keeper.path())),
+            false => summary.print(&profile, keeper.path()),
+        }
+        Ok(ExitCode::from(status))
+    }
+
+    /// All runs, or those until a signal; and the status to pass on. One that was interrupted is only given when there is
+    /// no whole one before it.
+    fn record_runs(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<(Vec<Recorded>, u8)> {
+        let (mut runs, mut status): (Vec<Recorded>, u8) = (Vec::new(), 0);
         for _ in 0..self.runs {
-            let recorded = if self.command.is_empty() {
-                self.observe_others(&signals)?
-            } else {
-                self.record_command(&signals, user.as_ref())?
+            let recorded = match self.record_once(signals, user) {
+                Ok(recorded) => recorded,
+                Err(error) if !runs.is_empty() && error.is::<Stopped>() => {
+                    status = exit::code_of(&error);
+                    break;
+                }
+                Err(error) => return Err(error),
             };
-            let stopped = recorded.stopped;
-            runs.push(recorded);
-            if stopped {
+            let finished = recorded.finished;
+            status = finished.status as u8;
+            if runs.is_empty() || !finished.is_interrupted() {
+                runs.push(recorded);
+            }
+            if finished.stopped.is_some() {
                 break;
             }
         }
-        let last = runs.last().expect("there is at least one run");
-        let (status, summary) = (last.status, Summary::of(last, runs.len()));
-        let profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
-        let owner = user.as_ref().map(|user| (user.uid, user.gid));
-        ahead_profile::save_owned(&profile, &output, owner)?;
-        match self.json {
-            true => eprintln!("{}", summary.json(&profile, &output)),
-            false => summary.print(&profile, &output),
-        }
-        Ok(ExitCode::from(status as u8))
+        Ok((runs, status))
+    }
+
+    fn record_once(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<Recorded> {
+        if self.command.is_empty() { self.observe_others(signals) } else { self.record_command(signals, user) }
     }
 
     fn options(&self) -> Options {
-        let scope = match &self.cgroup {
-            Some(directory) => Scope::Cgroup(directory.clone()),
-            None if self.all => Scope::Everything,
-            None => Scope::Processes,
+        let scope = match (&self.cgroup, self.pid) {
+            (Some(directory), _) => Scope::Cgroup(directory.clone()),
+            (None, Some(pid)) => Scope::Family(pid),
+            (None, None) if self.all => Scope::Everything,
+            (None, None) => Scope::Processes,
         };
         Options { scope, lookups: self.cold, added: self.cold, source: self.source }
     }
 
     fn record_command(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<Recorded> {
         let began = Instant::now();
-        let command = Command { argv: self.command.clone(), user: user.cloned(), ..Command::default() };
+        let command = Command {
+            argv: self.command.clone(),
+            user: user.cloned(),
+            discard_output: self.discard_output,
+            ..Command::default()
+        };
         let (command, watch) = self.until.prepare(&command)?;
         if self.duration.is_some() {
             family::adopt_orphans()?;
@@ -158,12 +193,21 @@ impl Record {
         let mut child = Child::spawn_held(&command)?;
         let tracer = Tracer::start(&self.options())?;
         tracer.follow(child.pid(), true)?;
-        let single_faults = single_faults();
+        go_on(signals)?;
         let alone = if self.cold { Some(wait_to_be_alone(signals)?) } else { None };
+        // Not while we wait: it is changed for everybody, for a comparison, too.
+        let single_faults = single_faults();
         let guards = alone.as_ref().map_or(Ok(None), |alone| self.make_exact(alone))?;
         if self.cold {
+            // Nothing is evicted for a recording that will not be.
+            go_on(signals)?;
             evict::everything()?;
+            // Which of them the program will read is not known yet, and only times depend on it.
+            if let Err(error) = drives::restart(|_| true) {
+                tracing::info!("{error:#}");
+            }
         }
+        go_on(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
         let deadline = self.duration.map(|duration| Instant::now() + duration);
@@ -175,7 +219,7 @@ impl Record {
         let cpu = usage::cpu_of_ended_children() - cpu_before;
         let precise = guards.is_some();
         drop(guards);
-        let was_single = single_faults.is_some();
+        let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
         drop(single_faults);
         drop(alone);
         let run = Run {
@@ -207,59 +251,37 @@ impl Record {
             }
         }
     }
+}
 
-    /// Observes processes that we did not start, until the time is over, the process has ended, or a signal arrives.
-    fn observe_others(&self, signals: &Signals) -> anyhow::Result<Recorded> {
-        let began = Instant::now();
-        let process = self.pid.map(open_process).transpose()?;
-        let tracer = Tracer::start(&self.options())?;
-        let single_faults = single_faults();
-        if let Some(pid) = self.pid {
-            tracer.follow(pid, false)?;
-            // Those it starts from now on are followed by themselves; these were there before.
-            for process in family::descendants(pid)? {
-                tracer.follow(process.pid, false)?;
-            }
-        }
-        let setup = began.elapsed();
-        let (started, started_ns) = (SystemTime::now(), now_ns());
-        eprintln!("ahead: observing; Ctrl-C ends it");
-        wait_for_others(signals, process.as_ref(), self.duration.map(|duration| Instant::now() + duration))?;
-        let run = Run {
-            command: Vec::new(),
-            directory: working_directory(),
-            started_ns,
-            ended_ns: now_ns(),
-            started,
-            cpu: Duration::ZERO,
-            ready: false,
-            cold: false,
-            precise: false,
-            single_faults: single_faults.is_some(),
-        };
-        let finished = Finished { status: 0, at: Instant::now(), ready: false, stopped: true };
-        finish(tracer, &run, setup, finished)
+/// A signal from the time of set-up would end the program at its first instruction, and a profile of that would replace a
+/// good one; a comparison would go on for minutes.
+pub fn go_on(signals: &Signals) -> anyhow::Result<()> {
+    match signals.poll() {
+        Some(signal) => bail!(Stopped(signal.number)),
+        None => Ok(()),
     }
 }
 
-/// Two cold recordings at once would disturb each other.
-fn wait_to_be_alone(signals: &Signals) -> anyhow::Result<Alone> {
+/// Two cold recordings at once would disturb each other, and so would a recording and a comparison. What one that was killed
+/// has left is set back then.
+pub fn wait_to_be_alone(signals: &Signals) -> anyhow::Result<Alone> {
     let mut is_first_try = true;
     loop {
         if let Some(alone) = try_alone()? {
+            restore::set_back(&alone);
             return Ok(alone);
         }
         if std::mem::take(&mut is_first_try) {
-            eprintln!("ahead: waiting for the end of another cold recording");
+            eprintln!("ahead: waiting for the end of another cold recording or comparison");
         }
-        if signals.wait(Some(Duration::from_millis(100)))?.is_some() {
-            bail!("interrupted");
+        if let Some(signal) = signals.wait(Some(Duration::from_millis(100)))? {
+            bail!(Stopped(signal.number));
         }
     }
 }
 
 /// Where the kernel lets us, each page is faulted by itself: what is recorded is then what was touched.
-fn single_faults() -> Option<Vec<Guard>> {
+fn single_faults() -> Option<SingleFaults> {
     switch_fault_around_off().inspect_err(|error| tracing::debug!("faults map windows of pages: {error}")).ok()
 }
 
@@ -267,64 +289,9 @@ fn finish(tracer: Tracer, run: &Run, setup: Duration, finished: Finished) -> any
     let began = Instant::now();
     let observed = tracer.finish()?;
     let (profile, left_out) = to_profile(&observed, run)?;
-    Ok(Recorded {
-        profile,
-        left_out,
-        counters: observed.counters,
-        status: finished.status,
-        stopped: finished.stopped,
-        setup,
-        finish: began.elapsed(),
-    })
-}
-
-fn open_process(pid: u32) -> anyhow::Result<OwnedFd> {
-    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has such a number")?;
-    pidfd_open(raw, PidfdFlags::empty()).with_context(|| format!("process {pid}"))
-}
-
-fn wait_for_others(signals: &Signals, process: Option<&OwnedFd>, deadline: Option<Instant>) -> anyhow::Result<()> {
-    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-    fds.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        match poll(&mut fds, left.as_ref()) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => return other.map(drop).context("wait"),
-        }
-    }
+    Ok(Recorded { profile, left_out, counters: observed.counters, finished, setup, finish: began.elapsed() })
 }
 
 fn working_directory() -> Vec<u8> {
     std::env::current_dir().map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default()
-}
-
-/// Finds out before the run whether the profile can be kept afterwards.
-fn prepare_directory(output: &Path, user: Option<&User>, ours: bool) -> anyhow::Result<()> {
-    let parent = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if ours {
-        make_directories(parent, user).with_context(|| format!("make {}", parent.display()))?;
-    }
-    rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)
-        .with_context(|| format!("cannot keep a profile in {}", parent.display()))
-}
-
-/// Makes the missing directories, for their owner alone, and gives them to the user that the recording is for.
-fn make_directories(directory: &Path, user: Option<&User>) -> std::io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, chown};
-    if directory.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = directory.parent() {
-        make_directories(parent, user)?;
-    }
-    std::fs::DirBuilder::new().mode(0o700).create(directory)?;
-    match user {
-        Some(user) => chown(directory, Some(user.uid), Some(user.gid)),
-        None => Ok(()),
-    }
 }

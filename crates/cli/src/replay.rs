@@ -5,6 +5,7 @@ use ahead_kernel::process::Signals;
 use ahead_report::number::{count, size, time};
 use anyhow::bail;
 use clap::Args;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -47,14 +48,16 @@ impl Replay {
         let running = ahead_fetch::start(profile, options)?;
         let interrupted = stop_at_signal(signals, running.stopper());
         let account = running.finish();
-        match self.json {
-            true => println!("{}", serde_json::to_string(&account)?),
-            false => print(&account),
-        }
+        let mut out = std::io::stdout().lock();
+        let printed = match self.json {
+            true => writeln!(out, "{}", serde_json::to_string(&account)?),
+            false => print(&mut out, &account, self.wait),
+        };
         match interrupted.load(Ordering::Relaxed) {
-            0 => Ok(ExitCode::SUCCESS),
+            0 => printed?,
             number => bail!("stopped by signal {number}; the account tells how far it came"),
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -71,31 +74,32 @@ fn stop_at_signal(signals: Signals, stopper: Stopper) -> Arc<AtomicI32> {
     arrived
 }
 
-fn print(account: &Account) {
+fn print(out: &mut impl Write, account: &Account, waited: bool) -> std::io::Result<()> {
     let fetched = account.issued_bytes - account.bridged_bytes;
-    println!("fetched           {:>10}  in {}", size(fetched), count(account.requests, "request", "requests"));
+    writeln!(out, "fetched           {:>10}  in {}", size(fetched), count(account.requests, "request", "requests"))?;
     let rows = [
         ("  metadata", account.metadata_bytes),
+        ("  unreadable", account.unreadable_bytes),
         ("bridged", account.bridged_bytes),
         ("already there", account.already_resident_bytes),
         ("changed since", account.stale_bytes),
         ("failed", account.failed_bytes),
     ];
     for (what, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        println!("{what:<17} {:>10}", size(bytes));
+        writeln!(out, "{what:<17} {:>10}", size(bytes))?;
     }
     for (reason, skipped) in &account.skipped {
-        println!("{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes));
+        writeln!(out, "{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes))?;
     }
     if account.lookups > 0 {
-        println!("looked up         {:>10}  paths", account.lookups);
+        writeln!(out, "looked up         {:>10}  paths", account.lookups)?;
     }
     if let Some(failure) = &account.first_failure {
-        println!("first failure: {failure}");
+        writeln!(out, "first failure: {failure}")?;
     }
-    println!(
-        "{} after {}",
-        if account.arrived_us.is_some() { "arrived" } else { "submitted" },
-        time(account.ended_us())
-    );
+    match account.arrived_us {
+        Some(arrived_us) => writeln!(out, "arrived after {}", time(arrived_us)),
+        None if waited => writeln!(out, "submitted after {}; not all has arrived", time(account.submitted_us)),
+        None => writeln!(out, "submitted after {}", time(account.submitted_us)),
+    }
 }

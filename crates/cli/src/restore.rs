@@ -1,15 +1,19 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
-use ahead_kernel::undo::{self, Restored};
+use ahead_kernel::undo::{self, Outcome, Restored};
+use ahead_report::text::printable;
+use ahead_trace::{Alone, try_alone};
 use anyhow::bail;
 use clap::Args;
 use serde_json::json;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Undo what an ahead that was killed left behind
 ///
 /// Settings, mounts and loop devices are noted in /run/ahead before they are changed. This undoes every noted change
-/// whose process is gone, the latest first. What somebody else has changed since is left alone.
+/// whose process is gone, the latest first. What somebody else has changed since, or put at the same path, is left
+/// alone.
 #[derive(Debug, Args)]
 pub struct Restore {
     /// Print what was undone as JSON
@@ -20,32 +24,77 @@ pub struct Restore {
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let done = undo::restore()?;
-        let failed = done.iter().filter(|restored| restored.outcome.is_err()).count();
-        if self.json {
+        let count = |wanted: fn(&Restored) -> bool| done.iter().filter(|restored| wanted(restored)).count();
+        let failed = count(|restored| restored.outcome.is_err());
+        let left = count(|restored| matches!(restored.outcome, Ok(Outcome::LeftAlone(_))));
+        let lines: Vec<String> = if self.json {
             let rows: Vec<_> = done.iter().map(as_json).collect();
-            println!("{}", json!({ "undone": done.len() - failed, "failed": failed, "changes": rows }));
+            let undone = done.len() - failed - left;
+            vec![json!({ "undone": undone, "left_alone": left, "failed": failed, "changes": rows }).to_string()]
         } else if done.is_empty() {
-            println!("nothing to undo");
+            vec!["nothing to undo".into()]
         } else {
-            for Restored { action, outcome } in &done {
-                match outcome {
-                    Ok(()) => println!("undone: {action:?}"),
-                    Err(error) => println!("NOT undone: {action:?}: {error}"),
-                }
-            }
-        }
+            done.iter().map(|restored| printable(as_line(restored).as_bytes())).collect()
+        };
+        let printed = writeln!(std::io::stdout(), "{}", lines.join("\n"));
         if failed > 0 {
             bail!("{failed} of {} changes could not be undone", done.len());
         }
+        printed?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Sets back the kernel's settings that a killed `ahead` left changed, and says so: with them, results would mean nothing.
+/// Only now that nobody else has the right to change them is it sure that they are left, and that nobody needs them so.
+pub fn set_back(_alone: &Alone) {
+    tell(undo::restore_settings());
+}
+
+/// The same for who measures beside others. While another process has that right, everything stays as it is.
+pub fn try_set_back() {
+    // Who finds the lock taken waits, and says so: it is not taken for nothing.
+    if matches!(undo::are_settings_left(), Ok(false)) {
+        return;
+    }
+    match try_alone() {
+        Ok(Some(alone)) => set_back(&alone),
+        Ok(None) => {}
+        // Who may not lock may not set anything back either. He is told what to do, and is kept from nothing.
+        Err(_) => tell(undo::restore_settings()),
+    }
+}
+
+fn tell(outcome: ahead_kernel::Result<Vec<Restored>>) {
+    let told = match outcome {
+        Ok(done) if done.is_empty() => return,
+        Ok(done) => match done.iter().filter(|restored| restored.outcome.is_err()).count() {
+            0 => format!("set back {} settings that a killed ahead had left changed", done.len()),
+            failed => {
+                format!("a killed ahead left {failed} settings changed that cannot be set back; see: ahead restore")
+            }
+        },
+        Err(error) if error.is_unavailable() => return,
+        Err(error) => format!("whether a killed ahead left something changed is not known: {error}"),
+    };
+    // Standard error may be closed.
+    let _ = writeln!(std::io::stderr(), "ahead: {told}");
+}
+
+fn as_line(Restored { action, outcome }: &Restored) -> String {
+    match outcome {
+        Ok(Outcome::Undone) => format!("undone: {action}"),
+        Ok(Outcome::LeftAlone(why)) => format!("left alone: {action}: {why}"),
+        Err(error) => format!("NOT undone: {action}: {error}"),
     }
 }
 
 fn as_json(restored: &Restored) -> serde_json::Value {
     let mut row = json!(restored.action);
-    row["error"] = match &restored.outcome {
-        Ok(()) => serde_json::Value::Null,
-        Err(error) => json!(error.to_string()),
+    row["error"] = json!(restored.outcome.as_ref().err().map(ToString::to_string));
+    row["left_alone"] = match &restored.outcome {
+        Ok(Outcome::LeftAlone(why)) => json!(why),
+        _ => serde_json::Value::Null,
     };
     row
 }

@@ -1,16 +1,17 @@
 //! `ahead run`: starts a program with what it will read already on its way.
 
-use crate::{exit, paths};
+use crate::{exit, output, paths};
 use ahead_fetch::{Options, Running};
+use ahead_kernel::errors_stream;
 use ahead_kernel::process::{Child, Command, Ended, Event, Signals};
 use ahead_profile::Profile;
 use clap::Args;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Start a program with the files it will read already on their way into memory
 ///
@@ -18,6 +19,7 @@ use std::time::Instant;
 /// suits the disk, while the program starts. The program is never failed by a failed fetch: without a usable profile it
 /// simply runs. Its exit status is passed on.
 #[derive(Debug, Args)]
+#[command(override_usage = "ahead run [OPTIONS] [--] <CMD>...")]
 pub struct Run {
     /// Profile to fetch [default: the one that `ahead record` keeps for this command and directory]
     #[arg(short, long, value_name = "FILE")]
@@ -28,8 +30,11 @@ pub struct Run {
     /// Write what was fetched to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
+    /// Write our own messages to this file: standard error is then the program's alone
+    #[arg(long, hide = true, value_name = "FILE")]
+    messages: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -40,7 +45,8 @@ impl Run {
 
     fn run_program(self) -> anyhow::Result<ExitCode> {
         let signals = Signals::take()?;
-        let command = Command { argv: self.command.clone(), ..Command::default() };
+        let errors = self.messages.as_deref().and_then(send_messages_to);
+        let command = Command { argv: self.command.clone(), errors, ..Command::default() };
         // Forked before there are threads and a profile in memory: a small process is quickly copied.
         let mut child = Child::spawn_held(&command)?;
         let running = self.load().and_then(|profile| self.start(profile));
@@ -86,24 +92,31 @@ impl Run {
         let Some(path) = &self.account else { return Ok(()) };
         let account = serde_json::to_vec_pretty(&running.finish())?;
         // The program has done its work: its status is what counts.
-        if let Err(error) = std::fs::write(path, account) {
-            warn(&format!("the account is not kept in {}: {error}", path.display()));
+        if let Err(error) = output::replace(path, &account) {
+            warn(&format!("the account is not kept: {error:#}"));
         }
         Ok(())
     }
 }
 
+/// Gives what standard error was. Where messages cannot go elsewhere, they stay there.
+fn send_messages_to(path: &Path) -> Option<Arc<File>> {
+    let file = File::options().create(true).append(true).open(path);
+    let sent = file.map_err(anyhow::Error::from).and_then(|file| Ok(errors_stream::send_to(&file)?));
+    sent.map(Arc::new).inspect_err(|error| warn(&format!("messages stay here: {error:#}"))).ok()
+}
+
 /// Waits for the head start to be over. `Some`: a signal ended the program before it began.
 fn wait_for_head_start(child: &mut Child, signals: &Signals, running: &Running) -> anyhow::Result<Option<Ended>> {
-    let deadline = Instant::now() + running.longest_head_start();
-    loop {
-        match child.wait_event(signals, &[running.head_start()], Some(deadline))? {
+    while let Some(until) = running.hold_until() {
+        match child.wait_event(signals, &[running.head_start()], Some(until))? {
             Event::Ended(ended) => return Ok(Some(ended)),
-            Event::Readable(_) | Event::Timeout => return Ok(None),
-            // Passed on to the program, which lives or dies by it.
-            Event::Signal(_) => {}
+            Event::Readable(_) => break,
+            // A signal is passed on to the program, which lives or dies by it.
+            Event::Timeout | Event::Signal(_) => {}
         }
     }
+    Ok(None)
 }
 
 fn code_of(ended: Ended) -> ExitCode {

@@ -1,12 +1,13 @@
 //! `ahead show`: what a profile holds, for people, programs and colleagues.
 
+use crate::output;
+use crate::paths::{lossy, percent_where_needed};
 use ahead_kernel::openat;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
 use ahead_report::table::Screen;
 use ahead_report::text::percent;
-use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -39,7 +40,7 @@ pub struct Show {
     /// Print every file and milestone, first uses of files among these
     #[arg(long, conflicts_with = "top")]
     all: bool,
-    /// Print every extent too, in the order in which a run fetches them
+    /// Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position
     #[arg(long)]
     extents: bool,
 }
@@ -59,18 +60,23 @@ impl Show {
         let profile = ahead_profile::load(&self.file)?;
         let states: Vec<State> = profile.files.iter().map(state).collect();
         let shown = Shown { profile: &profile, states: &states };
+        let written = self.write(shown);
         if let Some(path) = &self.html {
-            let page = shown.page(&self.file);
-            std::fs::write(path, page).with_context(|| format!("write {}", path.display()))?;
+            output::replace(path, shown.page(&self.file).as_bytes())?;
         }
+        written?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes it to standard output.
+    fn write(&self, shown: Shown) -> anyhow::Result<()> {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
             writeln!(out, "{:#}", self.as_json(shown))?;
         } else {
             self.print(&mut out, shown)?;
         }
-        out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(out.flush()?)
     }
 
     fn order(&self, profile: &Profile) -> Vec<usize> {
@@ -111,7 +117,12 @@ impl Show {
             write_more(out, more, "more milestone", "more milestones")?;
         }
         if self.extents {
-            write!(out, "\nExtents\n{}", shown.extent_table().render(screen))?;
+            writeln!(out, "\nExtents by first use, those that fewer than half of the runs used last")?;
+            writeln!(
+                out,
+                "A run fetches them in this order; from a rotating disk each of the two groups by place on disk."
+            )?;
+            write!(out, "{}", shown.extent_table().render(screen))?;
         }
         Ok(())
     }
@@ -127,7 +138,6 @@ impl Show {
             row
         });
         let files = self.order(profile).into_iter().map(|index| file_json(&profile.files[index], states[index]));
-        let arguments = recording.command.iter().map(|argument| String::from_utf8_lossy(argument));
         let mut value = json!({
             "files": profile.files.len(),
             "extents": profile.files.iter().map(|file| file.extents.len()).sum::<usize>(),
@@ -145,7 +155,7 @@ impl Show {
             "changed_files": count(State::Changed),
             "unknown_files": count(State::Unknown),
             "deleted_files": count(State::Deleted),
-            "command": arguments.collect::<Vec<_>>(),
+            "command": lossy(&recording.command),
             "duration_us": recording.duration_us,
             "created_unix_s": recording.created_unix_s,
             "read_ahead_kb": recording.read_ahead_kb,
@@ -157,7 +167,11 @@ impl Show {
             "file_list": files.collect::<Vec<_>>(),
         });
         add_path(&mut value, "directory", &recording.directory);
+        if let Some(exact) = percent_where_needed(&recording.command) {
+            value["command_percent"] = exact.into();
+        }
         if self.extents {
+            value["extent_order"] = "first_use".into();
             value["extent_list"] = profile.in_order().into_iter().map(|at| extent_json(profile, at)).collect();
         }
         value

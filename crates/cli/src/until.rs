@@ -3,6 +3,7 @@
 //! Ready is what can be seen from outside without touching the program: a line of its output, a port in the kernel's
 //! table of listening sockets (nothing connects to it), a file that appears.
 
+use crate::exit::Stopped;
 use ahead_kernel::family;
 use ahead_kernel::process::{Child, Command, Event, Signals};
 use anyhow::{Context, bail};
@@ -34,14 +35,27 @@ pub struct Until {
 /// How a run went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// The status to pass on: the program's own; 0 when it was ready and then ended by us.
+    /// The status to pass on: the program's own; 0 when it was ended by us because it was ready or its time was over.
     pub status: i32,
-    /// When it was ready, or had ended.
+    /// When it was ready, its time was over, or it had ended.
     pub at: Instant,
     /// The end that was asked for was reached.
     pub ready: bool,
-    /// A signal asked us to stop, or the time was over.
-    pub stopped: bool,
+    /// The signal that asked us to stop.
+    pub stopped: Option<i32>,
+}
+
+impl Finished {
+    /// A signal that was meant for us, too, broke it off: it did not come to the end that it has otherwise. A program that
+    /// ends well at a signal (a server) has come to its end.
+    pub fn is_interrupted(self) -> bool {
+        self.stopped.is_some() && !self.ready && self.status != 0
+    }
+
+    /// For whom a run is worth nothing when he was asked to stop meanwhile.
+    pub fn unless_stopped(self) -> Result<Finished, Stopped> {
+        self.stopped.map_or(Ok(self), |signal| Err(Stopped(signal)))
+    }
 }
 
 /// How often a port or a file is looked for. Both cost some 20 µs; a readiness time is this exact.
@@ -65,11 +79,7 @@ impl Until {
 
     /// The command as it has to be started for this, and what has to be known before it is.
     pub fn prepare(&self, command: &Command) -> anyhow::Result<(Command, Watch<'_>)> {
-        if let Some(port) = self.until_port
-            && is_listened_on("self", port)
-        {
-            bail!("port {port} is listened on already: end whoever does, or name another port");
-        }
+        let signs = self.signs(&["self".into()])?;
         if self.is_set() {
             // What the program leaves behind when it ends shall still be ours to end.
             family::adopt_orphans()?;
@@ -79,8 +89,27 @@ impl Until {
             started.capture_output = true;
             started.discard_output = false;
         }
-        let file_before = self.until_file.as_ref().and_then(identity);
-        Ok((started, Watch { until: self, pass_on: !command.discard_output, file_before, streams: Vec::new() }))
+        Ok((started, Watch { signs, pass_on: !command.discard_output, streams: Vec::new() }))
+    }
+
+    /// What can be looked for from outside, and what was there before. `processes`: whose network namespaces count, by
+    /// their names in `/proc`.
+    ///
+    /// # Errors
+    /// Somebody listens on the port already.
+    pub fn signs(&self, processes: &[String]) -> anyhow::Result<Signs<'_>> {
+        let signs = Signs { until: self, file_before: self.until_file.as_ref().and_then(identity) };
+        if let Some(port) = self.until_port
+            && signs.is_there(processes)
+        {
+            bail!("port {port} is listened on already: end whoever does, or name another port");
+        }
+        Ok(signs)
+    }
+
+    /// Whether an output is waited for, which only who starts the program can read.
+    pub fn needs_output(&self) -> bool {
+        self.until_output.is_some()
     }
 
     /// Runs a command to its end or readiness.
@@ -98,12 +127,34 @@ fn identity(path: &PathBuf) -> Option<(u64, u64, i64, i64)> {
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
+/// What tells from outside that a program is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Signs<'a> {
+    until: &'a Until,
+    file_before: Option<(u64, u64, i64, i64)>,
+}
+
+impl Signs<'_> {
+    /// When to look the next time; `None`: there is nothing to look for.
+    pub fn next_look(&self) -> Option<Instant> {
+        let looks = self.until.until_port.is_some() || self.until.until_file.is_some();
+        looks.then(|| Instant::now() + LOOK_EVERY)
+    }
+
+    /// Whether one of these processes (names in `/proc`) sees a listener on the port, or the file is there and another
+    /// one than before.
+    pub fn is_there(&self, processes: &[String]) -> bool {
+        let port = |port| processes.iter().any(|process| is_listened_on(process, port));
+        let file = self.until.until_file.as_ref().and_then(identity);
+        self.until.until_port.is_some_and(port) || file.is_some() && file != self.file_before
+    }
+}
+
 /// Waits for the end of one run.
 #[derive(Debug)]
 pub struct Watch<'a> {
-    until: &'a Until,
+    signs: Signs<'a>,
     pass_on: bool,
-    file_before: Option<(u64, u64, i64, i64)>,
     streams: Vec<Stream>,
 }
 
@@ -114,18 +165,18 @@ impl Watch<'_> {
         if let Some((output, errors)) = child.take_output() {
             self.streams = vec![Stream::new(output.into(), false)?, Stream::new(errors.into(), true)?];
         }
-        let looks = self.until.until_port.is_some() || self.until.until_file.is_some();
-        let mut next_look = looks.then(|| Instant::now() + LOOK_EVERY);
-        let mut stopped = false;
+        let mut next_look = self.signs.next_look();
+        let process = [child.pid().to_string()];
+        let mut stopped = None;
         loop {
             if next_look.is_some_and(|at| Instant::now() >= at) {
-                if self.is_there(child) {
-                    return self.end_ready(child, signals);
+                if self.signs.is_there(&process) {
+                    return self.end(child, signals, true, stopped);
                 }
-                next_look = Some(Instant::now() + LOOK_EVERY);
+                next_look = self.signs.next_look();
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return end(child, signals, Instant::now(), false, true);
+                return self.end(child, signals, false, stopped);
             }
             let wake = [next_look, deadline].into_iter().flatten().min();
             let readable: Vec<BorrowedFd<'_>> = self.streams.iter().map(|stream| stream.pipe.as_fd()).collect();
@@ -137,32 +188,35 @@ impl Watch<'_> {
                 }
                 Event::Readable(index) => {
                     if self.read(index)? {
-                        return self.end_ready(child, signals);
+                        return self.end(child, signals, true, stopped);
                     }
                 }
                 // Passed on, or sent to the program as to us by the terminal. Asked twice, it is ended.
-                Event::Signal(_) if stopped => return end(child, signals, Instant::now(), false, true),
-                Event::Signal(_) => stopped = true,
+                Event::Signal(_) if stopped.is_some() => return self.end(child, signals, false, stopped),
+                Event::Signal(number) => stopped = Some(number),
                 Event::Timeout => {}
             }
         }
     }
 
-    fn is_there(&self, child: &Child) -> bool {
-        let port = self.until.until_port.is_some_and(|port| is_listened_on(&child.pid().to_string(), port));
-        let file = self.until.until_file.as_ref().and_then(identity);
-        port || file.is_some() && file != self.file_before
-    }
-
-    fn end_ready(mut self, child: &mut Child, signals: &Signals) -> anyhow::Result<Finished> {
-        let finished = end(child, signals, Instant::now(), true, false)?;
+    /// Ends the program and all that it started, and passes on what they still had to say.
+    fn end(
+        mut self,
+        child: &mut Child,
+        signals: &Signals,
+        ready: bool,
+        stopped: Option<i32>,
+    ) -> anyhow::Result<Finished> {
+        let at = Instant::now();
+        let (own_status, signal) = end_family(child, signals)?;
         self.read_all()?;
-        Ok(finished)
+        let status = if stopped.is_some() && !ready { own_status } else { 0 };
+        Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
     }
 
     /// Reads what one stream has, once; `true`: a line matched.
     fn read(&mut self, index: usize) -> anyhow::Result<bool> {
-        match self.streams[index].read(self.until.until_output.as_ref(), self.pass_on)? {
+        match self.streams[index].read(self.signs.until.until_output.as_ref(), self.pass_on)? {
             Seen::Nothing => Ok(false),
             Seen::Match => Ok(true),
             Seen::End => {
@@ -177,7 +231,7 @@ impl Watch<'_> {
         let mut matched = false;
         for mut stream in self.streams.drain(..) {
             loop {
-                match stream.read(self.until.until_output.as_ref(), self.pass_on)? {
+                match stream.read(self.signs.until.until_output.as_ref(), self.pass_on)? {
                     Seen::Nothing if stream.is_empty => break,
                     Seen::End => break,
                     Seen::Match => matched = true,
@@ -189,20 +243,23 @@ impl Watch<'_> {
     }
 }
 
-/// Ends the program and all that it started: SIGTERM to all, then SIGKILL to those that are left.
-fn end(child: &mut Child, signals: &Signals, at: Instant, ready: bool, stopped: bool) -> anyhow::Result<Finished> {
+/// Ends the program and all that it started: SIGTERM to all, then SIGKILL to those that are left. Gives its status, and the
+/// signal that asked us to stop meanwhile.
+fn end_family(child: &mut Child, signals: &Signals) -> anyhow::Result<(i32, Option<i32>)> {
     let own = std::process::id();
     family::terminate(own)?;
     let deadline = Instant::now() + GRACE;
+    let mut stopped = None;
     let ended = loop {
         match child.wait_event(signals, &[], Some(deadline))? {
             Event::Ended(ended) => break ended,
             Event::Timeout => child.signal(rustix::process::Signal::KILL.as_raw()),
-            Event::Signal(_) | Event::Readable(_) => {}
+            Event::Signal(number) => stopped = Some(number),
+            Event::Readable(_) => {}
         }
     };
     family::end(own)?;
-    Ok(Finished { status: if ready { 0 } else { ended.code() }, at, ready, stopped })
+    Ok((ended.code(), stopped))
 }
 
 /// One captured stream of the program.

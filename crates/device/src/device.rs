@@ -95,6 +95,18 @@ impl Device {
         }
     }
 
+    /// Puts it into its state after power-on: the head at the start, nothing in the buffer, no stream followed. So that
+    /// measurements one after another all find the same disk. A network volume stays as it is: it has no buffer, and
+    /// tokens that were spent come back with time alone, however often the machine is started.
+    ///
+    /// `ready_ns`: nothing is taken up before this time; what was handed over before has its disk to itself until then.
+    pub fn restart(&mut self, ready_ns: u64) {
+        self.last_ns = self.last_ns.max(ready_ns.min(MAX_NOW_NS));
+        if !matches!(self.state, State::Cloud(_)) {
+            *self = Device { last_ns: self.last_ns, ..Device::new(&self.model, self.capacity_bytes) };
+        }
+    }
+
     /// What kind of disk it is.
     pub fn model(&self) -> &Model {
         &self.model

@@ -69,6 +69,23 @@ fn serve(model: &Model, requests: &[(Request, u64)]) -> Vec<Served> {
 
 proptest! {
     #[test]
+    fn a_restarted_disk_is_a_new_one(model in models(), before in steps(true), after in steps(true)) {
+        let mut used = Device::new(&model, CAPACITY_BYTES);
+        let ends = requests(&before).into_iter().map(|(request, now_ns)| used.submit(&request, now_ns).end_ns);
+        let ready_ns = ends.max().unwrap_or(0);
+        // A network volume does not get its tokens back.
+        let mut new = match model {
+            Model::Cloud(_) => used.clone(),
+            _ => Device::new(&model, CAPACITY_BYTES),
+        };
+        used.restart(ready_ns);
+        for (request, now_ns) in requests(&after) {
+            // Handed over before it is ready, it waits until then.
+            prop_assert_eq!(used.submit(&request, now_ns), new.submit(&request, now_ns.max(ready_ns)));
+        }
+    }
+
+    #[test]
     fn times_are_in_order_and_repeatable(model in models(), steps in steps(true)) {
         let requests = requests(&steps);
         let served = serve(&model, &requests);
@@ -367,4 +384,20 @@ fn ascending_order_is_much_quicker_than_any_order() {
     let sorted_ns = time_for(&model, CAPACITY_BYTES, pages.iter().map(|page| read(page << 12, 4096)));
     assert!(sorted_ns * 2 < random_ns, "{sorted_ns} against {random_ns}");
     assert_eq!(time_for(&model, CAPACITY_BYTES, std::iter::empty()), 0);
+}
+
+/// Regression: starting the machine again gave a volume its bursts back.
+#[test]
+fn a_restart_gives_a_network_volume_no_tokens_back() {
+    let after = |restarted: bool| {
+        let mut device = Device::new(&Model::builtin("cloud").unwrap(), 1 << 40);
+        for at in 0..10 {
+            device.submit(&read(at << 20, 1 << 20), 0);
+        }
+        if restarted {
+            device.restart(0);
+        }
+        device.submit(&read(0, 1 << 20), 0).end_ns
+    };
+    assert_eq!(after(true), after(false));
 }

@@ -52,6 +52,12 @@ impl Client {
         }
     }
 
+    /// Puts its model into the state after power-on: nothing is in the drive's own buffer any more, which evicting pages
+    /// does not reach. What a network volume has spent of its bursts stays spent. Needs root.
+    pub fn restart(&self) -> Result<()> {
+        self.do_it(&Ask::Restart)
+    }
+
     pub(crate) fn engage(&self, lead: Lead) -> Result<()> {
         self.do_it(&Ask::Engage { lead })
     }

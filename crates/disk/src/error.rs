@@ -34,6 +34,9 @@ pub enum Error {
     /// A signal asked us to stop before the disk was ready.
     #[error("interrupted; nothing is left behind")]
     Interrupted,
+    /// A signal asked us to stop before the disk was detached.
+    #[error("interrupted; the disk is as it was")]
+    StillAttached,
 }
 
 impl Error {

@@ -29,6 +29,7 @@
 //! leave a mount or loop device behind.
 
 mod client;
+mod detaching;
 mod error;
 mod filesystem;
 pub mod floor;
@@ -42,10 +43,11 @@ mod starting;
 mod state;
 
 pub use client::Client;
+pub use detaching::detach;
 pub use error::{Error, Result};
 pub use filesystem::Filesystem;
 pub use floor::Floor;
-pub use lifecycle::{Attach, Create, Launcher, attach, create, detach, finish_after};
+pub use lifecycle::{Attach, Create, Launcher, attach, create, finish_after};
 pub use model::ModelSource;
 pub use name::{default_name, is_valid_name};
 pub use protocol::{ByteRange, FaultChange, Faults, Lead, Read, Stat};

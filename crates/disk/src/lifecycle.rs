@@ -1,4 +1,4 @@
-//! Making, attaching and detaching disks: everything around the daemon.
+//! Making and attaching disks: everything around the daemon.
 //!
 //! ```text
 //!     checks ─▶ image ─▶ daemon ─▶ loop device ─▶ queue ─▶ floor ─▶ mkfs ─▶ model, how true ─▶ mount ─▶ state file ─▶ commit
@@ -12,20 +12,19 @@ use crate::name::{default_name, is_valid_name};
 use crate::protocol::{FaultChange, Faults, Setup};
 use crate::punctual::{self, Punctuality};
 use crate::server::REQUEST_MAX_BYTES;
-use crate::starting::{END_TIME, Starting, undo_all_of};
+use crate::starting::{Starting, undo_all_of};
 use crate::state::{self, DiskInfo, Paths};
 use crate::{Client, Error, ModelSource, Result};
 use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::daemon::wait_end;
 use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::{block, loopdev, machine, mounting};
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Disk sizes are whole pages, bytes: a direct read of the last page must not be cut.
 const SIZE_STEP_BYTES: u64 = 4096;
@@ -88,15 +87,15 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
     must_be_root()?;
     let Create { attach, size_bytes, filesystem } = create;
     check_size(*size_bytes, *filesystem)?;
+    attach.faults.check(*size_bytes)?;
     filesystem.map(Filesystem::mkfs).transpose()?;
     if filesystem.is_none() && attach.mount.is_some() {
         return Err(Error::Invalid("without a file system there is nothing to mount: leave out --mount".into()));
     }
     let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
     let (image, guard) = new_image(&attach.image, *size_bytes)?;
-    let disk = bring_up(launcher, attach, Place { name, image, mount, make: *filesystem }, &signals)?;
-    guard.keep()?;
-    Ok(disk)
+    let new = Some(guard);
+    bring_up(launcher, attach, Place { name, image, mount, make: *filesystem, new }, &signals)
 }
 
 /// Attaches an existing image and mounts it.
@@ -105,47 +104,9 @@ pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
     must_be_root()?;
     let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
     let image = existing_image(&attach.image)?;
-    bring_up(launcher, attach, Place { name, image, mount, make: None }, &signals)
-}
-
-/// Unmounts and detaches a disk, and ends its daemon. A disk in use is an error, and stays as it is.
-pub fn detach(disk: &DiskInfo) -> Result<()> {
-    must_be_root()?;
-    if !disk.is_alive() {
-        return undo_all_of(disk.daemon);
-    }
-    if let Some(mount) = &disk.mount
-        && mount.is_dir()
-        && mounting::is_mount_point(mount)?
-    {
-        mounting::unmount(mount).map_err(|e| match e.raw_os_error() {
-            Some(EBUSY) => {
-                Error::Busy(format!("{} is in use: end what uses it (fuser -vm {0}) and detach again", mount.display()))
-            }
-            _ => e.into(),
-        })?;
-    }
-    must_be_unused(&disk.device)?;
-    let paths = Paths::of(&disk.name);
-    loopdev::detach_if_backed_by(&disk.device, &paths.file)?;
-    // Whoever has it open keeps it: the kernel detaches it only when the last one closes it.
-    if loopdev::status(&disk.device)?.is_some_and(|status| status.backing == paths.file) {
-        return Err(Error::Busy(format!(
-            "{} is still open somewhere (fuser -v {0}): end what uses it and detach again",
-            disk.device.display()
-        )));
-    }
-    mounting::unmount_lazy(&paths.directory)?;
-    // It may have ended by itself already, with its file system.
-    let told = Client::new(disk).end();
-    if !wait_end(disk.daemon, END_TIME)? {
-        told?;
-        return Err(Error::Daemon(format!(
-            "the daemon of the disk {} does not end: kill {}",
-            disk.name, disk.daemon.pid
-        )));
-    }
-    undo_all_of(disk.daemon)
+    let size_bytes = std::fs::metadata(&image).map_err(|e| Error::io("look at the image", e))?.len();
+    attach.faults.check(size_bytes)?;
+    bring_up(launcher, attach, Place { name, image, mount, make: None, new: None }, &signals)
 }
 
 /// Waits for the end of a daemon that was abandoned, then undoes what is noted for it.
@@ -156,36 +117,7 @@ pub fn finish_after(daemon: ProcessId) -> Result<()> {
     undo_all_of(daemon)
 }
 
-/// `EBUSY` of errno.h, the same on every Linux.
-const EBUSY: i32 = 16;
-
-/// How long a file system may take to let go of its device after it was unmounted: a process that is just ending, or a
-/// mount namespace that goes with it, can hold the last reference for some milliseconds.
-const LET_GO_TIME: Duration = Duration::from_secs(2);
-
-/// How often that is looked for; there is no event to wait for.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Opening a block device exclusively fails while it is mounted anywhere, or part of something else.
-fn must_be_unused(device: &Path) -> Result<()> {
-    let deadline = Instant::now() + LET_GO_TIME;
-    loop {
-        match File::options().read(true).custom_flags(block::O_EXCL).open(device) {
-            Err(e) if e.raw_os_error() != Some(EBUSY) => return Ok(()),
-            Ok(_) => return Ok(()),
-            Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
-            Err(_) => {
-                return Err(Error::Busy(format!(
-                    "{} is mounted somewhere else, too (findmnt -S {0}, or in another mount namespace): unmount it there \
-                     and detach again",
-                    device.display()
-                )));
-            }
-        }
-    }
-}
-
-fn must_be_root() -> Result<()> {
+pub(crate) fn must_be_root() -> Result<()> {
     match machine::is_root() {
         true => Ok(()),
         false => Err(ahead_kernel::Error::needs_root("emulating a disk").into()),
@@ -225,6 +157,14 @@ fn checked_name(attach: &Attach) -> Result<String> {
     Ok(name)
 }
 
+/// The name is claimed already.
+pub(crate) fn taken(name: &str) -> Error {
+    Error::Invalid(format!(
+        "a disk named {name} exists already, or is being made: choose another --name, detach it, or clean up with \
+         `ahead restore`"
+    ))
+}
+
 fn checked_mount(mount: Option<&Path>) -> Result<Option<PathBuf>> {
     let Some(mount) = mount else { return Ok(None) };
     let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
@@ -251,22 +191,10 @@ fn checked_mount(mount: Option<&Path>) -> Result<Option<PathBuf>> {
 /// Makes the image, all hole. The guard removes it again unless it is kept.
 fn new_image(path: &Path, size_bytes: u64) -> Result<(PathBuf, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-    let exists = || Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display()));
-    if path.symlink_metadata().is_ok() {
-        return Err(exists());
-    }
-    let guard = undo::note(Action::Remove { path: absolute.clone() })?;
-    let file = match File::options().read(true).write(true).create_new(true).mode(0o600).open(&absolute) {
-        Ok(file) => file,
-        Err(e) => {
-            // Not made by us: not ours to remove.
-            guard.keep()?;
-            return Err(match e.kind() {
-                std::io::ErrorKind::AlreadyExists => exists(),
-                _ => Error::io(format!("create {}", path.display()), e),
-            });
-        }
-    };
+    let (file, guard) = undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
+        true => Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display())),
+        false => e.into(),
+    })?;
     file.set_len(size_bytes).map_err(|e| Error::io(format!("make {} {size_bytes} bytes long", path.display()), e))?;
     let canonical = std::fs::canonicalize(&absolute).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
     Ok((canonical, guard))
@@ -289,12 +217,14 @@ struct Place {
     image: PathBuf,
     mount: Option<PathBuf>,
     make: Option<Filesystem>,
+    /// Of an image that was made just now.
+    new: Option<Guard>,
 }
 
 /// From the image to the complete disk. Each step is noted as the daemon's; an error undoes them all.
 fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signals) -> Result<DiskInfo> {
     let model = attach.model.model()?;
-    let Place { name, image, mount, make } = place;
+    let Place { name, image, mount, make, new } = place;
     let capacity_bytes = std::fs::metadata(&image).map_err(|e| Error::io("look at the image", e))?.len();
     let setup = Setup {
         name: name.clone(),
@@ -343,22 +273,35 @@ fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signal
         beyond_rig_why,
         daemon: owner,
     };
-    let written = undo::note_for(owner, Action::Remove { path: Paths::of(&disk.name).state })?;
-    state::write(&disk)?;
+    let written = state::write(&disk)?;
     client.reset()?;
     go_on(signals)?;
-    daemon.commit()?;
+    complete(daemon, new)?;
     for guard in queue.into_iter().chain(mounted).chain([written]) {
         guard.leave();
     }
     Ok(disk)
 }
 
+/// The image stays, and the daemon goes on alone. On an error both go.
+///
+/// The image's note goes first: a kill in between leaves an image too many; the other way round, `restore` would take the
+/// image away from under a complete disk.
+fn complete(daemon: Starting, new_image: Option<Guard>) -> Result<()> {
+    new_image.as_ref().map_or(Ok(()), Guard::drop_note)?;
+    daemon.commit()?;
+    if let Some(guard) = new_image {
+        guard.leave();
+    }
+    Ok(())
+}
+
 /// Why the times of a disk cannot be trusted, if they cannot.
 fn untrue(punctuality: &[Punctuality]) -> Option<String> {
     let worst = punctuality.iter().find(|at_depth| !at_depth.holds_surely())?;
     let (percent, depth) = (worst.share * 100.0, worst.depth);
-    Some(format!("with {depth} reads at a time, {percent:.1} % of them took what the model says, within 5 % or 60 µs"))
+    let at_a_time = if depth == 1 { "one read".into() } else { format!("{depth} reads") };
+    Some(format!("with {at_a_time} at a time, only {percent:.1} % took what the model says, within 5 % or 60 µs"))
 }
 
 /// A signal that asks us to stop is heard between two steps.
@@ -442,14 +385,37 @@ fn mount_on(
     let filesystem = filesystem.ok_or_else(|| {
         Error::Invalid("the image has no ext2, ext3, ext4, xfs or btrfs on it: leave out --mount".into())
     })?;
-    let guard = undo::note_for(owner, Action::Unmount { target: target.to_path_buf() })?;
-    mounting::mount(device, target, filesystem.name(), read_only, "")?;
-    Ok(guard)
+    Ok(mounting::mount_noted(owner, device, target, filesystem.name(), read_only, "")?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: the image stayed when its disk was not to be.
+    #[test]
+    fn an_image_whose_daemon_ends_at_the_last_moment_goes() {
+        if !machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let own = ProcessId::own().unwrap();
+        let image = |name: &str| undo::create_file(own, &home.path().join(name), 0o600).unwrap().1;
+        let is_noted = |name: &str| {
+            let is_it =
+                |action: &undo::Action| matches!(action, undo::Action::Remove { path, .. } if path.ends_with(name));
+            undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
+        };
+        for (name, alive) in [("goes.img", false), ("stays.img", true)] {
+            let done = complete(Starting::stand_in(alive), Some(image(name)));
+            assert_eq!(
+                (done.is_ok(), home.path().join(name).exists(), is_noted(name)),
+                (alive, alive, false),
+                "{name}"
+            );
+        }
+    }
 
     #[test]
     fn sizes_are_checked() {

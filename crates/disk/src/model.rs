@@ -28,7 +28,7 @@ impl ModelSource {
         if !path.exists() {
             return Err(Error::Invalid(format!(
                 "{text:?} is neither a model ({}) nor a TOML file",
-                Model::BUILTIN.join(", ")
+                [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ")
             )));
         }
         let size = std::fs::metadata(path).map_err(|e| Error::io(format!("stat {text}"), e))?;

@@ -27,6 +27,8 @@ pub enum Ask {
         /// How much earlier than due an answer must be sent, to arrive when it is due.
         lead: Lead,
     },
+    /// Put the model into its state after power-on: nothing in its buffer.
+    Restart,
     /// End: the disk has been taken down. Other mount namespaces may still hold the file system, empty-handed.
     End,
 }
@@ -41,7 +43,7 @@ pub enum Answer {
     Reads(Vec<Read>),
     /// To [`Ask::Fault`]: what is injected now.
     Faults(Faults),
-    /// To [`Ask::Engage`] and [`Ask::End`].
+    /// To [`Ask::Engage`], [`Ask::Restart`] and [`Ask::End`].
     Done,
     /// It could not be done, and why.
     Error(String),
@@ -106,6 +108,19 @@ impl Faults {
     /// Whether a read of this range fails.
     pub fn fails(&self, range: ByteRange) -> bool {
         self.fail.iter().any(|bad| bad.overlaps(range))
+    }
+
+    /// A range that no read can meet is a mistake.
+    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<()> {
+        let end = |range: &ByteRange| range.offset_bytes.saturating_add(range.length_bytes);
+        match self.fail.iter().find(|range| end(range) > capacity_bytes) {
+            None => Ok(()),
+            Some(range) => Err(Error::Invalid(format!(
+                "the bytes from {} to {} that shall fail do not lie on the disk: it has {capacity_bytes}",
+                range.offset_bytes,
+                end(range)
+            ))),
+        }
     }
 
     /// Applies a change.

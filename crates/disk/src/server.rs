@@ -17,9 +17,9 @@ mod fuse;
 mod image;
 mod lateness;
 
-use crate::lifecycle::Launcher;
+use crate::lifecycle::{Launcher, taken};
 use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
-use crate::state::{HOME, Paths};
+use crate::state::{self, Paths};
 use crate::{Error, Result};
 use ahead_kernel::daemon::{new_session, set_io_flusher};
 use ahead_kernel::process::Signals;
@@ -114,14 +114,20 @@ fn start(setup: &Setup, events: Sender<Event>) -> Result<Vec<Guard>> {
     if let Err(error) = set_io_flusher() {
         tracing::info!("{error}");
     }
-    std::fs::create_dir_all(HOME).map_err(|e| Error::io(format!("create {HOME}"), e))?;
-    let mut guards = vec![claim(&setup.name, &paths)?];
-    guards.insert(0, undo::note(Action::Remove { path: paths.log.clone() })?);
+    state::make_home()?;
+    let own = ProcessId::own()?;
+    let directory = undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
+        true => taken(&setup.name),
+        false => e.into(),
+    })?;
+    let mut guards = vec![directory];
     let engine = Arc::new(Engine::new(setup, model));
     let answers = Answers::start(engine.clone())?;
     let file = DiskFile::new(setup, image, engine.clone(), answers);
-    guards.insert(0, undo::note(Action::Unmount { target: paths.directory.clone() })?);
-    let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(&setup.name)).map_err(fuse_error)?;
+    let source = fuse::source(&setup.name, own);
+    guards.insert(0, undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
+    let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(source)).map_err(fuse_error)?;
+    guards[0].made()?;
     let ended = events.clone();
     let run = move || {
         if let Err(error) = session.run() {
@@ -130,32 +136,10 @@ fn start(setup: &Setup, events: Sender<Event>) -> Result<Vec<Guard>> {
         let _ = ended.send(Event::Ended);
     };
     std::thread::Builder::new().name("session".into()).spawn(run).map_err(|e| Error::io("start a thread", e))?;
-    guards.insert(0, undo::note(Action::Remove { path: paths.socket.clone() })?);
+    guards.insert(0, undo::note(Action::remove(&paths.socket))?);
     control::listen(&paths.socket, engine, events)?;
+    guards[0].made()?;
     Ok(guards)
-}
-
-/// Making the directory claims the name.
-fn claim(name: &str, paths: &Paths) -> Result<Guard> {
-    let taken = || {
-        Error::Invalid(format!(
-            "a disk named {name} exists already: choose another --name, detach it, or clean up with `ahead restore`"
-        ))
-    };
-    if paths.directory.exists() {
-        return Err(taken());
-    }
-    let guard = undo::note(Action::Remove { path: paths.directory.clone() })?;
-    match std::fs::create_dir(&paths.directory) {
-        Ok(()) => Ok(guard),
-        Err(e) => {
-            guard.keep()?;
-            match e.kind() {
-                std::io::ErrorKind::AlreadyExists => Err(taken()),
-                _ => Err(Error::io(format!("create {}", paths.directory.display()), e)),
-            }
-        }
-    }
 }
 
 fn fuse_error(error: std::io::Error) -> Error {
@@ -165,12 +149,19 @@ fn fuse_error(error: std::io::Error) -> Error {
             what: what.into(),
             why: "/dev/fuse is missing (modprobe fuse, or give the container the device)".into(),
         }),
-        std::io::ErrorKind::PermissionDenied => Error::Kernel(ahead_kernel::Error::NotPermitted {
-            what: what.into(),
-            remedy: "run as root with CAP_SYS_ADMIN (a privileged container)".into(),
-        }),
-        _ => Error::io("mount a FUSE file system", error),
+        kind if kind == std::io::ErrorKind::PermissionDenied || is_said_not_permitted(&error.to_string()) => {
+            Error::Kernel(ahead_kernel::Error::NotPermitted {
+                what: what.into(),
+                remedy: "run as root with CAP_SYS_ADMIN (a privileged container)".into(),
+            })
+        }
+        _ => Error::io("mount a FUSE file system", std::io::Error::other(error.to_string().trim_end())),
     }
+}
+
+/// fusermount3 does not pass on the error's number, only its words, with a newline.
+fn is_said_not_permitted(text: &str) -> bool {
+    ["Operation not permitted", "Permission denied"].iter().any(|words| text.trim_end().ends_with(words))
 }
 
 fn say(started: &Started) -> Result<()> {

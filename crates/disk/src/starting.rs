@@ -3,13 +3,13 @@
 //! Until [`Starting::commit`] the daemon hangs on a pipe from us: if we return with an error it is told to end and
 //! everything noted for it is undone; if we are killed, it notices and does the same itself.
 
-use crate::lifecycle::Launcher;
+use crate::lifecycle::{Launcher, taken};
 use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use crate::server::{ABANDON, COMMIT};
-use crate::state::{HOME, Paths};
+use crate::state::{self, Paths};
 use crate::{Error, Result};
 use ahead_kernel::daemon::wait_end;
-use ahead_kernel::undo::{self, Action, ProcessId};
+use ahead_kernel::undo::{self, Action, Guard, Outcome, ProcessId, Restored};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -31,12 +31,8 @@ pub(crate) struct Starting {
 impl Starting {
     /// Starts the daemon and waits until it serves.
     pub fn launch(launcher: &Launcher, setup: &Setup) -> Result<Starting> {
-        std::fs::create_dir_all(HOME).map_err(|e| Error::io(format!("create {HOME}"), e))?;
-        let path = Paths::of(&setup.name).log;
-        // Ours until the daemon serves: it has noted the log's removal then.
-        let unneeded = undo::note(Action::Remove { path: path.clone() })?;
-        let log = File::options().create(true).append(true).open(&path);
-        let log = log.map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        state::make_home()?;
+        let (log, logged) = new_log(&setup.name)?;
         let mut child = launcher
             .command(["serve"])
             .stdin(Stdio::piped())
@@ -45,6 +41,7 @@ impl Starting {
             .spawn()
             .map_err(|e| Error::io("start the disk's daemon", e))?;
         let process = ProcessId::of(child.id())?.ok_or_else(|| ended_early(&setup.name))?;
+        logged.give_to(process)?;
         let output = child.stdout.take();
         let input = child.stdin.take();
         // From here on, dropping it ends the daemon.
@@ -59,10 +56,7 @@ impl Starting {
             return Err(ended_early(&setup.name));
         }
         match protocol::decode(&line)? {
-            Started::Ready => {
-                unneeded.keep()?;
-                Ok(starting)
-            }
+            Started::Ready => Ok(starting),
             Started::Failed { message, unavailable: false } => Err(Error::Daemon(message)),
             Started::Failed { message, unavailable: true } => {
                 Err(Error::Kernel(ahead_kernel::Error::Unsupported { what: "an emulated disk".into(), why: message }))
@@ -75,6 +69,21 @@ impl Starting {
         self.tell(&format!("{COMMIT}\n"))?;
         self.input = None;
         Ok(())
+    }
+
+    /// A program in the place of a daemon that serves; dead by now, if that is wanted.
+    #[cfg(test)]
+    pub fn stand_in(alive: bool) -> Starting {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let process = ProcessId::of(child.id()).unwrap().unwrap();
+        if !alive {
+            child.kill().unwrap();
+            // Not `wait`, which closes the pipe to it.
+            while child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+        }
+        Starting { process, input: child.stdin.take(), child }
     }
 
     fn tell(&mut self, line: &str) -> Result<()> {
@@ -101,6 +110,15 @@ impl Drop for Starting {
     }
 }
 
+/// Makes the file for what the daemon has to say. It claims the name while the disk is being made.
+fn new_log(name: &str) -> Result<(File, Guard)> {
+    let path = Paths::of(name).log;
+    undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
+        true => taken(name),
+        false => e.into(),
+    })
+}
+
 fn ended_early(name: &str) -> Error {
     let log = Paths::of(name).log;
     let said = std::fs::read_to_string(&log).unwrap_or_default();
@@ -108,12 +126,21 @@ fn ended_early(name: &str) -> Error {
     Error::Daemon(format!("the disk's daemon ended at once: {last}"))
 }
 
-/// Undoes what was noted for a process that has ended; the first failure is the error.
+/// Undoes what was noted for a process that has ended, and says what is left alone; the first failure is the error.
 pub(crate) fn undo_all_of(process: ProcessId) -> Result<()> {
-    for restored in undo::restore_owned_by(process)? {
-        restored.outcome?;
+    let mut first = Ok(());
+    for Restored { action, outcome } in undo::restore_owned_by(process)? {
+        match outcome {
+            Ok(Outcome::Undone) => {}
+            // The kernel sets a loop device's settings anew when it is detached: they go with it.
+            Ok(Outcome::LeftAlone(why)) if matches!(action, Action::SetFile { .. }) => {
+                tracing::debug!("{action} is left alone: {why}");
+            }
+            Ok(Outcome::LeftAlone(why)) => tracing::warn!("the {action} is left alone: {why}"),
+            Err(error) => first = first.and(Err(error)),
+        }
     }
-    Ok(())
+    Ok(first?)
 }
 
 impl Launcher {

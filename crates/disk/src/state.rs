@@ -4,13 +4,19 @@ use crate::name::is_valid_name;
 use crate::{Error, Floor, ModelSource, Punctuality, Result};
 use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::undo::ProcessId;
+use ahead_kernel::undo::{self, Guard, ProcessId};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Where the disks live. What is left there is removed by `ahead restore` or the next boot.
 pub(crate) const HOME: &str = "/run/ahead/disk";
+
+/// Makes the directory of the disks.
+pub(crate) fn make_home() -> Result<()> {
+    std::fs::create_dir_all(HOME)
+        .map_err(|e| ahead_kernel::Error::unwritable("emulating a disk", Path::new(HOME), e).into())
+}
 
 /// An emulated disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,16 +99,14 @@ impl Paths {
     }
 }
 
-/// Writes what the disk is, under a temporary name first: nobody reads half of it.
-pub(crate) fn write(info: &DiskInfo) -> Result<()> {
+/// Writes what the disk is, under a guard that removes it. Whoever reads half of it sees no disk, as a moment before.
+pub(crate) fn write(info: &DiskInfo) -> Result<Guard> {
     let path = Paths::of(&info.name).state;
     let what = || format!("write {}", path.display());
     let text = serde_json::to_vec_pretty(info).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;
-    let temporary = path.with_extension("tmp");
-    std::fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(&text))
-        .and_then(|()| std::fs::rename(&temporary, &path))
-        .map_err(|e| Error::io(what(), e))
+    let (mut file, guard) = undo::create_file(info.daemon, &path, 0o644)?;
+    file.write_all(&text).map_err(|e| Error::io(what(), e))?;
+    Ok(guard)
 }
 
 /// All emulated disks, by name; also those whose daemon was killed ([`DiskInfo::is_alive`]).

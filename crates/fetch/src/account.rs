@@ -12,12 +12,13 @@ use crate::traits::DeviceTraits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
 
 /// Why something was not fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing is at its path any more, or the way there has changed.
+    /// Nothing is at its path any more, or the way there has changed; or it is said to lie beyond the file's end.
     Missing,
     /// It had no name any more when it was recorded.
     Deleted,
@@ -28,10 +29,10 @@ pub enum Reason {
     Refused,
     /// The file system's device is not the one that was recorded, or not of a kind whose metadata can be fetched.
     NoDevice,
+    /// Our own or the machine's limit of open files was reached, whatever we closed.
+    TooManyOpen,
     /// The budget was smaller.
     OverBudget,
-    /// The machine was short of memory.
-    MemoryPressure,
     /// The time was over.
     Deadline,
     /// The program had ended, or we were told to stop.
@@ -47,8 +48,8 @@ impl Reason {
             Reason::NotPermitted => "not permitted",
             Reason::Refused => "not a plain file",
             Reason::NoDevice => "no such device",
+            Reason::TooManyOpen => "too many open files",
             Reason::OverBudget => "over budget",
-            Reason::MemoryPressure => "memory pressure",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
         }
@@ -96,9 +97,11 @@ pub struct Account {
     pub stale_files: u64,
     /// Used bytes of them.
     pub stale_bytes: u64,
-    /// Used bytes that the kernel refused to read, or (if waited for) could not.
+    /// Used bytes that the kernel refused to read.
     pub failed_bytes: u64,
-    /// The first such refusal.
+    /// Of the issued: used bytes that the device could not read. Seen only while arrival is waited for.
+    pub unreadable_bytes: u64,
+    /// The first such refusal or failure.
     pub first_failure: Option<String>,
     /// Not fetched, by reason.
     pub skipped: BTreeMap<Reason, Skipped>,
@@ -108,13 +111,24 @@ pub struct Account {
     pub devices: Vec<DeviceTraits>,
     /// When the program could start.
     pub head_start_us: u64,
-    /// When everything was submitted.
+    /// When everything was submitted, or given up.
     pub submitted_us: u64,
-    /// When everything had arrived, if that was waited for.
+    /// When everything had arrived; `None`: that was not waited for, or not to the end.
     pub arrived_us: Option<u64>,
     /// Every range issued, in order of issue. Kept if [`crate::Options::keep_ranges`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,
+}
+
+/// The account of a fetch under way: several threads write it, and whoever gives up waiting for them reads it.
+#[derive(Debug, Default)]
+pub struct Ledger(Mutex<Account>);
+
+impl Ledger {
+    /// To look at it and to write in it. A thread that panicked has left no entry half written.
+    pub fn open(&self) -> MutexGuard<'_, Account> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 impl Account {
@@ -125,40 +139,16 @@ impl Account {
         skipped.bytes = skipped.bytes.saturating_add(bytes);
     }
 
-    /// Counts bytes that could not be read.
+    /// Counts used bytes that the kernel refused to read.
     pub fn fail(&mut self, bytes: u64, why: impl ToString) {
         self.failed_bytes += bytes;
         self.first_failure.get_or_insert_with(|| why.to_string());
     }
 
-    /// Bytes skipped for any reason.
-    pub fn skipped_bytes(&self) -> u64 {
-        self.skipped.values().map(|skipped| skipped.bytes).sum()
-    }
-
-    /// When the fetch was over, as far as that was waited for, microseconds since its start.
-    pub fn ended_us(&self) -> u64 {
-        self.arrived_us.unwrap_or(self.submitted_us)
-    }
-
-    /// Adds what another thread did.
-    pub fn add(&mut self, other: Account) {
-        self.requests += other.requests;
-        self.issued_bytes += other.issued_bytes;
-        self.metadata_bytes += other.metadata_bytes;
-        self.bridged_bytes += other.bridged_bytes;
-        self.already_resident_bytes += other.already_resident_bytes;
-        self.residency_unknown_bytes += other.residency_unknown_bytes;
-        self.lookups += other.lookups;
-        self.stale_files += other.stale_files;
-        self.stale_bytes += other.stale_bytes;
-        self.failed_bytes += other.failed_bytes;
-        self.first_failure = self.first_failure.take().or(other.first_failure);
-        for (reason, more) in other.skipped {
-            let skipped = self.skipped.entry(reason).or_default();
-            skipped.spans += more.spans;
-            skipped.bytes = skipped.bytes.saturating_add(more.bytes);
-        }
-        self.ranges.extend(other.ranges);
+    /// Used bytes of which it is known what became of them: those of the profile, once the fetch is over.
+    pub fn accounted_bytes(&self) -> u64 {
+        let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
+        let fetched = self.issued_bytes - self.bridged_bytes + self.already_resident_bytes;
+        skipped.saturating_add(fetched + self.stale_bytes + self.failed_bytes)
     }
 }

@@ -1,7 +1,7 @@
 //! Never make it worse: what may still be fetched, and when to pause or stop.
 //!
-//! Workers ask before each request and pay with one atomic load. Who looks at the clock and at the machine's memory is
-//! the thread that waits for the workers, a few times per second.
+//! Workers ask before each request and pay with a look at the clock, which tells them when the time is over. Who looks at
+//! the machine's memory, and at the clock for workers that wait, is the thread that waits for them, a few times per second.
 
 use crate::account::Reason;
 use ahead_kernel::memory;
@@ -19,7 +19,7 @@ const DEFAULT_SHARE: f64 = 0.5;
 const PAUSE_SHARE: f64 = 0.1;
 
 /// How often the machine is looked at. Long enough that a share of it means something, short against a deadline.
-const INTERVAL: Duration = Duration::from_millis(50);
+pub const INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bytes that may be fetched: what was asked for, or a share of what memory is available.
 pub fn budget_bytes(asked: Option<u64>) -> u64 {
@@ -36,11 +36,16 @@ pub struct Brake {
     changed: Condvar,
     left_bytes: AtomicU64,
     deadline: Option<Instant>,
+    began: Instant,
+    /// When a worker was seen last, microseconds since `began`.
+    seen_us: AtomicU64,
+    /// How long tasks have waited for memory since boot, where the kernel tells. Tests have their own.
+    stalled: fn() -> Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    stopped: Option<Reason>,
+    stopped: Option<(Reason, Instant)>,
     paused: bool,
     working: usize,
 }
@@ -65,6 +70,9 @@ impl Brake {
             changed: Condvar::new(),
             left_bytes: AtomicU64::new(budget_bytes),
             deadline,
+            began: Instant::now(),
+            seen_us: AtomicU64::new(0),
+            stalled: stalled_by_memory,
         }
     }
 
@@ -75,6 +83,11 @@ impl Brake {
 
     /// For workers, before each piece of work: returns at once, or when a pause is over, or with the reason to stop.
     pub fn check(&self) -> Result<(), Reason> {
+        let now = Instant::now();
+        self.seen_us.store((now - self.began).as_micros() as u64, Ordering::Relaxed);
+        if self.deadline.is_some_and(|deadline| now >= deadline) {
+            self.stop(Reason::Deadline);
+        }
         if !self.held.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -82,7 +95,18 @@ impl Brake {
         while state.paused && state.stopped.is_none() {
             state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        state.stopped.map_or(Ok(()), Err)
+        state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
+    }
+
+    /// When a worker last came by, or the fetch began.
+    pub fn last_seen(&self) -> Instant {
+        self.began + Duration::from_micros(self.seen_us.load(Ordering::Relaxed))
+    }
+
+    /// Why and when it was stopped, if it was.
+    pub fn stopped(&self) -> Option<(Reason, Instant)> {
+        // Asked for every page that is waited for.
+        self.held.load(Ordering::Acquire).then(|| self.lock().stopped).flatten()
     }
 
     /// Takes bytes from the budget; `false`: there are not that many left.
@@ -93,12 +117,20 @@ impl Brake {
 
     /// Stops all workers for good. The first reason stays.
     pub fn stop(&self, reason: Reason) {
-        self.lock().stopped.get_or_insert(reason);
+        self.lock().stopped.get_or_insert((reason, Instant::now()));
         self.held.store(true, Ordering::Release);
         self.changed.notify_all();
     }
 
-    fn pause(&self, paused: bool) {
+    /// Stops all workers if the time is over.
+    pub fn look_at_clock(&self) {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            self.stop(Reason::Deadline);
+        }
+    }
+
+    /// Holds the workers, or lets them go on.
+    pub fn pause(&self, paused: bool) {
         let mut state = self.lock();
         if state.paused != paused {
             state.paused = paused;
@@ -113,9 +145,11 @@ impl Brake {
         Working(self)
     }
 
-    /// Waits until no worker works, and meanwhile looks at the clock and at the machine's memory.
-    pub fn watch(&self) {
-        let mut before = (Instant::now(), stalled());
+    /// Waits until no worker works, and meanwhile looks at the clock and at the machine's memory. `paused` is called when a
+    /// pause lasts: at the second look, and the later ones, in a row that find the machine short of memory.
+    pub fn watch(&self, paused: impl Fn()) {
+        let mut was_short = false;
+        let mut before = (Instant::now(), (self.stalled)());
         let mut state = self.lock();
         while state.working > 0 {
             let (next, timeout) =
@@ -125,26 +159,25 @@ impl Brake {
                 continue;
             }
             drop(state);
-            before = self.look(before);
+            self.look_at_clock();
+            let now = (Instant::now(), (self.stalled)());
+            if let (Some(then), Some(stalled)) = (before.1, now.1) {
+                let share = stalled.saturating_sub(then).as_secs_f64() / (now.0 - before.0).as_secs_f64();
+                let is_short = share > PAUSE_SHARE;
+                self.pause(is_short);
+                if is_short && was_short {
+                    paused();
+                }
+                was_short = is_short;
+            }
+            before = now;
             state = self.lock();
         }
-    }
-
-    fn look(&self, before: (Instant, Option<Duration>)) -> (Instant, Option<Duration>) {
-        let now = (Instant::now(), stalled());
-        if self.deadline.is_some_and(|deadline| now.0 >= deadline) {
-            self.stop(Reason::Deadline);
-        }
-        if let (Some(then), Some(stalled)) = (before.1, now.1) {
-            let share = stalled.saturating_sub(then).as_secs_f64() / (now.0 - before.0).as_secs_f64();
-            self.pause(share > PAUSE_SHARE);
-        }
-        now
     }
 }
 
 /// How long tasks have waited for memory, where the kernel tells.
-fn stalled() -> Option<Duration> {
+fn stalled_by_memory() -> Option<Duration> {
     pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
 }
 
@@ -177,6 +210,12 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_hears_of_the_deadline_from_its_own_look() {
+        assert_eq!(Brake::new(0, Some(Instant::now())).check(), Err(Reason::Deadline));
+        assert_eq!(Brake::new(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
+    }
+
+    #[test]
     fn the_deadline_stops_who_works_on() {
         let brake = Brake::new(0, Some(Instant::now()));
         std::thread::scope(|scope| {
@@ -187,8 +226,32 @@ mod tests {
                     std::thread::yield_now();
                 }
             });
-            brake.watch();
+            brake.watch(|| ());
         });
         assert_eq!(brake.check(), Err(Reason::Deadline));
+    }
+
+    /// Regression: the program waited for its head start until the machine had memory again.
+    #[test]
+    fn whoever_waits_is_told_of_a_pause_and_the_deadline_ends_it() {
+        static MEMORY_US: AtomicU64 = AtomicU64::new(0);
+        // Each look finds a second more.
+        let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));
+        let brake = Brake { stalled, ..Brake::new(0, Some(Instant::now() + INTERVAL * 3)) };
+        let paused = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let working = brake.working();
+            let worker = scope.spawn(|| {
+                let _working = working;
+                let patience = Instant::now() + INTERVAL * 200;
+                while !paused.load(Ordering::Relaxed) && Instant::now() < patience {
+                    std::thread::yield_now();
+                }
+                brake.check()
+            });
+            brake.watch(|| paused.store(true, Ordering::Relaxed));
+            assert_eq!(worker.join().unwrap(), Err(Reason::Deadline));
+            assert!(paused.load(Ordering::Relaxed));
+        });
     }
 }

@@ -1,39 +1,50 @@
 //! Waiting until what was issued has arrived.
 
-use crate::account::{Account, Issued};
+use crate::account::{Issued, Ledger};
 use crate::brake::Brake;
 use crate::sources::{Readable, Sources};
 use ahead_kernel::{cache, machine};
+use std::sync::Arc;
 
-/// Waits for every page of the account's ranges. A page that was evicted meanwhile is read again; one that the device
-/// could not read is counted as failed: only a reader is told of that, read-ahead is not.
-pub fn wait(sources: &Sources, brake: &Brake, account: &mut Account) {
-    let ranges = std::mem::take(&mut account.ranges);
-    let mut last: Option<(&Issued, std::sync::Arc<Readable>)> = None;
+/// Waits for every page of the account's ranges and tells whether it has seen all of them. A page that was evicted meanwhile
+/// is read again; one that the device could not read is counted: only a reader is told of that, read-ahead is not.
+///
+/// A pause does not hold it: what it waits for is on its way. A stop ends it, once the page that it waits for is there.
+pub fn wait(sources: &Sources, brake: &Brake, ledger: &Ledger) -> bool {
+    let ranges = ledger.open().ranges.clone();
+    let mut last: Option<(&Issued, Arc<Readable>)> = None;
+    let mut all = true;
     for issued in &ranges {
-        if brake.check().is_err() {
-            break;
-        }
         let readable = match last.take().filter(|(before, _)| before.source == issued.source) {
             Some((_, readable)) => readable,
             None => match sources.get(issued.source) {
                 Ok(readable) => readable,
-                Err(_) => continue,
+                // Replaced since: nobody can tell any more.
+                Err(_) => {
+                    all = false;
+                    continue;
+                }
             },
         };
-        wait_for_range(&readable, issued, account);
+        // Should a page be absent, it and no other is read.
+        drop(cache::exact_reads(&*readable));
+        for at in issued.range.clone().step_by(machine::page_size() as usize) {
+            brake.look_at_clock();
+            if brake.stopped().is_some() {
+                return false;
+            }
+            wait_for_page(&readable, at, issued, ledger);
+        }
         last = Some((issued, readable));
     }
-    account.ranges = ranges;
+    all && brake.stopped().is_none()
 }
 
-fn wait_for_range(readable: &Readable, issued: &Issued, account: &mut Account) {
-    let page = machine::page_size();
-    // Should a page be absent, it and no other is read.
-    drop(cache::exact_reads(readable));
-    for at in (issued.range.start..issued.range.end).step_by(page as usize) {
-        if let Err(error) = cache::wait_for(readable, at) {
-            account.fail(page.min(issued.range.end - at), error);
-        }
+fn wait_for_page(readable: &Readable, at: u64, issued: &Issued, ledger: &Ledger) {
+    let Err(error) = cache::wait_for(readable, at) else { return };
+    let mut account = ledger.open();
+    account.first_failure.get_or_insert_with(|| error.to_string());
+    if !issued.bridged {
+        account.unreadable_bytes += machine::page_size().min(issued.range.end - at);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Condvar, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Opened once.
@@ -14,7 +14,6 @@ pub struct Gate {
     waiting: PipeReader,
     /// Its drop is the opening. With it, when that was.
     closed: Mutex<(Option<PipeWriter>, Duration)>,
-    opened: Condvar,
     began: Instant,
 }
 
@@ -22,12 +21,7 @@ impl Gate {
     /// Closed; its clock starts.
     pub fn new() -> io::Result<Gate> {
         let (waiting, writer) = io::pipe()?;
-        Ok(Gate {
-            waiting,
-            closed: Mutex::new((Some(writer), Duration::ZERO)),
-            opened: Condvar::new(),
-            began: Instant::now(),
-        })
+        Ok(Gate { waiting, closed: Mutex::new((Some(writer), Duration::ZERO)), began: Instant::now() })
     }
 
     /// Lets the program start. Later calls change nothing.
@@ -35,15 +29,7 @@ impl Gate {
         let mut closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if closed.0.take().is_some() {
             closed.1 = self.began.elapsed();
-            self.opened.notify_all();
         }
-    }
-
-    /// Waits until it is open, at most for this time.
-    pub fn wait(&self, at_most: Duration) {
-        let closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let closed = self.opened.wait_timeout_while(closed, at_most, |closed| closed.0.is_some());
-        drop(closed);
     }
 
     /// How long after its creation it was opened; zero while it is closed.
@@ -65,13 +51,15 @@ mod tests {
     #[test]
     fn who_waits_goes_on_when_it_opens() {
         let gate = Gate::new().unwrap();
+        let read_to_end = || std::io::read_to_string(&gate.waiting).unwrap();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| gate.wait(Duration::MAX));
+            let waiter = scope.spawn(read_to_end);
+            assert_eq!(gate.opened_after(), Duration::ZERO);
             gate.open();
             gate.open();
             waiter.join().unwrap();
         });
-        gate.wait(Duration::MAX);
+        read_to_end();
         assert!(gate.opened_after() > Duration::ZERO);
     }
 }

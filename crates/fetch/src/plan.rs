@@ -7,6 +7,9 @@
 //!     anything else            M ▸ M ▸ D ▸ M ▸ D ▸ D …                by first use, metadata and lookups some steps early
 //! ```
 //!
+//! What fewer than half of the recorded runs used comes after everything else, in the same manner, and the start does not
+//! wait for it; unless it lies in a small gap between two ranges that are read in one go.
+//!
 //! A window (Opdenacker's) is a stretch of the recording in which we may order freely: what is used within it comes to
 //! rest together. On a rotating disk each window is another sweep, so there is one, or two where the program computes for
 //! long (`pace`); elsewhere windows keep apart what is used in the first second and in the last.
@@ -14,6 +17,7 @@
 //! What is resident is not known here: asking costs an open file each, and on a cold disk an open file costs seeks. So a
 //! step says what is wanted, and [`crate::cut`] says, when its turn has come, what of that must be read.
 
+pub mod inodes;
 mod pace;
 mod spans;
 #[cfg(test)]
@@ -48,6 +52,8 @@ pub struct Piece {
     pub source: Source,
     /// Which bytes: starts on a page, ends on a page or at the file's end.
     pub range: Range<u64>,
+    /// Fewer than half of the recorded runs used it.
+    pub seldom: bool,
     /// When it was first used, microseconds since exec.
     pub first_use_us: u64,
     /// Where it lies on the disk, if that is known.
@@ -80,6 +86,11 @@ impl Span {
         self.used[0].start..self.used[self.used.len() - 1].end
     }
 
+    /// For the order on the disk: what lies at unknown places comes last, file by file.
+    fn place(&self) -> (u64, Source, u64) {
+        (self.physical_bytes.unwrap_or(u64::MAX), self.source, self.used[0].start)
+    }
+
     /// Used bytes.
     pub fn used_bytes(&self) -> u64 {
         self.used.iter().map(|range| range.end - range.start).sum()
@@ -95,9 +106,11 @@ pub enum Step {
     LookUp(usize),
     /// Open `profile.files[index]`, of which no lookup was recorded.
     Open(usize),
+    /// Read the range of inodes with this index.
+    ReadInodes(usize),
 }
 
-/// A path to look up.
+/// A path to look up, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
     /// Which.
@@ -108,9 +121,11 @@ pub struct LookUp {
     pub first_use_us: u64,
 }
 
-/// Where a path to look up stands in the profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Where what is to be looked up stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Path {
+    /// A range of inodes ([`inodes::InodeRange`]).
+    Inodes(usize),
     /// `profile.lookups[index]`.
     Lookup(usize),
     /// `profile.files[index]`.
@@ -122,6 +137,7 @@ impl From<&LookUp> for Step {
         match lookup.path {
             Path::Lookup(index) => Step::LookUp(index),
             Path::File(index) => Step::Open(index),
+            Path::Inodes(index) => Step::ReadInodes(index),
         }
     }
 }
@@ -135,7 +151,7 @@ impl Step {
     fn place(&self) -> (usize, Option<(Source, u64)>) {
         match self {
             Step::Fetch(span) => (0, Some((span.source, span.used[0].start))),
-            Step::LookUp(index) | Step::Open(index) => (*index, None),
+            Step::LookUp(index) | Step::Open(index) | Step::ReadInodes(index) => (*index, None),
         }
     }
 }
@@ -152,6 +168,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// How many of the leading steps only bring metadata, and must be over before the others begin.
     pub metadata_steps: usize,
+    /// On a rotating disk: how many of the leading steps are over with the first window.
+    pub first_window_steps: usize,
+    /// How many of the leading steps bring what at least half of the runs used.
+    pub usual_steps: usize,
     /// After how many steps the program should start.
     pub head_start_steps: usize,
     /// Used bytes in the steps.
@@ -167,17 +187,30 @@ const MAX_OFFSET_BYTES: u64 = i64::MAX as u64;
 /// have none. `page_bytes` is a power of two.
 pub fn pieces(profile: &Profile, page_bytes: u64) -> Vec<Piece> {
     let mut found = Vec::new();
+    let runs = profile.recording.runs;
     for (index, metadata) in profile.metadata.iter().enumerate() {
-        disjoint(Source::Metadata(index), &metadata.extents, MAX_OFFSET_BYTES, page_bytes, &mut found);
+        disjoint(Source::Metadata(index), &metadata.extents, runs, MAX_OFFSET_BYTES, page_bytes, &mut found);
     }
     for (index, file) in profile.files.iter().enumerate().filter(|(_, file)| !file.deleted) {
         let size_bytes = file.size_bytes.min(MAX_OFFSET_BYTES);
-        disjoint(Source::File(index), &file.extents, size_bytes, page_bytes, &mut found);
+        disjoint(Source::File(index), &file.extents, runs, size_bytes, page_bytes, &mut found);
     }
     found
 }
 
-fn disjoint(source: Source, extents: &[Extent], size_bytes: u64, page_bytes: u64, found: &mut Vec<Piece>) {
+/// Bytes that a profile claims to lie beyond the recorded ends of its files: in no piece, and in no file either.
+pub fn bytes_beyond_ends(profile: &Profile) -> u64 {
+    let files = profile.files.iter().filter(|file| !file.deleted);
+    let beyond = |size_bytes: u64, extent: &Extent| {
+        let end = extent.offset_bytes.saturating_add(extent.length_bytes);
+        end.saturating_sub(size_bytes.max(extent.offset_bytes))
+    };
+    files
+        .flat_map(|file| file.extents.iter().map(|extent| beyond(file.size_bytes, extent)))
+        .fold(0u64, u64::saturating_add)
+}
+
+fn disjoint(source: Source, extents: &[Extent], runs: u32, size_bytes: u64, page_bytes: u64, found: &mut Vec<Piece>) {
     let mut sorted: Vec<&Extent> = extents.iter().filter(|extent| extent.length_bytes > 0).collect();
     sorted.sort_by_key(|extent| (extent.offset_bytes, extent.first_use_us));
     let mut end_so_far = 0;
@@ -190,7 +223,8 @@ fn disjoint(source: Source, extents: &[Extent], size_bytes: u64, page_bytes: u64
             continue;
         }
         let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
-        found.push(Piece { source, range: start..end, first_use_us: extent.first_use_us, physical_bytes });
+        let seldom = extent.is_seldom(runs);
+        found.push(Piece { source, range: start..end, seldom, first_use_us: extent.first_use_us, physical_bytes });
         // The file's last page may end within a page: nothing follows it.
         end_so_far = end.next_multiple_of(page_bytes);
     }
@@ -198,8 +232,8 @@ fn disjoint(source: Source, extents: &[Extent], size_bytes: u64, page_bytes: u64
 
 /// Orders the pieces and lookups of one device.
 ///
-/// `budget_bytes` bounds the used bytes: what was used first is kept. `compute_us` is how long the program computes, if
-/// that is known: what can overlap with reading.
+/// `budget_bytes` bounds the used bytes: what most runs used, and of that what was used first, is kept. `compute_us` is how
+/// long the program computes, if that is known: what can overlap with reading.
 pub fn plan(
     mut pieces: Vec<Piece>,
     mut lookups: Vec<LookUp>,
@@ -207,17 +241,18 @@ pub fn plan(
     compute_us: Option<f64>,
     budget_bytes: u64,
 ) -> Plan {
-    pieces.sort_by_key(|piece| (piece.first_use_us, piece.source, piece.range.start));
+    pieces.sort_by_key(|piece| (piece.seldom, piece.first_use_us, piece.source, piece.range.start));
     let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
     let planned_bytes = total_bytes(&pieces);
     let plan = match traits.order {
         Order::ByPosition => {
             lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
-            pace::choose(compute_us, traits, |windows| by_position(pieces.clone(), &lookups, traits, windows))
+            let upwards = pace::goes_upwards(&pieces);
+            pace::choose(compute_us, upwards, traits, |windows| by_position(pieces.clone(), &lookups, traits, windows))
         }
         Order::ByFirstUse => {
             lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-            Plan { steps: by_first_use(pieces, &lookups, traits), ..Plan::default() }
+            by_first_use(pieces, &lookups, traits)
         }
     };
     Plan { planned_bytes, over_budget_bytes, ..plan }
@@ -241,42 +276,77 @@ fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
 }
 
-/// Metadata, lookups, and the data in so many windows of about the same device time, each ascending.
+/// Metadata, lookups, and the data in so many windows of about the same device time, each ascending; then what was seldom
+/// used, metadata and data.
 fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits, windows: usize) -> Plan {
-    let (metadata, data): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| piece.source.is_metadata());
+    let (seldom, usual) = split(pieces, |piece| piece.seldom);
+    let (metadata, data) = split(usual, |piece| piece.source.is_metadata());
+    let (seldom_metadata, seldom_data) = split(seldom, |piece| piece.source.is_metadata());
     // By bytes: on the way of the sweep each piece costs its bytes, and what lies between is common to all.
     let sweep_us = |piece: &Piece| traits.transfer_us(piece.bytes());
     let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
     let mut in_windows = vec![metadata];
     in_windows.extend(windows_of(data, window_us, sweep_us));
-    let mut spans = spans::form(in_windows, traits).into_iter();
+    let usual_windows = in_windows.len();
+    in_windows.extend([seldom_metadata, seldom_data]);
     let ascending = |mut spans: Vec<Span>| {
-        spans.sort_by_key(|span| (span.physical_bytes.unwrap_or(u64::MAX), span.source, span.used[0].start));
+        spans.sort_by_key(Span::place);
         spans.into_iter().map(Step::Fetch)
     };
-    let mut steps: Vec<Step> = spans.next().into_iter().flat_map(ascending).collect();
-    steps.extend(lookups.iter().map(Step::from));
-    let metadata_steps = steps.len();
-    steps.extend(spans.flat_map(ascending));
-    Plan { steps, metadata_steps, ..Plan::default() }
+    let mut plan = Plan::default();
+    for (index, spans) in spans::form(in_windows, traits).into_iter().enumerate() {
+        plan.steps.extend(ascending(spans));
+        if index == 0 {
+            plan.steps.extend(lookups.iter().map(Step::from));
+            plan.metadata_steps = plan.steps.len();
+        }
+        if index == 1 {
+            plan.first_window_steps = plan.steps.len();
+        }
+        if index + 1 == usual_windows {
+            plan.usual_steps = plan.steps.len();
+        }
+    }
+    plan
 }
 
-fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -> Vec<Step> {
-    let windows = windows_of(pieces, WINDOW_US, |piece| traits.step_us(piece.bytes()));
+/// Those that are and those that are not.
+fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Piece>) {
+    pieces.into_iter().partition(|piece| is(piece))
+}
+
+fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -> Plan {
+    let (seldom, usual) = split(pieces, |piece| piece.seldom);
+    let cost_us = |piece: &Piece| traits.step_us(piece.bytes());
+    let mut windows = windows_of(usual, WINDOW_US, cost_us);
+    let usual_windows = windows.len();
+    windows.extend(windows_of(seldom, WINDOW_US, cost_us));
     let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
+    let mut spans = spans::form(windows, traits).into_iter();
     let mut lookups = lookups.iter().peekable();
     let mut ordered: Vec<Step> = Vec::new();
-    for (index, window) in spans::form(windows, traits).into_iter().enumerate() {
-        let mut steps: Vec<(u64, Step)> = window.into_iter().map(|s| (s.first_use_us, Step::Fetch(s))).collect();
-        let end_us = begins.get(index + 1).copied().unwrap_or(u64::MAX);
+    for (index, window) in spans.by_ref().take(usual_windows).enumerate() {
+        let mut steps = timed(window);
+        let end_us = begins[..usual_windows].get(index + 1).copied().unwrap_or(u64::MAX);
         while let Some(lookup) = lookups.next_if(|lookup| lookup.first_use_us < end_us) {
             steps.push((lookup.first_use_us, lookup.into()));
         }
-        steps.sort_by_key(|(first_use_us, step)| (*first_use_us, step.brings_data(), step.place()));
-        ordered.extend(steps.into_iter().map(|(_, step)| step));
+        ordered.extend(in_time(steps));
     }
     ordered.extend(lookups.map(Step::from));
-    with_lead(ordered, traits)
+    let mut steps = with_lead(ordered, traits);
+    let usual_steps = steps.len();
+    steps.extend(with_lead(spans.flat_map(|window| in_time(timed(window))).collect(), traits));
+    Plan { steps, usual_steps, ..Plan::default() }
+}
+
+fn timed(window: Vec<Span>) -> Vec<(u64, Step)> {
+    window.into_iter().map(|span| (span.first_use_us, Step::Fetch(span))).collect()
+}
+
+fn in_time(mut steps: Vec<(u64, Step)>) -> impl Iterator<Item = Step> {
+    steps.sort_by_key(|(first_use_us, step)| (*first_use_us, step.brings_data(), step.place()));
+    steps.into_iter().map(|(_, step)| step)
 }
 
 /// Moves metadata forward by [`LEAD_US`] of the device's time.
@@ -296,7 +366,7 @@ fn with_lead(ordered: Vec<Step>, traits: &DeviceTraits) -> Vec<Step> {
 fn step_us(step: &Step, traits: &DeviceTraits) -> f64 {
     match step {
         Step::Fetch(span) => traits.step_us(span.whole().end - span.whole().start),
-        Step::LookUp(_) | Step::Open(_) => traits.request_us(),
+        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => traits.request_us(),
     }
 }
 

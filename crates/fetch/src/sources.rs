@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default. Beyond
-/// that a file is opened anew for each of its spans.
+/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer once that
+/// turns out to be too many. Beyond that a file is opened anew for each of its spans.
 const MAX_OPEN: usize = 512;
 
 /// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
@@ -50,6 +50,13 @@ pub enum Closed {
     Skipped(Reason),
 }
 
+impl Closed {
+    /// Whether it says something about us and this moment, and nothing about the source: to be asked again.
+    pub fn is_passing(&self) -> bool {
+        *self == Closed::Skipped(Reason::TooManyOpen)
+    }
+}
+
 /// What came of opening.
 pub type Opened = Result<Arc<Readable>, Closed>;
 
@@ -60,6 +67,8 @@ pub struct Sources {
     metadata: Vec<Slot>,
     files: Vec<Slot>,
     open: AtomicUsize,
+    /// How many may be.
+    most_open: AtomicUsize,
     /// By device as stat reports it: the cap of one call, and whether its files have a page cache.
     devices: Mutex<HashMap<u64, Device>>,
 }
@@ -82,7 +91,8 @@ impl Sources {
     pub fn new(profile: Arc<Profile>) -> Sources {
         let slots = |count: usize| (0..count).map(|_| Slot::default()).collect();
         let (metadata, files) = (slots(profile.metadata.len()), slots(profile.files.len()));
-        Sources { profile, metadata, files, open: AtomicUsize::new(0), devices: Mutex::default() }
+        let (open, most_open) = (AtomicUsize::new(0), AtomicUsize::new(MAX_OPEN));
+        Sources { profile, metadata, files, open, most_open, devices: Mutex::default() }
     }
 
     fn slot(&self, source: Source) -> &Slot {
@@ -105,10 +115,14 @@ impl Sources {
         if let Some(opened) = &*opened {
             return opened.clone();
         }
-        let fresh = self.open_now(source);
+        let mut fresh = self.open_now(source);
+        if fresh.as_ref().is_err_and(Closed::is_passing) {
+            self.close_all();
+            fresh = self.open_now(source);
+        }
         let keep = match &fresh {
-            Ok(_) => self.open.fetch_add(1, Ordering::Relaxed) < MAX_OPEN,
-            Err(_) => true,
+            Ok(_) => self.open.fetch_add(1, Ordering::Relaxed) < self.most_open.load(Ordering::Relaxed),
+            Err(closed) => return if closed.is_passing() { fresh } else { opened.insert(fresh).clone() },
         };
         if keep {
             *opened = Some(fresh.clone());
@@ -116,6 +130,28 @@ impl Sources {
             self.open.fetch_sub(1, Ordering::Relaxed);
         }
         fresh
+    }
+
+    /// How many are kept open at most: fewer than at the beginning once that was too many.
+    pub fn most_open(&self) -> usize {
+        self.most_open.load(Ordering::Relaxed)
+    }
+
+    /// Lets go of every descriptor that nobody uses at this moment, and keeps no more than half as many from now on: each
+    /// is opened anew when its turn comes.
+    fn close_all(&self) {
+        let open = self.open.load(Ordering::Relaxed);
+        self.most_open.fetch_min(open / 2, Ordering::Relaxed);
+        if open == 0 {
+            return;
+        }
+        for slot in self.metadata.iter().chain(&self.files) {
+            // Who holds a lock is opening this very source, and may be waiting for one of ours.
+            let Ok(mut opened) = slot.opened.try_lock() else { continue };
+            if opened.take_if(|opened| opened.is_ok()).is_some() {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// One of the announced uses is over; after the last one the descriptor is closed.
@@ -176,27 +212,35 @@ impl Sources {
         let mount_point = Path::new(OsStr::from_bytes(&metadata.mount_point));
         let root = openat::handle(mount_point).map_err(closed_by)?;
         let key = root.identity().device;
+        let no_device = |error| closed_or(error, Reason::NoDevice);
         // Where nothing is mounted (any more) this is a directory of the file system below.
-        let is_mounted = mounting::is_mount_point(mount_point).unwrap_or(false);
+        let is_mounted = mounting::is_mount_point(mount_point).map_err(no_device)?;
         if !is_mounted || root.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
             return Err(Closed::Skipped(Reason::NoDevice));
         }
-        let node = openat::block_device_node(key).map_err(|_| Closed::Skipped(Reason::NoDevice))?;
+        let node = openat::block_device_node(key).map_err(no_device)?;
         let node = openat::handle(&node).map_err(closed_by)?;
         if node.block_device() != Some(key) {
             return Err(Closed::Skipped(Reason::NoDevice));
         }
         let fd = node.reopen_block_device().map_err(closed_by)?;
         let number = openat::device_number(key);
-        let size_bytes = block::size_bytes(number).map_err(|_| Closed::Skipped(Reason::NoDevice))?;
+        let size_bytes = block::size_bytes(number).map_err(no_device)?;
         Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number) })
     }
 }
 
 fn closed_by(error: ahead_kernel::Error) -> Closed {
-    // EACCES 13, EPERM 1: everything else (no such file, a link on the way, no directory) means that it is not there.
+    // Everything else (no such file, a link on the way, no directory) means that it is not there.
+    closed_or(error, Reason::Missing)
+}
+
+/// What an error means, where it would be `otherwise` were it not one of those that say something about us.
+fn closed_or(error: ahead_kernel::Error, otherwise: Reason) -> Closed {
+    // EPERM 1, EACCES 13; ENFILE 23, EMFILE 24.
     Closed::Skipped(match error.raw_os_error() {
         Some(1 | 13) => Reason::NotPermitted,
-        _ => Reason::Missing,
+        Some(23 | 24) => Reason::TooManyOpen,
+        _ => otherwise,
     })
 }

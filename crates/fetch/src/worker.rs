@@ -10,13 +10,14 @@
 //! full. One worker keeps the order that a rotating disk wants. Several keep each other's openings from holding up the
 //! rest where metadata must be waited for.
 
-use crate::account::{Account, Issued, Reason};
+use crate::account::{Account, Issued, Ledger, Reason};
 use crate::brake::Brake;
 use crate::cut::{self, Request};
+use crate::engine::Inodes;
 use crate::plan::{Source, Span, Step};
 use crate::sources::{Closed, Readable, Sources};
 use crate::traits::DeviceTraits;
-use ahead_kernel::{cache, openat};
+use ahead_kernel::{cache, openat, xfs};
 use ahead_profile::Profile;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -45,47 +46,50 @@ pub struct Shift<'a> {
     pub head_start_over: &'a (dyn Fn() + Sync),
     /// Files found stale, to count each once.
     pub stale: &'a Mutex<HashSet<usize>>,
+    /// What was done so far. Each request is noted when it is made: whoever asks, while one of us is stuck on a device
+    /// that does not answer, learns all but what is stuck.
+    pub ledger: &'a Ledger,
     /// Whether every range is to be kept.
     pub keep_ranges: bool,
     /// What the device is like.
     pub traits: &'a DeviceTraits,
     /// How much of the device's time each worker has queued at most, microseconds.
     pub queue_us: f64,
+    /// The ranges of inodes that steps speak of.
+    pub inodes: &'a Inodes,
     /// The next step.
     pub cursor: AtomicUsize,
 }
 
 impl Shift<'_> {
-    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them. Returns what they
-    /// did.
-    pub fn work(&self, end: usize, workers: usize) -> Account {
+    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them.
+    pub fn work(&self, end: usize, workers: usize) {
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..workers).map(|_| scope.spawn(|| self.take_steps(end))).collect();
-            let mut account = self.take_steps(end);
-            for other in others {
-                match other.join() {
-                    Ok(more) => account.add(more),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+            for _ in 1..workers {
+                scope.spawn(|| self.take_steps(end));
             }
-            account
-        })
+            self.take_steps(end);
+        });
     }
 
-    fn take_steps(&self, end: usize) -> Account {
-        let mut account = Account::default();
+    fn note(&self, what: impl FnOnce(&mut Account)) {
+        what(&mut self.ledger.open());
+    }
+
+    fn take_steps(&self, end: usize) {
         let mut queue = Queue::new(self.queue_us);
         loop {
             let taken =
                 self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < end).then_some(at + 1));
-            let Ok(index) = taken else { return account };
+            let Ok(index) = taken else { return };
             match &self.steps[index] {
                 Step::Fetch(span) => {
-                    self.fetch(span, &mut queue, &mut account);
+                    self.fetch(span, &mut queue);
                     self.sources.done(span.source);
                 }
-                Step::LookUp(lookup) => self.look_up(*lookup, &mut account),
-                Step::Open(file) => self.open(*file, &mut account),
+                Step::LookUp(lookup) => self.look_up(*lookup),
+                Step::Open(file) => self.open(*file),
+                Step::ReadInodes(range) => self.read_inodes(*range),
             }
             if index + 1 == self.head_start_steps {
                 (self.head_start_over)();
@@ -93,7 +97,7 @@ impl Shift<'_> {
         }
     }
 
-    fn look_up(&self, index: usize, account: &mut Account) {
+    fn look_up(&self, index: usize) {
         if self.brake.check().is_err() {
             return;
         }
@@ -104,89 +108,103 @@ impl Shift<'_> {
             true => drop(openat::list(path, MAX_ENTRIES)),
             false => drop(openat::look_up(path)),
         }
-        account.lookups += 1;
+        self.note(|account| account.lookups += 1);
     }
 
-    fn open(&self, index: usize, account: &mut Account) {
+    fn open(&self, index: usize) {
         if self.brake.check().is_ok() {
             // What came of it is kept, and counted with its data.
             drop(self.sources.get(Source::File(index)));
-            account.lookups += 1;
+            self.note(|account| account.lookups += 1);
         }
     }
 
-    fn fetch(&self, span: &Span, queue: &mut Queue, account: &mut Account) {
-        if let Err(reason) = self.brake.check() {
-            return account.skip(reason, span.used_bytes());
+    fn read_inodes(&self, index: usize) {
+        let (Ok(()), Some(file_system)) = (self.brake.check(), &self.inodes.file_system) else { return };
+        let range = &self.inodes.ranges[index];
+        match xfs::read_inodes(file_system, range.numbers.clone(), range.at_a_time) {
+            Ok(_) => self.note(|account| account.lookups += range.lookups),
+            // An inode that cannot be read is the program's to find out.
+            Err(error) => tracing::debug!("{error}"),
         }
-        let readable = match self.sources.get(span.source) {
+    }
+
+    fn fetch(&self, span: &Span, queue: &mut Queue) {
+        if let Err(reason) = self.brake.check() {
+            return self.note(|account| account.skip(reason, span.used_bytes()));
+        }
+        let opened = self.sources.get(span.source);
+        let opened = match opened {
+            Err(closed) if closed.is_passing() => {
+                // Each request that is waited for keeps a file open.
+                queue.clear();
+                self.sources.get(span.source)
+            }
+            opened => opened,
+        };
+        let readable = match opened {
             Ok(readable) => readable,
-            Err(Closed::Skipped(reason)) => return account.skip(reason, span.used_bytes()),
-            Err(Closed::Stale) => return self.stale(span, account),
+            Err(Closed::Skipped(reason)) => return self.note(|account| account.skip(reason, span.used_bytes())),
+            Err(Closed::Stale) => return self.stale(span),
         };
         let used = within(&span.used, readable.size_bytes);
         let beyond = span.used_bytes() - length(&used);
         if beyond > 0 {
-            account.skip(Reason::Missing, beyond);
+            self.note(|account| account.skip(Reason::Missing, beyond));
         }
         let Some((first, last)) = used.first().zip(used.last()) else { return };
-        let resident = match cache::resident(&*readable, first.start, last.end - first.start) {
-            Ok(resident) => resident,
-            Err(_) => {
-                account.residency_unknown_bytes += length(&used);
-                Vec::new()
+        let resident = cache::resident(&*readable, first.start, last.end - first.start);
+        self.note(|account| match &resident {
+            Ok(resident) => {
+                let there = used.iter().map(|range| cut::overlap_bytes(resident, range));
+                account.already_resident_bytes += there.sum::<u64>();
             }
-        };
-        account.already_resident_bytes += used.iter().map(|range| cut::overlap_bytes(&resident, range)).sum::<u64>();
-        for request in cut::requests(&used, &resident, readable.cap_bytes) {
+            Err(_) => account.residency_unknown_bytes += length(&used),
+        });
+        for request in cut::requests(&used, &resident.unwrap_or_default(), readable.cap_bytes) {
             let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
-            if self.issue(span.source, &readable, &used, request, account) {
-                queue.push(&readable, last, self.traits.step_us(bytes), self.brake);
+            if self.issue(span.source, &readable, &used, request) {
+                let most = (self.sources.most_open() / LONGEST_QUEUES).clamp(1, MOST_WAITING);
+                queue.push(&readable, last, self.traits.step_us(bytes), most, self.brake);
             }
         }
     }
 
-    fn stale(&self, span: &Span, account: &mut Account) {
-        account.stale_bytes += span.used_bytes();
-        if let Source::File(index) = span.source {
-            let mut stale = self.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            account.stale_files += u64::from(stale.insert(index));
-        }
+    fn stale(&self, span: &Span) {
+        let mut stale = self.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let first = matches!(span.source, Source::File(index) if stale.insert(index));
+        self.note(|account| {
+            account.stale_bytes += span.used_bytes();
+            account.stale_files += u64::from(first);
+        });
     }
 
     /// Whether it was issued.
-    fn issue(
-        &self,
-        source: Source,
-        from: &Readable,
-        used: &[Range<u64>],
-        request: Request,
-        account: &mut Account,
-    ) -> bool {
+    fn issue(&self, source: Source, from: &Readable, used: &[Range<u64>], request: Request) -> bool {
         let length = request.range.end - request.range.start;
         let wanted = length - request.bridged_bytes;
         if let Err(reason) = self.brake.check() {
-            account.skip(reason, wanted);
+            self.note(|account| account.skip(reason, wanted));
             return false;
         }
         if !self.brake.take(length) {
-            account.skip(Reason::OverBudget, wanted);
+            self.note(|account| account.skip(Reason::OverBudget, wanted));
             return false;
         }
         if let Err(error) = cache::read_ahead(from, request.range.start, length) {
-            account.fail(wanted, error);
+            self.note(|account| account.fail(wanted, error));
             return false;
         }
-        account.requests += 1;
-        account.issued_bytes += length;
-        account.bridged_bytes += request.bridged_bytes;
-        if source.is_metadata() {
-            account.metadata_bytes += length;
-        }
-        if self.keep_ranges {
-            let issued = |(range, bridged)| Issued { source, range, bridged };
-            account.ranges.extend(cut::by_use(&request.range, used).into_iter().map(issued));
-        }
+        let kept = if self.keep_ranges { cut::by_use(&request.range, used) } else { Vec::new() };
+        self.note(|account| {
+            account.requests += 1;
+            account.issued_bytes += length;
+            account.bridged_bytes += request.bridged_bytes;
+            if source.is_metadata() {
+                account.metadata_bytes += length;
+            }
+            account.ranges.extend(kept.into_iter().map(|(range, bridged)| Issued { source, range, bridged }));
+        });
         true
     }
 }
@@ -206,19 +224,29 @@ struct Queue {
 /// takes at a time.
 const MOST_WAITING: usize = 32;
 
+/// Where few files may be open, each worker's queue holds this part of them at most.
+const LONGEST_QUEUES: usize = 16;
+
 impl Queue {
     fn new(most_us: f64) -> Queue {
         Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us }
     }
 
-    /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough.
-    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, brake: &Brake) {
+    /// Waits for nothing any more.
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.queued_us = 0.0;
+    }
+
+    /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough, and no more than
+    /// `most` files.
+    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, most: usize, brake: &Brake) {
         if self.most_us.is_infinite() {
             return;
         }
         self.waiting.push_back((readable.clone(), last, takes_us));
         self.queued_us += takes_us;
-        while (self.queued_us > self.most_us || self.waiting.len() > MOST_WAITING) && self.waiting.len() > 1 {
+        while (self.queued_us > self.most_us || self.waiting.len() > most) && self.waiting.len() > 1 {
             let Some((readable, last, takes_us)) = self.waiting.pop_front() else { break };
             if brake.check().is_err() {
                 return;

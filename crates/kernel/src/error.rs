@@ -1,7 +1,7 @@
 //! The errors of this crate, each with the sentence a person needs.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Shorthand.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -55,6 +55,18 @@ impl Error {
         Error::NotPermitted { what: what.into(), remedy: "run it as root (sudo ahead …)".into() }
     }
 
+    /// What `what` needs cannot be written at `path`. Below `/run` that is so for everybody but root, and in a container
+    /// with a read-only `/run` for root, too.
+    pub fn unwritable(what: impl Into<String>, path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Error::needs_root(what),
+            io::ErrorKind::ReadOnlyFilesystem => {
+                Error::Unsupported { what: what.into(), why: format!("{} cannot be written", path.display()) }
+            }
+            _ => Error::io(format!("write {}", path.display()), source),
+        }
+    }
+
     /// `true` where the contract asks for exit status 77: not permitted or not supported here.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. })
@@ -66,5 +78,15 @@ impl Error {
             Error::Io { source, .. } => source.raw_os_error(),
             _ => None,
         }
+    }
+
+    /// Something is in use (`EBUSY`).
+    pub fn is_busy(&self) -> bool {
+        self.raw_os_error() == Some(libc::EBUSY)
+    }
+
+    /// Something is there already (`EEXIST`).
+    pub fn exists(&self) -> bool {
+        self.raw_os_error() == Some(libc::EEXIST)
     }
 }

@@ -14,15 +14,19 @@ use crate::undo::{self, Action, Guard, ProcessId};
 use crate::{Error, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 const CONTROL: &str = "/dev/loop-control";
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_SET_STATUS64: libc::c_ulong = 0x4C04;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LO_FLAGS_READ_ONLY: u32 = 1;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// How often another program may take the free number before us. Each round means that somebody attached one.
@@ -95,10 +99,14 @@ pub fn attach(owner: ProcessId, backing: &Path, direct_io: bool, read_only: bool
         let number = free_number()?;
         let device = PathBuf::from(format!("/dev/loop{number}"));
         let node = open_node(&device, number, access)?;
-        let guard =
-            undo::note_for(owner, Action::DetachLoop { device: device.clone(), backing: backing.to_path_buf() })?;
+        let detach =
+            Action::DetachLoop { device: device.clone(), backing: backing.to_path_buf(), sequence_of_disk: None };
+        let mut guard = undo::note_for(owner, detach)?;
         match configure(&node, &file, backing, direct_io, read_only) {
-            Ok(()) => return Ok(Loop { device, guard }),
+            Ok(()) => {
+                guard.made()?;
+                return Ok(Loop { device, guard });
+            }
             // The undo of the dropped guard finds another file behind the device and leaves it alone.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => drop(guard),
             Err(e) => return Err(Error::io(format!("attach {} to {}", backing.display(), device.display()), e)),
@@ -211,12 +219,60 @@ pub fn detach(device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Detaches a loop device, if it is still attached to that file.
-pub fn detach_if_backed_by(device: &Path, backing: &Path) -> Result<()> {
-    match status(device)? {
-        Some(status) if status.backing == backing => detach(device),
-        _ => Ok(()),
+/// Takes a [`detach`] back that waits for the last one to close the device.
+pub fn stay_attached(device: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("keep {} attached", device.display()), e);
+    let node =
+        rustix::fs::open(device, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let mut info = MaybeUninit::<LoopInfo>::zeroed();
+    // SAFETY: the first request fills the structure, of which any bytes are valid; the second reads it.
+    let done = unsafe {
+        libc::ioctl(node.as_raw_fd(), LOOP_GET_STATUS64, info.as_mut_ptr()) == 0 && {
+            let mut info = info.assume_init();
+            info.flags &= !LO_FLAGS_AUTOCLEAR;
+            libc::ioctl(node.as_raw_fd(), LOOP_SET_STATUS64, &raw const info) == 0
+        }
+    };
+    if done { Ok(()) } else { Err(failed(io::Error::last_os_error())) }
+}
+
+/// The sequence number of what is behind a block device (Linux 5.15): each attaching raises it. `None`: not known.
+pub fn sequence(device: &Path) -> Option<u64> {
+    let path = Path::new("/sys/block").join(device.file_name()?).join("diskseq");
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// How it stands with an attaching of some time ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attached {
+    /// It is still so.
+    Still,
+    /// The device is free, or not there.
+    NoMore,
+    /// The device is attached to something else by now; what, in words.
+    Otherwise(&'static str),
+}
+
+/// Looks whether a loop device is still attached to that file, and has been since it had that sequence number (where
+/// both are known).
+pub fn look(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attached> {
+    Ok(match status(device)? {
+        None => Attached::NoMore,
+        Some(status) if status.backing != backing => Attached::Otherwise("it is attached to another file now"),
+        Some(_) if then.zip(sequence(device)).is_some_and(|(then, now)| then != now) => {
+            Attached::Otherwise("it was attached again since")
+        }
+        Some(_) => Attached::Still,
+    })
+}
+
+/// Detaches a loop device ([`detach`]) if it is still as it was ([`look`]), and says how it was.
+pub fn detach_if(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attached> {
+    let found = look(device, backing, then)?;
+    if found == Attached::Still {
+        detach(device)?;
     }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -233,7 +289,8 @@ mod tests {
     fn a_device_that_does_not_exist_is_not_attached() {
         assert_eq!(status(Path::new("/dev/loop-nothing")).unwrap(), None);
         detach(Path::new("/dev/loop-nothing")).unwrap();
-        detach_if_backed_by(Path::new("/dev/loop-nothing"), Path::new("/x")).unwrap();
+        let found = detach_if(Path::new("/dev/loop-nothing"), Path::new("/x"), None).unwrap();
+        assert_eq!(found, Attached::NoMore);
     }
 
     #[test]

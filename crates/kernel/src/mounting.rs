@@ -3,19 +3,26 @@
 //! A mount is taken back lazily after a crash ([`unmount_lazy`], which [`crate::undo`] calls): a mount whose device has
 //! died can be busy for ever. In the ordinary case it is unmounted for good ([`unmount`]), and busy is an error to tell.
 
+use crate::mounts::{self, Mount};
+use crate::undo::{self, Action, Guard, ProcessId};
 use crate::{Error, Result};
 use rustix::fs::{CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Mounts the block device `source` on the directory `target`. `options` are those of the file system, comma
 /// separated, without the generic ones.
 pub fn mount(source: &Path, target: &Path, filesystem: &str, read_only: bool, options: &str) -> Result<()> {
+    let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    mount_with(source, target, filesystem, flags, options.as_bytes())
+}
+
+fn mount_with(source: &Path, target: &Path, filesystem: &str, flags: MountFlags, options: &[u8]) -> Result<()> {
     let what = || format!("mount {} ({filesystem}) on {}", source.display(), target.display());
     let options = CString::new(options).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;
-    let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     rustix::mount::mount(source, target, filesystem, flags, &*options).map_err(|e| match e {
         Errno::PERM | Errno::ACCESS if !crate::machine::is_root() => Error::needs_root(what()),
         Errno::PERM => {
@@ -26,7 +33,75 @@ pub fn mount(source: &Path, target: &Path, filesystem: &str, read_only: bool, op
     })
 }
 
-/// Unmounts for good. A mount in use is an error (`EBUSY`, see [`Error::raw_os_error`]).
+/// The same under a guard that unmounts it: noted as `owner`'s first, and afterwards with what it became.
+pub fn mount_noted(
+    owner: ProcessId,
+    source: &Path,
+    target: &Path,
+    filesystem: &str,
+    read_only: bool,
+    options: &str,
+) -> Result<Guard> {
+    noted(owner, source, target, filesystem, || mount(source, target, filesystem, read_only, options))
+}
+
+/// Mounts a block device where it was mounted before, as the mount table had it then, under such a guard.
+pub fn mount_again(owner: ProcessId, source: &Path, before: &Mount) -> Result<Guard> {
+    let target = Path::new(OsStr::from_bytes(&before.mount_point));
+    let (flags, options) = flags_and_options(before);
+    noted(owner, source, target, &before.fs_type, || mount_with(source, target, &before.fs_type, flags, &options))
+}
+
+/// The options that mount(2) takes as flags; all others are the file system's.
+const GENERIC: [(&[u8], MountFlags); 13] = [
+    (b"rw", MountFlags::empty()),
+    (b"ro", MountFlags::RDONLY),
+    (b"nosuid", MountFlags::NOSUID),
+    (b"nodev", MountFlags::NODEV),
+    (b"noexec", MountFlags::NOEXEC),
+    (b"nosymfollow", MountFlags::NOSYMFOLLOW),
+    (b"noatime", MountFlags::NOATIME),
+    (b"nodiratime", MountFlags::NODIRATIME),
+    (b"relatime", MountFlags::RELATIME),
+    (b"sync", MountFlags::SYNCHRONOUS),
+    (b"dirsync", MountFlags::DIRSYNC),
+    (b"lazytime", MountFlags::LAZYTIME),
+    (b"mand", MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
+];
+
+/// What mount(2) wants to hear for what the mount table says.
+fn flags_and_options(mount: &Mount) -> (MountFlags, Vec<u8>) {
+    let words = |text: &[u8]| -> Vec<Vec<u8>> { text.split(|byte| *byte == b',').map(mounts::unescape).collect() };
+    let flag = |word: &Vec<u8>| GENERIC.iter().find(|(name, _)| name == word).map(|(_, flag)| *flag);
+    let (of_mount, mut of_filesystem) = (words(&mount.options), words(&mount.super_options));
+    let mut flags: MountFlags = of_mount.iter().chain(&of_filesystem).filter_map(flag).collect();
+    if !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
+        // Without a word the kernel takes `relatime`.
+        flags |= MountFlags::STRICTATIME;
+    }
+    of_filesystem.retain(|word| flag(word).is_none());
+    (flags, of_filesystem.join(&b','))
+}
+
+/// Notes, mounts, and notes which mount it is.
+fn noted(
+    owner: ProcessId,
+    source: &Path,
+    target: &Path,
+    filesystem: &str,
+    mount: impl FnOnce() -> Result<()>,
+) -> Result<Guard> {
+    let mut guard = undo::note_for(owner, Action::unmount(target, filesystem, &source.to_string_lossy()))?;
+    if let Err(error) = mount() {
+        // Nothing was mounted by us: there is nothing to take back.
+        guard.keep()?;
+        return Err(error);
+    }
+    guard.made()?;
+    Ok(guard)
+}
+
+/// Unmounts for good. A mount in use is an error ([`Error::is_busy`]).
 pub fn unmount(target: &Path) -> Result<()> {
     rustix::mount::unmount(target, UnmountFlags::NOFOLLOW).map_err(|e| unmount_error(target, e))
 }
@@ -64,6 +139,22 @@ mod tests {
     fn root_is_a_mount_point_and_a_new_directory_is_not() {
         assert!(is_mount_point(Path::new("/proc")).unwrap());
         assert!(!is_mount_point(tempfile::tempdir().unwrap().path()).unwrap());
+    }
+
+    #[test]
+    fn a_mount_is_described_as_the_table_has_it() {
+        let described = |options: &str, super_options: &str| {
+            let (options, super_options) = (options.into(), super_options.into());
+            let (flags, options) = flags_and_options(&Mount { options, super_options, ..Mount::default() });
+            (flags, String::from_utf8(options).unwrap())
+        };
+        let flags = MountFlags::NOSUID | MountFlags::RELATIME;
+        assert_eq!(
+            described("rw,nosuid,relatime", "rw,commit=30,data=journal"),
+            (flags, "commit=30,data=journal".into())
+        );
+        assert_eq!(described("ro,noatime", "ro"), (MountFlags::RDONLY | MountFlags::NOATIME, String::new()));
+        assert_eq!(described("rw", "rw,sync"), (MountFlags::STRICTATIME | MountFlags::SYNCHRONOUS, String::new()));
     }
 
     #[test]

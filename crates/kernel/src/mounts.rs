@@ -22,6 +22,8 @@ pub struct Mount {
     pub root: Vec<u8>,
     /// Where, seen from the root directory of the process whose table this is.
     pub mount_point: Vec<u8>,
+    /// Options of this mount, `rw,noatime`.
+    pub options: Vec<u8>,
     /// File system type, `ext4`.
     pub fs_type: String,
     /// What was mounted: `/dev/vda1`, `tmpfs`, a server's path.
@@ -120,12 +122,13 @@ fn parse_fields(line: &[u8]) -> Option<Mount> {
     let device = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
     let root = unescape(fields.next()?);
     let mount_point = unescape(fields.next()?);
+    let options = fields.next()?.to_vec();
     fields.find(|field| *field == b"-")?;
     let fs_type = String::from_utf8_lossy(&unescape(fields.next()?)).into_owned();
     let source = unescape(fields.next()?);
     let super_options = fields.next().unwrap_or_default().to_vec();
     let device = (device.0.parse().ok()?, device.1.parse().ok()?);
-    Some(Mount { id, parent, device, root, mount_point, fs_type, source, super_options })
+    Some(Mount { id, parent, device, root, mount_point, options, fs_type, source, super_options })
 }
 
 fn number(field: &[u8]) -> Option<u32> {
@@ -133,7 +136,7 @@ fn number(field: &[u8]) -> Option<u32> {
 }
 
 /// Undoes `\040` and the like; a backslash that is not followed by three octal digits stays.
-fn unescape(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -180,6 +183,7 @@ mod tests {
         assert_eq!((mount.id, mount.parent, mount.device), (36, 35, (98, 0)));
         assert_eq!((mount.root.as_slice(), mount.mount_point.as_slice()), (&b"/mnt1"[..], &b"/mnt 2\tx"[..]));
         assert_eq!((mount.fs_type.as_str(), mount.source.as_slice()), ("ext3", &b"/dev/ro\\ot"[..]));
+        assert_eq!((mount.options.as_slice(), mount.super_options.as_slice()), (&b"rw,noatime"[..], &b"rw"[..]));
         assert!(mount.overlay_layers().is_empty());
     }
 

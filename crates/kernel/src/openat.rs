@@ -136,8 +136,22 @@ impl Handle {
         if !self.is_regular_file() {
             return Err(Error::io("open", std::io::Error::other("not a regular file")));
         }
+        self.reopen_as(OFlags::NONBLOCK | OFlags::NOCTTY)
+    }
+
+    /// Opens the directory itself for reading, if it lies on a disk ([`is_on_disk`]): listing any other may run code of a
+    /// driver or of a daemon, mount something or ask another machine, and brings no metadata of a disk.
+    pub fn reopen_directory(&self) -> Result<OwnedFd> {
+        let is_directory = rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir();
+        if !is_directory || !is_on_disk(self.file_system_magic()?) {
+            return Err(Error::io("open", std::io::Error::other("not a directory on a disk")));
+        }
+        self.reopen_as(OFlags::DIRECTORY)
+    }
+
+    fn reopen_as(&self, more: OFlags) -> Result<OwnedFd> {
         let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
         // O_NOATIME is for owners and root; knowing that saves a failed call for each file of somebody else.
         let user = rustix::process::geteuid();
         let first = if user.is_root() || user.as_raw() == self.stat.st_uid { flags | OFlags::NOATIME } else { flags };
@@ -224,6 +238,36 @@ pub fn has_page_cache(magic: u64) -> bool {
     !NO_PAGE_CACHE.contains(&(magic & 0xffff_ffff))
 }
 
+/// File systems whose directories lie on a disk, or in the layers of one: listing them reads metadata and does nothing else.
+/// Numbers from linux/magic.h and, where it does not have them, from the file system's sources.
+const ON_DISK: [u64; 20] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x2fc1_2fc1, // zfs
+    0x794c_7630, // overlayfs
+    0x7371_7368, // squashfs
+    0xe0f5_e1e2, // erofs
+    0x28cd_3d45, // cramfs
+    0x2405_1905, // ubifs
+    0x0000_3434, // nilfs2
+    0x5265_4973, // reiserfs
+    0x3153_464a, // jfs
+    0x0000_4d44, // fat
+    0x2011_bab0, // exfat
+    0x7366_746e, // ntfs3
+    0x0000_482b, // hfs+
+    0x0000_9660, // iso9660
+    0x1501_3346, // udf
+];
+
+/// Whether directories of this kind of file system (magic number) are metadata of a disk.
+pub fn is_on_disk(magic: u64) -> bool {
+    ON_DISK.contains(&(magic & 0xffff_ffff))
+}
+
 /// Looks a path up for its metadata alone: no link is followed, nothing but a handle is opened. Returns whether
 /// something was there; an answer of "nothing" is remembered by the kernel too.
 pub fn look_up(path: &Path) -> Result<bool> {
@@ -234,11 +278,12 @@ pub fn look_up(path: &Path) -> Result<bool> {
     }
 }
 
-/// Reads a directory to its end for its metadata alone and returns how many entries it has, at most `limit`.
+/// Reads a directory to its end for its metadata alone and returns how many entries it has, at most `limit`. Only one on a
+/// disk is opened, and looking at it mounts nothing: the handle is taken without `O_DIRECTORY`, with which the kernel
+/// would mount what an automounter offers there.
 pub fn list(path: &Path, limit: usize) -> Result<usize> {
     let failed = |e| Error::io(format!("list {}", path.display()), e);
-    // With O_DIRECTORY nothing else can be opened: no FIFO, no device.
-    let directory = open_unfollowed(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+    let directory = handle(path)?.reopen_directory()?;
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
     let mut count = 0;
@@ -316,8 +361,24 @@ mod tests {
     }
 
     #[test]
+    fn only_directories_on_a_disk_are_listed() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let home = fs::canonicalize(home.path()).unwrap();
+        fs::create_dir(home.join("directory")).unwrap();
+        std::os::unix::fs::symlink(home.join("directory"), home.join("link")).unwrap();
+        rustix::fs::mknodat(CWD, home.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert_eq!(list(&home.join("directory"), 10).unwrap(), 2);
+        for bad in ["link", "fifo", "absent"] {
+            assert!(list(&home.join(bad), 10).is_err(), "{bad}");
+        }
+        for bad in ["/proc", "/proc/self/fd", "/sys", "/dev", "/dev/pts"] {
+            assert!(list(Path::new(bad), 10).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn looking_up_and_listing_bring_metadata() {
-        let home = tempfile::tempdir().unwrap();
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         fs::write(home.path().join("a"), "").unwrap();
         assert!(look_up(&home.path().join("a")).unwrap());
         assert!(!look_up(&home.path().join("b")).unwrap());

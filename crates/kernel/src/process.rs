@@ -13,15 +13,17 @@
 #![allow(unsafe_code)]
 
 use crate::undo::ProcessId;
+use crate::user::User;
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal};
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How a program ended, as a shell reports it: its own status, or 128 + the signal that ended it.
@@ -43,48 +45,6 @@ impl Ended {
     }
 }
 
-/// A user to run a program as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    /// Login name.
-    pub name: OsString,
-    /// User id.
-    pub uid: u32,
-    /// Primary group id.
-    pub gid: u32,
-    /// Home directory.
-    pub home: PathBuf,
-}
-
-impl User {
-    /// Looks a user up by name or number.
-    pub fn lookup(name: &str) -> Result<User> {
-        let text = std::fs::read_to_string("/etc/passwd").map_err(|e| Error::io("read /etc/passwd", e))?;
-        text.lines()
-            .filter_map(Self::from_passwd_line)
-            .find(|user| user.name.as_bytes() == name.as_bytes() || user.uid.to_string() == name)
-            .ok_or_else(|| Error::Unsupported {
-                what: format!("user {name:?}"),
-                why: "no such user in /etc/passwd".into(),
-            })
-    }
-
-    /// The user behind sudo: `SUDO_USER`, when we are root. An unknown one is an error: nothing may run as root instead.
-    pub fn behind_sudo() -> Result<Option<User>> {
-        let name = std::env::var("SUDO_USER").ok().filter(|_| crate::machine::is_root());
-        name.map(|name| User::lookup(&name)).transpose()
-    }
-
-    fn from_passwd_line(line: &str) -> Option<User> {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        let uid = fields.nth(1)?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
-        let home = fields.nth(1)?;
-        Some(User { name: name.into(), uid, gid, home: home.into() })
-    }
-}
-
 /// What to start and how.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
@@ -96,6 +56,10 @@ pub struct Command {
     pub capture_output: bool,
     /// Send standard output and error to /dev/null (repeated runs of `compare`).
     pub discard_output: bool,
+    /// Give this as standard input; `None`: our own.
+    pub input: Option<Arc<File>>,
+    /// Send standard error here, whatever `discard_output` says; without effect when it is captured.
+    pub errors: Option<Arc<File>>,
 }
 
 /// A program that was started by us.
@@ -206,6 +170,9 @@ pub enum ExecError {
     /// It exists but cannot be executed: exit status 126.
     #[error("{0}: cannot execute: {1}")]
     CannotExecute(String, io::Error),
+    /// A signal ended it before its exec: exit status 128 and the signal.
+    #[error("{0}: ended by signal {1} before it was started")]
+    Killed(String, i32),
     /// We failed before the exec: exit status 125.
     #[error(transparent)]
     Own(#[from] Error),
@@ -217,6 +184,7 @@ impl ExecError {
         match self {
             ExecError::NotFound(_) => 127,
             ExecError::CannotExecute(..) => 126,
+            ExecError::Killed(_, signal) => 128 + signal,
             ExecError::Own(_) => 125,
         }
     }
@@ -254,7 +222,7 @@ impl Prepared {
                 .collect::<Result<_>>()?
         };
         let argv = command.argv.iter().map(c_string).collect::<Result<_>>()?;
-        let identity = command.user.as_ref().map(|user| Ok((user.uid, user.gid, groups_of(user)?))).transpose()?;
+        let identity = command.user.as_ref().map(|user| Ok((user.uid, user.gid, user.groups()?))).transpose()?;
         Ok(Prepared { candidates, argv, environment: environment(command.user.as_ref())?, identity })
     }
 }
@@ -277,19 +245,6 @@ fn environment(user: Option<&User>) -> Result<Vec<CString>> {
         .collect()
 }
 
-fn groups_of(user: &User) -> Result<Vec<libc::gid_t>> {
-    let name = c_string(&user.name)?;
-    let mut groups = vec![0; 1024];
-    let mut count = groups.len() as libc::c_int;
-    // SAFETY: `groups` has `count` elements; getgrouplist writes at most that many.
-    let found = unsafe { libc::getgrouplist(name.as_ptr(), user.gid, groups.as_mut_ptr(), &mut count) };
-    if found < 0 {
-        return Err(Error::io(format!("groups of {}", user.name.display()), io::Error::other("more than 1024")));
-    }
-    groups.truncate(count as usize);
-    Ok(groups)
-}
-
 impl Child {
     /// Forks a child that waits before its exec. It already has its process id, user and standard streams.
     pub fn spawn_held(command: &Command) -> Result<Child> {
@@ -299,13 +254,14 @@ impl Child {
         let (gate_read, gate_write) = pipe()?;
         let (error_read, error_write) = pipe()?;
         let streams = if command.capture_output { Some((pipe()?, pipe()?)) } else { None };
-        let null = command.discard_output.then(|| std::fs::File::options().write(true).open("/dev/null")).transpose();
+        let null = command.discard_output.then(|| File::options().write(true).open("/dev/null")).transpose();
         let null = null.map_err(|e| Error::io("open /dev/null", e))?;
-        let redirect = match (&streams, &null) {
-            (Some(((_, output), (_, errors))), _) => Some((output.as_raw_fd(), errors.as_raw_fd())),
-            (None, Some(null)) => Some((null.as_raw_fd(), null.as_raw_fd())),
-            (None, None) => None,
+        let (output, errors) = match (&streams, &null) {
+            (Some(((_, output), (_, errors))), _) => (Some(output.as_raw_fd()), Some(errors.as_raw_fd())),
+            (None, Some(null)) => (Some(null.as_raw_fd()), Some(command.errors.as_deref().unwrap_or(null).as_raw_fd())),
+            (None, None) => (None, command.errors.as_ref().map(AsRawFd::as_raw_fd)),
         };
+        let redirect = [command.input.as_ref().map(AsRawFd::as_raw_fd), output, errors];
         // SAFETY: the child calls only async-signal-safe functions on memory allocated before the fork, then execs or
         // exits.
         let pid = unsafe { libc::fork() };
@@ -347,7 +303,16 @@ impl Child {
     /// Lets the child exec, and returns when it has (or could not).
     pub fn release(&mut self, command: &Command) -> std::result::Result<(), ExecError> {
         let (Some(gate), Some(exec_error)) = (self.gate.take(), self.exec_error.take()) else { return Ok(()) };
-        rustix::io::write(&gate, &[1]).map_err(|e| Error::io("start the program", e))?;
+        let name = || command.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match rustix::io::write(&gate, &[1]) {
+            // Nobody holds the other end: it is gone.
+            Err(rustix::io::Errno::PIPE) => {
+                let ended = self.reap(true)?;
+                let signal = ended.map_or(libc::SIGKILL, |ended| ended.code() - 128);
+                return Err(ExecError::Killed(name(), signal));
+            }
+            written => written.map_err(|e| Error::io("start the program", e))?,
+        };
         drop(gate);
         let mut number = [0; 4];
         // The pipe closes on a successful exec; otherwise the child wrote the error's number.
@@ -357,11 +322,10 @@ impl Child {
             return Ok(());
         }
         let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
-        let name = command.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         self.reap(true)?;
         Err(match error.kind() {
-            io::ErrorKind::NotFound => ExecError::NotFound(name),
-            _ => ExecError::CannotExecute(name, error),
+            io::ErrorKind::NotFound => ExecError::NotFound(name()),
+            _ => ExecError::CannotExecute(name(), error),
         })
     }
 
@@ -455,7 +419,7 @@ unsafe fn child_side(
     prepared: &Prepared,
     argv: &[*const libc::c_char],
     environment: &[*const libc::c_char],
-    redirect: Option<(i32, i32)>,
+    redirect: [Option<i32>; 3],
     gate: i32,
     gate_write: i32,
     error: i32,
@@ -467,9 +431,10 @@ unsafe fn child_side(
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         // Rust ignores SIGPIPE for itself; programs expect the default.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        if let Some((output, errors)) = redirect {
-            libc::dup2(output, 1);
-            libc::dup2(errors, 2);
+        for (number, stream) in (0..).zip(redirect) {
+            if let Some(stream) = stream {
+                libc::dup2(stream, number);
+            }
         }
         let mut byte = 0u8;
         // End of file: the parent died before it released us.
@@ -577,6 +542,18 @@ mod tests {
     }
 
     #[test]
+    fn a_held_child_that_was_killed_is_no_broken_pipe() {
+        let command = command(&["true"]);
+        let mut child = Child::spawn_held(&command).unwrap();
+        child.signal(libc::SIGINT);
+        // Its number stays until it is reaped.
+        assert!(poll_until(&mut [PollFd::new(&child.pidfd, PollFlags::IN)], None).unwrap());
+        let error = child.release(&command).unwrap_err();
+        assert_eq!(error.code(), 128 + libc::SIGINT, "{error}");
+        assert!(error.to_string().contains("before it was started"), "{error}");
+    }
+
+    #[test]
     fn captured_output_can_be_read() {
         let signals = Signals::take().unwrap();
         let command = Command { capture_output: true, ..command(&["sh", "-c", "echo out; echo err >&2"]) };
@@ -586,6 +563,24 @@ mod tests {
         assert_eq!(child.wait(&signals).unwrap(), Ended::Exited(0));
         let read = |fd: OwnedFd| io::read_to_string(std::fs::File::from(fd)).unwrap();
         assert_eq!((read(output).as_str(), read(errors).as_str()), ("out\n", "err\n"));
+    }
+
+    #[test]
+    fn input_and_errors_go_where_they_are_told_to() {
+        let signals = Signals::take().unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let (input, errors) = (home.path().join("input"), home.path().join("errors"));
+        std::fs::write(&input, "asked").unwrap();
+        let command = Command {
+            discard_output: true,
+            input: Some(Arc::new(File::open(&input).unwrap())),
+            errors: Some(Arc::new(File::create(&errors).unwrap())),
+            ..command(&["sh", "-c", "echo output; cat >&2"])
+        };
+        let mut child = Child::spawn_held(&command).unwrap();
+        child.release(&command).unwrap();
+        assert_eq!(child.wait(&signals).unwrap(), Ended::Exited(0));
+        assert_eq!(std::fs::read_to_string(&errors).unwrap(), "asked");
     }
 
     #[test]

@@ -7,16 +7,31 @@
 //! ```
 //!
 //! A [`Guard`] undoes on drop: success, error and panic are one path, and signals become ordinary returns
-//! ([`crate::process::Signals`]). A note names the process that owns the change; while that process lives, `restore`
-//! leaves it alone. Undoing never overwrites what somebody else has set since.
+//! ([`crate::process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`]
+//! leaves it alone. Undoing never overwrites what somebody else has set since, and never takes away what somebody else
+//! has put there: once the thing is made, the note says which it is ([`Guard::made`]), and only that one is undone.
+//!
+//! Between the making and [`Guard::made`], and in notes of older versions, that is missing. Then only what nobody can
+//! miss is taken away: what lies in `/run/ahead`, and what is empty.
 
-use crate::{Error, Result};
+mod identity;
+mod restoring;
+mod taking_back;
+
+use crate::{Error, Result, loopdev};
+pub use identity::{FileIdentity, MountIdentity, MountNumbers};
+use identity::{Mounted, look_at};
+pub use restoring::{Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+pub use taking_back::forget;
+use taking_back::undo_action;
 
 /// Where notes are kept. On a tmpfs: a reboot undoes everything by itself.
 pub const NOTES: &str = "/run/ahead/undo";
@@ -34,10 +49,13 @@ pub enum Action {
         /// What we wrote.
         new: String,
     },
-    /// Something was mounted on `target`.
+    /// Something was mounted on `target`; it is unmounted only while it still is.
     Unmount {
         /// The mount point.
         target: PathBuf,
+        /// Which mount. `None` in notes of older versions.
+        #[serde(default)]
+        mount: Option<MountIdentity>,
     },
     /// `device` was attached to the file `backing`; it is detached only while it still is.
     DetachLoop {
@@ -45,6 +63,9 @@ pub enum Action {
         device: PathBuf,
         /// The file behind it.
         backing: PathBuf,
+        /// The device's sequence number since it was attached; `None` before, or where the kernel has none.
+        #[serde(default)]
+        sequence_of_disk: Option<u64>,
     },
     /// A process of ours runs and is to be ended (SIGTERM, then SIGKILL).
     EndProcess {
@@ -53,9 +74,45 @@ pub enum Action {
     },
     /// A file or an empty directory of ours is to be removed.
     Remove {
-        /// Which.
+        /// Where it is.
         path: PathBuf,
+        /// Which it is; `None` until it is made, and in notes of older versions.
+        #[serde(default)]
+        file: Option<FileIdentity>,
     },
+    /// A directory of ours is to be removed with all that is in it.
+    RemoveTree {
+        /// Where it is.
+        path: PathBuf,
+        /// Which it is; `None` until it is made.
+        #[serde(default)]
+        directory: Option<FileIdentity>,
+    },
+}
+
+impl Action {
+    /// A file or directory that is about to be made.
+    pub fn remove(path: &Path) -> Action {
+        Action::Remove { path: path.into(), file: None }
+    }
+
+    /// A mount that is about to be made.
+    pub fn unmount(target: &Path, filesystem: &str, source: &str) -> Action {
+        Action::Unmount { target: target.into(), mount: Some(MountIdentity::new(filesystem, source)) }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::SetFile { path, old, new } => write!(f, "{} from {new} back to {old}", path.display()),
+            Action::Unmount { target, .. } => write!(f, "mount on {}", target.display()),
+            Action::DetachLoop { device, .. } => write!(f, "loop device {}", device.display()),
+            Action::EndProcess { process } => write!(f, "process {}", process.pid),
+            Action::Remove { path, .. } => write!(f, "file {}", path.display()),
+            Action::RemoveTree { path, .. } => write!(f, "directory {}", path.display()),
+        }
+    }
 }
 
 /// A process, safe against reuse of its number.
@@ -76,10 +133,15 @@ impl ProcessId {
 
     /// The process that has this number now, if any.
     pub fn of(pid: u32) -> Result<Option<Self>> {
+        Ok(Self::look(pid)?.map(|(process, _)| process))
+    }
+
+    /// The same, and whether it is ending.
+    fn look(pid: u32) -> Result<Option<(Self, bool)>> {
         let path = format!("/proc/{pid}/stat");
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {
+            Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {
                 return Ok(None);
             }
             Err(e) => return Err(Error::io(format!("read {path}"), e)),
@@ -88,11 +150,14 @@ impl ProcessId {
         let rest = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
         let mut fields = rest.into_iter().flat_map(str::split_ascii_whitespace);
         let state = fields.next();
-        let start_ticks = fields.nth(18).and_then(|field| field.parse().ok());
-        match (state, start_ticks) {
+        let flags: Option<u32> = fields.nth(5).and_then(|field| field.parse().ok());
+        let start_ticks = fields.nth(12).and_then(|field| field.parse().ok());
+        match (state, flags, start_ticks) {
             // A zombie holds nothing any more.
-            (Some("Z" | "X"), _) => Ok(None),
-            (Some(_), Some(start_ticks)) => Ok(Some(ProcessId { pid, start_ticks })),
+            (Some("Z" | "X"), ..) => Ok(None),
+            (Some(_), Some(flags), Some(start_ticks)) => {
+                Ok(Some((ProcessId { pid, start_ticks }, flags & PF_EXITING != 0)))
+            }
             _ => Err(Error::Parse { path: path.into(), text }),
         }
     }
@@ -101,7 +166,16 @@ impl ProcessId {
     pub fn is_alive(self) -> bool {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
     }
+
+    /// Whether it still runs code of its own. One that is ending does not, but holds for a while what it has open: of a
+    /// killed one, a lock may be free before it is gone.
+    pub fn is_at_work(self) -> bool {
+        matches!(Self::look(self.pid), Ok(Some((now, false))) if now == self)
+    }
 }
+
+/// Of the flags in `/proc/PID/stat` (include/linux/sched.h): it is being taken down.
+const PF_EXITING: u32 = 4;
 
 /// A note as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,13 +192,15 @@ pub struct Note {
 /// Undoes its action when dropped.
 #[derive(Debug)]
 pub struct Guard {
-    note: PathBuf,
-    action: Option<Action>,
+    path: PathBuf,
+    /// `None` once it is undone, or not ours any more.
+    note: Option<Note>,
 }
 
-/// Writes the note for a change that is about to be made. Call it first, then make the change.
+/// Writes the note for a change that is about to be made. Call it first, then make the change, then tell the guard
+/// ([`Guard::made`]).
 pub fn note(action: Action) -> Result<Guard> {
-    note_in(Path::new(NOTES), ProcessId::own()?, action)
+    note_for(ProcessId::own()?, action)
 }
 
 /// The same for a change that another process of ours shall own (a daemon): `restore` waits for that one to end.
@@ -132,53 +208,163 @@ pub fn note_for(owner: ProcessId, action: Action) -> Result<Guard> {
     note_in(Path::new(NOTES), owner, action)
 }
 
+/// What it is that cannot be done where notes cannot be written.
+const NOTING: &str = "changing system settings";
+
 /// The same in a directory of choice, for tests.
 pub fn note_in(directory: &Path, owner: ProcessId, action: Action) -> Result<Guard> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(directory).map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::needs_root("changing system settings"),
-        _ => Error::io(format!("create {}", directory.display()), e),
-    })?;
+    fs::create_dir_all(directory).map_err(|e| Error::unwritable(NOTING, directory, e))?;
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let sequence = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let name = format!("{sequence:020}-{}-{}.json", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
     let path = directory.join(name);
-    let text = serde_json::to_vec(&Note { owner, sequence, action: action.clone() })
-        .map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
-    // Renamed into place: a half-written note would be worse than none.
-    let temporary = path.with_extension("tmp");
-    let written = fs::File::create(&temporary)
-        .and_then(|mut file| file.write_all(&text))
-        .and_then(|()| fs::rename(&temporary, &path));
-    written.map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::needs_root("changing system settings"),
-        _ => Error::io(format!("write {}", path.display()), e),
-    })?;
-    Ok(Guard { note: path, action: Some(action) })
+    let note = Note { owner, sequence, action };
+    note.write(&path)?;
+    Ok(Guard { path, note: Some(note) })
+}
+
+/// Makes a file that is not there yet, under a guard that removes it: notes, makes, and notes which it is. What is
+/// there already stays, and is the error `EEXIST`.
+pub fn create_file(owner: ProcessId, path: &Path, mode: u32) -> Result<(fs::File, Guard)> {
+    let open = || fs::File::options().read(true).write(true).create_new(true).mode(mode).open(path);
+    create(owner, path, || open().and_then(|file| Ok((file.metadata()?, file))))
+}
+
+/// The same for a directory.
+pub fn create_directory(owner: ProcessId, path: &Path) -> Result<Guard> {
+    let make = || fs::create_dir(path).and_then(|()| fs::symlink_metadata(path));
+    create(owner, path, || make().map(|metadata| (metadata, ()))).map(|((), guard)| guard)
+}
+
+/// The same for a directory of the owner's alone, which the guard removes with all that is in it then.
+pub fn create_tree(owner: ProcessId, path: &Path) -> Result<Guard> {
+    let action = |directory| Action::RemoveTree { path: path.into(), directory };
+    let make = || fs::DirBuilder::new().mode(0o700).create(path).and_then(|()| fs::symlink_metadata(path));
+    create_as(owner, path, action, || make().map(|metadata| (metadata, ()))).map(|((), guard)| guard)
+}
+
+fn create<T>(
+    owner: ProcessId,
+    path: &Path,
+    make: impl FnOnce() -> std::io::Result<(fs::Metadata, T)>,
+) -> Result<(T, Guard)> {
+    create_as(owner, path, |file| Action::Remove { path: path.into(), file }, make)
+}
+
+/// `action`: how to remove what is made, once it is known which it is.
+fn create_as<T>(
+    owner: ProcessId,
+    path: &Path,
+    action: impl Fn(Option<FileIdentity>) -> Action,
+    make: impl FnOnce() -> std::io::Result<(fs::Metadata, T)>,
+) -> Result<(T, Guard)> {
+    let failed = |e| Error::io(format!("create {}", path.display()), e);
+    // Looked for first: a kill between the note and the making must not leave a note of what was there before.
+    if look_at(path)?.is_some() {
+        return Err(failed(std::io::Error::from_raw_os_error(libc::EEXIST)));
+    }
+    let mut guard = note_for(owner, action(None))?;
+    match make() {
+        Ok((metadata, made)) => {
+            guard.identify(action(Some(FileIdentity::of(&metadata))))?;
+            Ok((made, guard))
+        }
+        Err(e) => {
+            // Not made by us: not ours to remove.
+            guard.keep()?;
+            Err(failed(e))
+        }
+    }
+}
+
+impl Note {
+    /// Renamed into place: a half-written note would be worse than none.
+    fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_vec(self).map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
+        let temporary = path.with_extension(TEMPORARY);
+        let written = fs::File::create(&temporary)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| fs::rename(&temporary, path));
+        written.map_err(|e| {
+            // The half of it that may be there is no use to anybody.
+            let _ = fs::remove_file(&temporary);
+            Error::unwritable(NOTING, path.parent().unwrap_or(path), e)
+        })
+    }
 }
 
 impl Guard {
+    /// The change is made: notes which file, mount or attachment it is now, so that only that one is undone.
+    pub fn made(&mut self) -> Result<()> {
+        let Some(note) = &self.note else { return Ok(()) };
+        let action = match note.action.clone() {
+            Action::Remove { path, .. } => {
+                let file = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
+                Action::Remove { path, file }
+            }
+            Action::RemoveTree { path, .. } => {
+                let directory = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
+                Action::RemoveTree { path, directory }
+            }
+            Action::Unmount { target, mount: Some(mut mount) } => {
+                if let Mounted::This(numbers) = mount.look(&target)? {
+                    mount.numbers = Some(numbers);
+                }
+                Action::Unmount { target, mount: Some(mount) }
+            }
+            Action::DetachLoop { device, backing, .. } => {
+                Action::DetachLoop { sequence_of_disk: loopdev::sequence(&device), device, backing }
+            }
+            complete => complete,
+        };
+        self.identify(action)
+    }
+
+    fn identify(&mut self, action: Action) -> Result<()> {
+        self.rewrite(|note| note.action = action)
+    }
+
+    /// Another process of ours owns the change from now on; this guard undoes nothing any more.
+    pub fn give_to(mut self, owner: ProcessId) -> Result<()> {
+        self.rewrite(|note| note.owner = owner)?;
+        self.leave();
+        Ok(())
+    }
+
+    fn rewrite(&mut self, change: impl FnOnce(&mut Note)) -> Result<()> {
+        let Some(note) = &mut self.note else { return Ok(()) };
+        change(note);
+        note.write(&self.path)
+    }
+
     /// Undoes now and reports what went wrong, where drop could only log it.
     pub fn undo(mut self) -> Result<()> {
         self.undo_once()
     }
 
     /// The change is not ours any more: the note stays, for `restore` or for the process that took it over.
-    pub fn leave(mut self) -> PathBuf {
-        self.action = None;
-        self.note.clone()
+    pub fn leave(mut self) {
+        self.note = None;
     }
 
     /// The change is to stay: nothing is undone, now or later.
     pub fn keep(mut self) -> Result<()> {
-        self.action = None;
-        remove_note(&self.note)
+        self.note = None;
+        remove_note(&self.path)
+    }
+
+    /// From now on only this guard undoes the change: after a kill it stays.
+    pub fn drop_note(&self) -> Result<()> {
+        remove_note(&self.path)
     }
 
     fn undo_once(&mut self) -> Result<()> {
-        let Some(action) = self.action.take() else { return Ok(()) };
-        undo_action(&action)?;
-        remove_note(&self.note)
+        let Some(note) = self.note.take() else { return Ok(()) };
+        if let Outcome::LeftAlone(why) = undo_action(&note.action)? {
+            tracing::info!("{} is left alone: {why}", note.action);
+        }
+        remove_note(&self.path)
     }
 }
 
@@ -218,107 +404,22 @@ pub(crate) fn write_setting(path: &Path, text: &str) -> Result<()> {
     }
 }
 
-/// What [`restore`] did with one note.
-#[derive(Debug)]
-pub struct Restored {
-    /// The change.
-    pub action: Action,
-    /// Whether undoing it succeeded. The note of a failed one is kept.
-    pub outcome: Result<()>,
+/// How a change ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is taken back, or was gone already.
+    Undone,
+    /// Something else is there now, and stays; why, in words. The note is dropped.
+    LeftAlone(String),
 }
 
-/// Undoes every noted change whose owner is gone, the latest first.
-pub fn restore() -> Result<Vec<Restored>> {
-    restore_in(Path::new(NOTES))
-}
-
-/// The same for a directory of choice, for tests.
-pub fn restore_in(directory: &Path) -> Result<Vec<Restored>> {
-    restore_where(directory, |_| true)
-}
-
-fn restore_where(directory: &Path, concerned: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
-    let mut done = Vec::new();
-    let _alone = lock(directory)?;
-    for (path, note) in notes_in(directory)?.into_iter().rev() {
-        if !concerned(&note) || note.owner.is_alive() {
-            continue;
-        }
-        let outcome = undo_action(&note.action).and_then(|()| remove_note(&path));
-        done.push(Restored { action: note.action, outcome });
-    }
-    Ok(done)
-}
-
-/// Two restorers at once would undo the same changes, and each see half of them fail. The lock ends with the file.
-fn lock(directory: &Path) -> Result<Option<fs::File>> {
-    let path = directory.join("lock");
-    let locked = fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
-    match locked {
-        Ok(file) => Ok(Some(file)),
-        // Without the directory there are no notes; who may not lock may not undo either, and is told at the first note.
-        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied) => Ok(None),
-        Err(e) => Err(Error::io(format!("lock {}", path.display()), e)),
-    }
-}
-
-/// Undoes every change that this process noted, the latest first, once it has ended; while it lives, nothing.
-pub fn restore_owned_by(owner: ProcessId) -> Result<Vec<Restored>> {
-    restore_where(Path::new(NOTES), |note| note.owner == owner)
-}
-
-/// All notes, the earliest first. A file that is not a note is left alone.
-pub fn notes() -> Result<Vec<(PathBuf, Note)>> {
-    notes_in(Path::new(NOTES))
-}
-
-fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(Error::needs_root("reading undo notes"));
-        }
-        Err(e) => return Err(Error::io(format!("list {}", directory.display()), e)),
-    };
-    let mut found: Vec<(PathBuf, Note)> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == "json"))
-        .filter_map(|path| Some((path.clone(), serde_json::from_slice(&fs::read(&path).ok()?).ok()?)))
-        .collect();
-    found.sort_by_key(|(path, note): &(PathBuf, Note)| (note.sequence, path.clone()));
-    Ok(found)
-}
+/// Ending of a note that is being written.
+const TEMPORARY: &str = "tmp";
 
 fn remove_note(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), e)),
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), e)),
         _ => Ok(()),
-    }
-}
-
-/// Takes one change back. Idempotent: what is already as it was is left alone.
-fn undo_action(action: &Action) -> Result<()> {
-    match action {
-        Action::SetFile { path, old, new } => match read_trimmed(path) {
-            // The device is gone, and its setting with it.
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
-            Ok(now) if now != *new => Ok(()),
-            Ok(_) => write_setting(path, old),
-        },
-        Action::Unmount { target } => crate::mounting::unmount_lazy(target),
-        Action::DetachLoop { device, backing } => crate::loopdev::detach_if_backed_by(device, backing),
-        Action::EndProcess { process } => crate::process::end(*process),
-        Action::Remove { path } => {
-            let removed = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
-            match removed {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    Err(Error::io(format!("remove {}", path.display()), e))
-                }
-                _ => Ok(()),
-            }
-        }
     }
 }
 
@@ -331,6 +432,7 @@ pub(crate) fn read_trimmed(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::restoring::notes_in;
     use super::*;
 
     fn gone() -> ProcessId {
@@ -349,6 +451,17 @@ mod tests {
         assert!(notes_in(&notes).unwrap().is_empty());
     }
 
+    /// Regression: half of it stayed, for `restore` to find.
+    #[test]
+    fn a_note_that_cannot_be_written_leaves_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let taken = home.path().join("note.json");
+        fs::create_dir(&taken).unwrap();
+        let note = Note { owner: gone(), sequence: 1, action: Action::remove(Path::new("/x")) };
+        note.write(&taken).unwrap_err();
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
     #[test]
     fn a_setting_changed_by_somebody_else_is_left_alone() {
         let home = tempfile::tempdir().unwrap();
@@ -357,24 +470,6 @@ mod tests {
         let action = Action::SetFile { path: file.clone(), old: "128".into(), new: "0".into() };
         note_in(&home.path().join("undo"), ProcessId::own().unwrap(), action).unwrap().undo().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "512\n");
-    }
-
-    #[test]
-    fn restore_undoes_the_dead_latest_first_and_spares_the_living() {
-        let home = tempfile::tempdir().unwrap();
-        let (notes, file, mine) = (home.path().join("undo"), home.path().join("f"), home.path().join("g"));
-        fs::write(&file, "c").unwrap();
-        fs::write(&mine, "c").unwrap();
-        let set =
-            |path: &Path, old: &str, new: &str| Action::SetFile { path: path.into(), old: old.into(), new: new.into() };
-        note_in(&notes, gone(), set(&file, "a", "b")).unwrap().leave();
-        note_in(&notes, gone(), set(&file, "b", "c")).unwrap().leave();
-        let alive = note_in(&notes, ProcessId::own().unwrap(), set(&mine, "a", "c")).unwrap();
-        let done = restore_in(&notes).unwrap();
-        assert_eq!(done.len(), 2);
-        assert_eq!(fs::read_to_string(&file).unwrap(), "a");
-        assert_eq!(fs::read_to_string(&mine).unwrap(), "c");
-        drop(alive);
     }
 
     #[test]
@@ -387,7 +482,48 @@ mod tests {
 
     #[test]
     fn own_process_is_alive_and_a_reused_number_is_not() {
-        assert!(ProcessId::own().unwrap().is_alive());
-        assert!(!gone().is_alive());
+        let own = ProcessId::own().unwrap();
+        assert!(own.is_alive() && own.is_at_work());
+        assert!(!gone().is_alive() && !gone().is_at_work());
+    }
+
+    #[test]
+    fn notes_of_older_versions_are_read() {
+        let note = |rest: &str| {
+            let text = format!(r#"{{"owner":{{"pid":1,"start_ticks":2}},"sequence":3,{rest}}}"#);
+            serde_json::from_str::<Note>(&text).unwrap().action
+        };
+        assert_eq!(note(r#""action":"remove","path":"/x""#), Action::remove(Path::new("/x")));
+        let unmount = Action::Unmount { target: "/x".into(), mount: None };
+        assert_eq!(note(r#""action":"unmount","target":"/x""#), unmount);
+        let (device, backing) = ("/dev/loop9".into(), "/x".into());
+        let detach = Action::DetachLoop { device, backing, sequence_of_disk: None };
+        assert_eq!(note(r#""action":"detach_loop","device":"/dev/loop9","backing":"/x""#), detach);
+    }
+
+    #[test]
+    fn a_file_that_is_there_already_is_neither_made_nor_noted() {
+        if !crate::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let own = ProcessId::own().unwrap();
+        let file = home.path().join("x");
+        let (_, guard) = create_file(own, &file, 0o600).unwrap();
+        let again = create_file(own, &file, 0o600).unwrap_err();
+        assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+        let noted = || {
+            notes()
+                .unwrap()
+                .iter()
+                .filter(|(_, n)| matches!(&n.action, Action::Remove { path, .. } if *path == file))
+                .count()
+        };
+        assert_eq!(noted(), 1);
+        drop(guard);
+        assert!(!file.exists());
+        drop(create_directory(own, &file).unwrap());
+        assert!(!file.exists() && noted() == 0);
     }
 }

@@ -35,23 +35,9 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
 /// Like [`save`], and gives the file to a user and group: for a recording made as root for somebody else.
 pub fn save_owned(profile: &Profile, path: &Path, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
     let bytes = crate::encode(profile)?;
-    if let Ok(there) = lstat(path) {
-        match FileType::from_raw_mode(there.st_mode) {
-            FileType::RegularFile | FileType::Symlink => (),
-            other => return Err(SaveError::NotAFile { path: path.into(), kind: kind(other) }),
-        }
-    }
-    let fail = |step: &'static str| {
-        move |source: io::Error| match Errno::from_io_error(&source) {
-            Some(Errno::NOSPC | Errno::DQUOT) => SaveError::NoSpace { path: path.into() },
-            _ => SaveError::Io { path: path.into(), step, source },
-        }
-    };
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut temporary = Temporary::create(directory).map_err(fail("create a file in its directory"))?;
+    let fail = |step| failure(path, step);
+    let directory = directory_of(path);
+    let mut temporary = begin(path)?;
     temporary.file.write_all(&bytes).map_err(fail("write"))?;
     if let Some((user, group)) = owner {
         std::os::unix::fs::fchown(&temporary.file, Some(user), Some(group)).map_err(fail("change its owner"))?;
@@ -59,6 +45,36 @@ pub fn save_owned(profile: &Profile, path: &Path, owner: Option<(u32, u32)>) -> 
     temporary.file.sync_all().map_err(fail("fsync"))?;
     temporary.rename_to(directory, path).map_err(fail("rename into place"))?;
     sync_directory(directory).map_err(fail("fsync its directory"))
+}
+
+/// Finds out whether a profile could be saved there now: for who is about to spend minutes on making one. Leaves nothing
+/// behind. That the disk is not full by then cannot be known.
+pub fn check_place(path: &Path) -> Result<(), SaveError> {
+    begin(path).map(drop)
+}
+
+fn begin(path: &Path) -> Result<Temporary, SaveError> {
+    if let Ok(there) = lstat(path) {
+        match FileType::from_raw_mode(there.st_mode) {
+            FileType::RegularFile | FileType::Symlink => (),
+            other => return Err(SaveError::NotAFile { path: path.into(), kind: kind(other) }),
+        }
+    }
+    Temporary::create(directory_of(path)).map_err(failure(path, "create a file in its directory"))
+}
+
+fn failure(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> SaveError {
+    move |source| match Errno::from_io_error(&source) {
+        Some(Errno::NOSPC | Errno::DQUOT) => SaveError::NoSpace { path: path.into() },
+        _ => SaveError::Io { path: path.into(), step, source },
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// A file that vanishes unless it is renamed into place.

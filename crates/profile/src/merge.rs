@@ -52,8 +52,8 @@ pub struct Position {
 }
 
 impl Profile {
-    /// Every extent of every file in the order in which to fetch: first what most runs used, by first use; then the
-    /// rest, by first use.
+    /// Every extent of every file: first what most runs used, by first use; then the rest, by first use. This is the order
+    /// in which to fetch from a disk that does not seek.
     pub fn in_order(&self) -> Vec<Position> {
         let mut order: Vec<Position> = Vec::new();
         for (index, file) in self.files.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Profile {
 
 /// Sorts extents into the order in which to fetch them.
 fn turn(extent: &Extent, total_runs: u32) -> (bool, u64) {
-    (u64::from(extent.runs) * 2 < u64::from(total_runs), extent.first_use_us)
+    (extent.is_seldom(total_runs), extent.first_use_us)
 }
 
 fn merge_recordings(profiles: &[Profile], latest: &Recording) -> Recording {

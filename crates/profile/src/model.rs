@@ -161,6 +161,13 @@ pub enum MilestoneKind {
     Ready,
 }
 
+impl Extent {
+    /// Whether fewer than half of the recorded runs used it: it is fetched after everything else.
+    pub fn is_seldom(&self, recorded_runs: u32) -> bool {
+        u64::from(self.runs) * 2 < u64::from(recorded_runs)
+    }
+}
+
 impl File {
     /// Bytes used of this file.
     pub fn used_bytes(&self) -> u64 {

@@ -181,7 +181,7 @@ impl Shown<'_> {
         table
     }
 
-    /// Every extent of every file, in the order in which a run fetches them.
+    /// Every extent of every file by first use, those that fewer than half of the runs used last.
     pub fn extent_table(&self) -> Table {
         let columns = [("first use", Kind::Number), ("offset", Kind::Number), ("length", Kind::Number)];
         let more = [("runs", Kind::Number), ("on disk", Kind::Number), ("file", Kind::Path)];

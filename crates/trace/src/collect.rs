@@ -4,7 +4,7 @@ use crate::event::{Access, Event, ExecSeen, FileSeen, LookupSeen, decode};
 use crate::source::Source;
 use crate::tracer::Counters;
 use ahead_kernel::mounts::{self, Mount, Table};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Everything that one observation saw.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct Observed {
     pub lookups: Vec<LookupSeen>,
     /// Mount tables of other mount namespaces, as processes with this root directory (by id) see them.
     pub namespaces: BTreeMap<(u32, u32), Vec<Mount>>,
+    /// Other mount namespaces that had ended before their table could be opened.
+    pub unseen_namespaces: u64,
     /// Our own mount namespace.
     pub own_namespace: u32,
     /// What the events came from.
@@ -84,7 +86,11 @@ impl Collector {
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             Ok(Event::Access(accesses)) => self.accesses.extend(accesses),
-            Ok(Event::File(file)) => {
+            Ok(Event::File(mut file)) => {
+                // Announced again under a new name: the size at first tells whether it has grown since.
+                if let Some(first) = self.files.get(&file.id) {
+                    file.size_bytes = first.size_bytes;
+                }
                 self.files.insert(file.id, file);
             }
             Ok(Event::Exec(exec)) => self.take_exec(exec),
@@ -106,10 +112,12 @@ impl Collector {
         if namespace != self.own_namespace && !self.tables.contains_key(&key) {
             // Too late for a program that has ended already; the next one in that namespace may be in time.
             match Table::of_process(exec.tgid) {
-                Ok(table) if mounts::namespace(Some(exec.tgid)).ok() == Some(namespace) => {
+                // Another process may have got its number, or it may have entered another namespace. One that has ended
+                // by now was there when its table was opened.
+                Ok(table) if mounts::namespace(Some(exec.tgid)).is_ok_and(|now| now != namespace) => drop(table),
+                Ok(table) => {
                     self.tables.insert(key, table);
                 }
-                Ok(_) => {}
                 Err(error) => tracing::debug!("mount table of process {}: {error}", exec.tgid),
             }
         }
@@ -129,8 +137,13 @@ impl Collector {
         self.lookups.sort_by_key(|lookup| lookup.time_ns);
         // Read now: a program mounts what it needs after its exec.
         let namespaces = self.tables.iter_mut().filter_map(|(key, table)| Some((*key, table.read().ok()?)));
+        let namespaces: BTreeMap<(u32, u32), Vec<Mount>> = namespaces.collect();
+        let entered = self.execs.iter().map(|exec| exec.mount_namespace).filter(|number| *number != self.own_namespace);
+        let is_unseen = |number: &u32| namespaces.range((*number, 0)..=(*number, u32::MAX)).next().is_none();
+        let unseen: BTreeSet<u32> = entered.filter(is_unseen).collect();
         Observed {
-            namespaces: namespaces.collect(),
+            unseen_namespaces: unseen.len() as u64,
+            namespaces,
             accesses: self.accesses,
             files: self.files,
             execs: self.execs,

@@ -49,7 +49,7 @@ pub struct FileSeen {
     pub inode: u64,
     /// Inode generation: tells apart the files that had one number after another.
     pub generation: u32,
-    /// Size, bytes.
+    /// Size when it was first touched, bytes.
     pub size_bytes: u64,
     /// Magic number of the file system.
     pub magic: u64,

@@ -10,8 +10,9 @@
 //! pages around it, those that are in the cache, and which of them the program touches then nobody can tell. The setting
 //! is in debugfs, which a locked-down kernel does not give away: then those windows are an upper bound of what was used.
 
-use ahead_kernel::undo::{self, Action, Guard};
-use ahead_kernel::{Error, Result, machine, mounting};
+use crate::single_faults::SingleFaults;
+use ahead_kernel::undo::{self, Guard, ProcessId};
+use ahead_kernel::{Error, Result, mounting};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -32,6 +33,9 @@ pub fn try_alone() -> Result<Option<Alone>> {
         .and_then(|()| File::options().create(true).truncate(false).write(true).open(LOCK));
     let lock = open.map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Error::needs_root("a cold recording"),
+        std::io::ErrorKind::ReadOnlyFilesystem => {
+            Error::Unsupported { what: "a cold recording".into(), why: "/run cannot be written".into() }
+        }
         _ => Error::io(format!("open {LOCK}"), e),
     })?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -48,7 +52,22 @@ pub fn switch_read_ahead_off(_alone: &Alone) -> Result<Vec<Guard>> {
     let mut files = settings_below("/sys/class/bdi", "read_ahead_kb");
     files.extend(settings_below("/sys/fs/ext4", "inode_readahead_blks"));
     files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0"));
-    files.iter().map(|file| undo::set_file(file, "0")).collect()
+    let switched = files.iter().map(|file| match undo::set_file(file, "0") {
+        // Its device has gone since they were listed, and nothing can be read from it.
+        Err(_) if !file.exists() => Ok(None),
+        other => other.map(Some).map_err(as_unavailable),
+    });
+    switched.filter_map(Result::transpose).collect()
+}
+
+/// A container's `/sys` is often read-only.
+fn as_unavailable(error: Error) -> Error {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ROFS | Errno::PERM | Errno::ACCESS) => {
+            Error::Unsupported { what: "switching read-ahead off".into(), why: error.to_string() }
+        }
+        _ => error,
+    }
 }
 
 /// A setting of every device that has it.
@@ -58,25 +77,23 @@ fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
 }
 
 const DEBUGFS: &str = "/sys/kernel/debug";
+pub(crate) const SETTING: &str = "fault_around_bytes";
 
-/// Makes faults map one page each, on the whole machine, until the guards are dropped. Needs root.
+/// Makes faults map one page each, on the whole machine, until what this gives is dropped. Needs root.
 ///
 /// # Errors
 /// Where the kernel has no debugfs, or does not let it be written (lockdown).
-pub fn switch_fault_around_off() -> Result<Vec<Guard>> {
+pub fn switch_fault_around_off() -> Result<SingleFaults> {
     let mut guards = Vec::new();
     let mut directory = PathBuf::from(DEBUGFS);
-    if !directory.join("fault_around_bytes").exists() {
+    if !directory.join(SETTING).exists() {
         // Each process its own, so that none takes it away from another.
-        directory = format!("/run/ahead/debugfs-{}", std::process::id()).into();
-        guards.push(undo::note(Action::Remove { path: directory.clone() })?);
-        std::fs::create_dir_all(&directory).map_err(|e| Error::io(format!("make {}", directory.display()), e))?;
-        let guard = undo::note(Action::Unmount { target: directory.clone() })?;
-        mounting::mount(Path::new("ahead"), &directory, "debugfs", false, "")?;
-        guards.push(guard);
+        let own = ProcessId::own()?;
+        directory = format!("/run/ahead/debugfs-{}-{}", own.pid, own.start_ticks).into();
+        guards.push(undo::create_directory(own, &directory)?);
+        guards.push(mounting::mount_noted(own, Path::new("ahead"), &directory, "debugfs", false, "")?);
     }
     // What was done last is undone first, also when the setting cannot be changed.
     guards.reverse();
-    guards.insert(0, undo::set_file(&directory.join("fault_around_bytes"), &machine::page_size().to_string())?);
-    Ok(guards)
+    SingleFaults::switch(directory.join(SETTING), guards)
 }

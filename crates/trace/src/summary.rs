@@ -4,11 +4,14 @@ use crate::collect::Observed;
 use crate::event::{AccessKind, ExecSeen, FileSeen};
 use crate::extents::{Counting, Touch, extents, place, used};
 use crate::lookups::{lookups, whole_path};
-use crate::resolve::{CLOCK_TICK, Place, Resolver, as_path, device_key, device_pair};
+use crate::now_ns;
+use crate::resolve::{CLOCK_TICK, Resolver, as_path, device_key, device_pair};
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::{Result, bdi, fiemap, machine, openat};
 use ahead_profile::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -45,10 +48,13 @@ pub struct LeftOut {
     pub without_device: u64,
     /// On file systems that are mounted nowhere where we can reach them, or without a name.
     pub unreachable: u64,
-    /// Made by the program itself in this run: they were not read from a device.
+    /// Made in this run, or grown: they were not read from a device, or are others in the next run.
     pub made_here: u64,
     /// Neither file nor block device (directories of network file systems, internal inodes).
     pub other_kinds: u64,
+    /// Not files but mount namespaces, which ended before they could be looked at: the files that were read there are
+    /// kept, but not under which path they were seen.
+    pub unseen_namespaces: u64,
 }
 
 const S_IFMT: u32 = 0o170_000;
@@ -70,12 +76,17 @@ pub fn to_profile(observed: &Observed, run: &Run) -> Result<(Profile, LeftOut)> 
     let counting = Counting { added: run.precise || !observed.source.sees_hits(), around: !run.precise };
     let page_bytes = machine::page_size();
     let touches = touches_by_file(observed, run);
-    let mut left_out = LeftOut { without_device: count_without_device(observed), ..LeftOut::default() };
+    let mut left_out = LeftOut {
+        without_device: count_without_device(observed),
+        unseen_namespaces: observed.unseen_namespaces,
+        ..LeftOut::default()
+    };
 
     let mut files = BTreeMap::new();
     let mut metadata = Vec::new();
     let mut links = Vec::new();
     let ours = OwnFiles::new(observed, run);
+    let span = span_of(run, now_ns());
     for (id, mut touches) in touches {
         let Some(seen) = observed.files.get(&id) else {
             left_out.unreachable += 1;
@@ -88,7 +99,7 @@ pub fn to_profile(observed: &Observed, run: &Run) -> Result<(Profile, LeftOut)> 
         match seen.mode & S_IFMT {
             S_IFBLK => metadata.extend(device_blocks(seen, &touches, &table, page_bytes)),
             S_IFLNK => links.push((seen, touches[0].time_us)),
-            S_IFREG => match file_of(observed, &resolver, run, seen, &touches) {
+            S_IFREG => match file_of(observed, &resolver, &span, seen, &touches) {
                 Ok(file) => {
                     // One file may have been in memory twice; a deleted one is not the one that has its name now.
                     let key = (file.path.clone(), file.inode, file.deleted);
@@ -122,7 +133,7 @@ struct OwnFiles {
 
 impl OwnFiles {
     fn new(observed: &Observed, run: &Run) -> OwnFiles {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let first_exec_us = observed.execs.first().map_or(u64::MAX, |exec| since(run.started_ns, exec.time_ns));
         OwnFiles { mapped: maps.lines().filter_map(mapped_file).collect(), first_exec_us }
     }
@@ -174,12 +185,12 @@ enum Why {
 fn file_of(
     observed: &Observed,
     resolver: &Resolver<'_>,
-    run: &Run,
+    span: &RangeInclusive<SystemTime>,
     seen: &FileSeen,
     touches: &[Touch],
 ) -> std::result::Result<File, Why> {
     let place = resolver.place(seen).ok_or(Why::Unreachable)?;
-    if was_made_in(run, &place) {
+    if place.metadata.as_ref().is_some_and(|metadata| is_product(span, metadata, seen.size_bytes)) {
         return Err(Why::MadeHere);
     }
     // The last touch: a program's own file is first read before its exec, by what the process was until then.
@@ -200,10 +211,17 @@ fn file_of(
     })
 }
 
-/// A file that is younger than the run was written by it (or beside it), and read back from memory.
-fn was_made_in(run: &Run, place: &Place) -> bool {
-    let born = place.metadata.as_ref().and_then(|metadata| metadata.created().ok());
-    born.is_some_and(|born| born + CLOCK_TICK >= run.started)
+/// The times that files get in a run. By the clock that nobody sets: what lies in the future by a wrong clock is none of it.
+fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
+    run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
+}
+
+/// Whether the run has made a file (then it was read back from memory), or made it longer, as a log: what a profile lists of
+/// that one is stale after the next run. Of what was written in place, as a database, all stays true until somebody writes
+/// again, and a file that has changed is left out of a run anyway.
+fn is_product(span: &RangeInclusive<SystemTime>, now: &fs::Metadata, size_at_first: u64) -> bool {
+    let is_in = |time: std::io::Result<SystemTime>| time.is_ok_and(|time| span.contains(&time));
+    is_in(now.created()) || (now.size() > size_at_first && is_in(now.modified()))
 }
 
 fn finish_files(files: impl Iterator<Item = (File, Vec<Touch>)>, counting: Counting, page_bytes: u64) -> Vec<File> {
@@ -310,4 +328,32 @@ fn milestones(observed: &Observed, run: &Run, resolver: &Resolver<'_>, files: &[
     }
     found.sort_by_key(|milestone| milestone.time_us);
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Regression: what was written in place was left out, and with a wrong clock everything.
+    #[test]
+    fn what_a_run_has_made_or_made_longer_is_its_product() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "12345").unwrap();
+        let born = fs::metadata(file.path()).unwrap().modified().unwrap();
+        file.as_file().set_modified(born + 2 * HOUR).unwrap();
+        let metadata = fs::metadata(file.path()).unwrap();
+        let in_run = |from, to, size_at_first| is_product(&(from..=to), &metadata, size_at_first);
+        // It was there before, and was written in the run.
+        let (before, after) = (born + HOUR, born + 3 * HOUR);
+        assert!(in_run(before, after, 4));
+        assert!(!in_run(before, after, 5));
+        // Written after it, or by a clock that was ahead.
+        assert!(!in_run(before, before, 4));
+        if metadata.created().is_ok() {
+            assert!(in_run(born - HOUR, born + HOUR, 5));
+            assert!(!in_run(born - 3 * HOUR, born - HOUR, 5));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Paths: whatever mounts, links and renames do, a profile names what can be opened, and what the program saw.
 
-use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed};
+use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed, with_namespaces};
 use ahead_kernel::undo::{self, Action};
 use ahead_profile::Profile;
 use std::ffi::OsStr;
@@ -77,7 +77,8 @@ fn bind_mounts_hard_links_and_other_names_lead_to_the_file() {
     let link = volume.root.join("hard-link");
     fs::hard_link(&file, &link).unwrap();
     let bound = volume.beside("bound");
-    let _guard = undo::note(Action::Unmount { target: bound.clone() }).unwrap();
+    let device = volume.device().to_string_lossy().into_owned();
+    let _guard = undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
     let status = Command::new("mount").arg("--bind").arg(volume.root.join("deep")).arg(&bound).status().unwrap();
     assert!(status.success());
     let strange = volume.file(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);
@@ -118,15 +119,20 @@ fn renamed_files_are_found_and_deleted_ones_are_marked() {
     assert!(entry(&profile, &volume.root.join("replaced")).deleted);
 }
 
+/// Waits in a script until its parent, the recorder, has opened the mount table of the namespace that the script is in: on
+/// a machine this busy the namespace may otherwise end before. Not for ever: that a recorder never opens it shall be said.
+const TABLE_IS_OPEN: &str = "end=$(($(date +%s) + 60)); until readlink /proc/$PPID/fd/* | grep -q mountinfo; do \
+     [ $(date +%s) -lt $end ] || { echo the recorder did not open our mount table within 60 s >&2; exit 1; }; done";
+
 #[test]
 fn a_program_in_another_mount_namespace_is_followed() {
-    let _still = undisturbed();
+    let _alone = with_namespaces();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("tree/inside", 2);
     let other = volume.beside("private");
     // The tree is bound to another place where only this namespace sees it.
     let script = format!(
-        "mount --bind {} {} && exec cat {}/inside",
+        "mount --bind {} {} && {TABLE_IS_OPEN}; exec cat {}/inside",
         volume.root.join("tree").display(),
         other.display(),
         other.display()
@@ -140,7 +146,7 @@ fn a_program_in_another_mount_namespace_is_followed() {
 
 #[test]
 fn in_a_container_both_paths_are_kept() {
-    let _still = undisturbed();
+    let _alone = with_namespaces();
     let Some(volume) = Volume::new("ext4") else { return };
     // An image below and a writable layer above it, mounted where only the container sees them, and its root there.
     volume.install_below("lower", &["/usr/bin/cat"]);
@@ -152,8 +158,9 @@ fn in_a_container_both_paths_are_kept() {
     let root = volume.root.display();
     let options = format!("lowerdir={root}/lower,upperdir={root}/upper,workdir={root}/work");
     let point = merged.display();
-    let script =
-        format!("mount -t overlay overlay -o {options} {point} && exec chroot {point} /usr/bin/cat /dir/below");
+    let script = format!(
+        "mount -t overlay overlay -o {options} {point} && {TABLE_IS_OPEN}; exec chroot {point} /usr/bin/cat /dir/below"
+    );
     let home = Home::new();
     let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
     assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
@@ -164,7 +171,7 @@ fn in_a_container_both_paths_are_kept() {
 
 #[test]
 fn files_that_nobody_can_reach_from_here_are_counted() {
-    let _still = undisturbed();
+    let _alone = with_namespaces();
     let Some(volume) = Volume::new("ext4") else { return };
     let other = Volume::new("ext4").expect("a second volume where there is a first");
     other.file("hidden", 2);

@@ -1,7 +1,7 @@
 //! What the recording tests stand on: file systems in images, a recording of a program, and what its profile says.
 
 use crate::machine_lock;
-use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::undo::{Guard, ProcessId};
 use ahead_kernel::{cache, evict, loopdev, machine, mounting};
 use ahead_profile::{File, Profile};
 use std::ffi::{OsStr, OsString};
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 pub const PAGE: u64 = 4096;
@@ -179,16 +180,27 @@ impl Drop for Volume {
 
 /// Mounts under a guard.
 pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &str) -> Option<Guard> {
-    let guard = undo::note(Action::Unmount { target: target.into() }).unwrap();
-    mounting::mount(source, target, fs_type, false, options)
+    mounting::mount_noted(ProcessId::own().unwrap(), source, target, fs_type, false, options)
         .inspect_err(|error| eprintln!("skipped: {error}"))
         .ok()
-        .map(|()| guard)
+}
+
+/// A port on which nobody listens, below those that the kernel gives out. Not tried by listening: a program that another
+/// test starts at that moment would have the socket, too, until its exec.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    20_000 + (std::process::id() * 16 % 10_000) as u16 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The machine stays as it is while this lives: no cold recording runs beside.
 pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
     machine_lock::shared()
+}
+
+/// Nobody else's file system has to go away, or to be made cold, while this lives: a new mount namespace holds a copy of
+/// every mount.
+pub fn with_namespaces() -> RwLockWriteGuard<'static, ()> {
+    machine_lock::alone()
 }
 
 /// The entry of a file, by its path.

@@ -1,9 +1,10 @@
 //! Which disks a profile's files lie on, and making them cold.
 
+use crate::drives;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::{block, cache, evict, machine, openat};
-use ahead_profile::{File, Profile};
+use ahead_profile::{Extent, File, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -36,18 +37,40 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     Some((block::device_number(&node).ok()?, node))
 }
 
-/// Makes a profile's files cold, as far as we are permitted, and gives the bytes of it that are still cached.
-pub fn make_cold(profile: &Profile, devices: &Devices) -> anyhow::Result<u64> {
+/// What of a profile's files was still in memory after everything was evicted, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Still cached: other processes hold it.
+    pub cached: u64,
+    /// Of files about which the kernel does not tell us.
+    pub unknown: u64,
+}
+
+impl Kept {
+    /// The worse of two runs, count by count.
+    pub fn max(self, other: Kept) -> Kept {
+        Kept { cached: self.cached.max(other.cached), unknown: self.unknown.max(other.unknown) }
+    }
+
+    fn add(self, other: Kept) -> Kept {
+        Kept { cached: self.cached + other.cached, unknown: self.unknown + other.unknown }
+    }
+}
+
+/// Makes a profile's files cold, as far as we are permitted, and tells what stayed. Emulated disks are put into their
+/// state after power-on: a drive's own buffer, where evicting pages does not reach, would serve much of the next run.
+pub fn make_cold(profile: &Profile, devices: &Devices) -> anyhow::Result<Kept> {
     if machine::is_root() {
         evict_everything(devices)?;
     }
     let files = profile.files.iter().filter(|file| !file.deleted);
-    let kept_bytes = files.map(|file| make_file_cold(file).unwrap_or(0)).sum();
+    let kept = files.map(make_file_cold).fold(Kept::default(), Kept::add);
     if machine::is_root() {
         // To look at the files brought their names, inodes and blocks back.
         evict_everything(devices)?;
+        drives::restart(|disk| devices.contains_key(&disk.device_number))?;
     }
-    Ok(kept_bytes)
+    Ok(kept)
 }
 
 fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
@@ -61,22 +84,26 @@ fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Evicts one file and counts what of its extents stays. `None`: it is gone, or not ours to ask about.
-fn make_file_cold(file: &File) -> Option<u64> {
-    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).ok()?;
-    if !handle.is_regular_file() {
-        return None;
+/// Evicts one file and counts what of its extents stays.
+fn make_file_cold(file: &File) -> Kept {
+    let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
+    // One that is gone, or is no file any more, has nothing in memory that the program could read.
+    let Some(handle) = handle.ok().filter(|handle| handle.is_regular_file()) else { return Kept::default() };
+    let fd = handle.reopen().ok();
+    if let Some(fd) = fd.as_ref().filter(|_| !machine::is_root())
+        && let Err(error) = evict::file(fd)
+    {
+        tracing::debug!("{error}");
     }
-    let fd = handle.reopen().ok()?;
-    if !machine::is_root() {
-        evict::file(&fd).ok()?;
-    }
-    let page = machine::page_size();
-    let mut kept_bytes = 0;
-    for extent in &file.extents {
-        kept_bytes += cache::cachestat(&fd, extent.offset_bytes, extent.length_bytes).ok()?.cached_pages * page;
-    }
-    Some(kept_bytes)
+    let length_of = |parts: Vec<std::ops::Range<u64>>| parts.iter().map(|part| part.end - part.start).sum();
+    let kept = |extent: &Extent| {
+        let resident = fd.as_ref().map(|fd| cache::resident(fd, extent.offset_bytes, extent.length_bytes));
+        match resident {
+            Some(Ok(resident)) => Kept { cached: length_of(resident), unknown: 0 },
+            _ => Kept { cached: 0, unknown: extent.length_bytes },
+        }
+    };
+    file.extents.iter().map(kept).fold(Kept::default(), Kept::add)
 }
 
 #[cfg(test)]

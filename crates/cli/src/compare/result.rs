@@ -5,17 +5,30 @@ use ahead_report::html::Page;
 use ahead_report::number::{grouped, size};
 use ahead_report::svg::{self, Bar, Tone};
 use ahead_report::table::{Kind, Screen, Table};
-use ahead_report::text::printable;
 use serde::Serialize;
 
 /// The result of `ahead compare --json`; documented in docs/formats.md.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    pub command: String,
+    pub command: Vec<String>,
+    /// The same, exactly, where not all of it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_percent: Option<Vec<String>>,
+    /// The same for people.
+    #[serde(skip)]
+    pub command_line: String,
     pub kernel: String,
     pub machine: String,
     pub read_ahead_kb: Option<u64>,
+    /// All windows that were seen before and after the runs: more than one if somebody has changed it meanwhile.
+    pub read_ahead_kb_seen: Vec<u64>,
+    /// A recording beside it had switched fault-around off, on the whole machine.
+    pub recorded_meanwhile: bool,
     pub runs: u32,
+    /// The first exit status of the program that was not 0, or 0.
+    pub program_status: i32,
+    /// Whether the end that `--until-…` names was reached in every run; `null`: none was named.
+    pub ready: Option<bool>,
     /// The emulated disk's model, where the files lie on one.
     pub model: Option<String>,
     /// The emulated disk is slower to emulate than its model: times are upper bounds.
@@ -67,11 +80,15 @@ pub struct ColdState {
     pub evicted: &'static str,
     /// The most bytes of the profile that any run found still cached, held by other processes.
     pub kept_bytes: u64,
+    /// The most bytes of the profile of which the kernel did not tell whether they were cached (files of others).
+    pub unknown_bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub struct RivalResult {
     pub name: String,
+    /// The first exit status of the rival, not of the program, that was not 0, or 0.
+    pub status: i32,
     #[serde(flatten)]
     pub measured: Measured,
     pub recovered_share: Option<f64>,
@@ -80,11 +97,11 @@ pub struct RivalResult {
 /// Of the command line that many characters are shown to people: two lines of a terminal.
 const COMMAND_SHOWN: usize = 160;
 
-/// The share of what can be gained that was gained.
-pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64) -> Option<f64> {
+/// The share of what can be gained that was gained; `None` where the runs differ as much by chance (`noise_s`).
+pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64, noise_s: f64) -> Option<f64> {
     let gain_possible = cold_s - bound_s;
     // Below a millisecond the quotient says nothing.
-    (gain_possible > 1e-3).then(|| (cold_s - fetched_s) / gain_possible)
+    (gain_possible > noise_s.max(1e-3)).then(|| (cold_s - fetched_s) / gain_possible)
 }
 
 /// What came out, plainly. A difference within the spread of the runs is no difference.
@@ -99,9 +116,12 @@ pub fn verdict(cold: &Spread, ahead: &Spread) -> String {
 }
 
 impl Comparison {
-    fn rows(&self) -> Vec<(&str, &Measured)> {
-        let own = [("cold", &self.cold), ("ahead", &self.ahead), ("warm", &self.warm)];
-        own.into_iter().chain(self.against.iter().map(|rival| (rival.name.as_str(), &rival.measured))).collect()
+    /// `None`: it failed.
+    fn rows(&self) -> Vec<(&str, Option<&Measured>)> {
+        let own = [("cold", Some(&self.cold)), ("ahead", Some(&self.ahead)), ("warm", Some(&self.warm))];
+        let rivals =
+            self.against.iter().map(|rival| (rival.name.as_str(), (rival.status == 0).then_some(&rival.measured)));
+        own.into_iter().chain(rivals).collect()
     }
 
     fn table(&self) -> Table {
@@ -115,6 +135,10 @@ impl Comparison {
             ("device reads", number),
         ]);
         for (name, measured) in self.rows() {
+            let Some(measured) = measured else {
+                table.row([name, "failed"]);
+                continue;
+            };
             let Spread { median_s, min_s, max_s } = measured.spread;
             let times = [median_s, min_s, max_s].map(|seconds| format!("{seconds:.3} s"));
             let reads = [grouped(measured.device.requests), size(measured.device.bytes)];
@@ -134,6 +158,22 @@ impl Comparison {
         if let Some(share) = self.recovered_share {
             remarks.push(format!("recovered {:.0} % of what can be gained", share * 100.0));
         }
+        if self.program_status != 0 {
+            remarks.push(format!("the program failed: exit status {}", self.program_status));
+        }
+        if self.ready == Some(false) {
+            remarks.push("the program ended without being ready: that time is not its readiness".into());
+        }
+        for rival in self.against.iter().filter(|rival| rival.status != 0) {
+            remarks.push(format!("{} failed: exit status {}; it takes no part", rival.name, rival.status));
+        }
+        if self.read_ahead_kb_seen.len() > 1 {
+            let seen: Vec<_> = self.read_ahead_kb_seen.iter().map(|kb| format!("{kb} KiB")).collect();
+            remarks.push(format!("somebody changed the read-ahead meanwhile ({}): measure again", seen.join(", ")));
+        }
+        if self.recorded_meanwhile {
+            remarks.push("somebody recorded meanwhile, and each fault mapped one page only: measure again".into());
+        }
         let late = self.late_bytes.map_or("not observed".into(), size);
         remarks.push(format!(
             "prefetched {}: used {}, bridged {}, wasted {}; late {late}, stale {}; according to {}",
@@ -148,9 +188,17 @@ impl Comparison {
             remarks
                 .push("cold: data (only pages of files that you own could be evicted; root evicts everything)".into());
         }
+        if self.cold_state.evicted == "data" && self.model.is_some() {
+            remarks.push("not cold: only root can empty the emulated drive's own buffer".into());
+        }
         if self.cold_state.kept_bytes > 0 {
             let kept = size(self.cold_state.kept_bytes);
             remarks.push(format!("not cold: up to {kept} were kept in memory by other processes"));
+        }
+        if self.cold_state.unknown_bytes > 0 {
+            let unknown = size(self.cold_state.unknown_bytes);
+            remarks
+                .push(format!("perhaps not cold: of {unknown} the kernel does not tell whether they were in memory"));
         }
         if self.beyond_rig {
             remarks.push("the disk's model is faster than this machine can emulate: times are too long".into());
@@ -167,10 +215,9 @@ impl Comparison {
 
     /// A command line can be a whole script.
     fn short_command(&self) -> String {
-        let printable = printable(self.command.as_bytes());
-        match printable.char_indices().nth(COMMAND_SHOWN) {
-            Some((at, _)) => format!("{}…", &printable[..at]),
-            None => printable,
+        match self.command_line.char_indices().nth(COMMAND_SHOWN) {
+            Some((at, _)) => format!("{}…", &self.command_line[..at]),
+            None => self.command_line.clone(),
         }
     }
 
@@ -186,7 +233,8 @@ impl Comparison {
         let bars: Vec<Bar> = self
             .rows()
             .into_iter()
-            .map(|(name, measured)| Bar {
+            .filter_map(|(name, measured)| Some((name, measured?.spread.clone())))
+            .map(|(name, spread)| Bar {
                 label: name.to_owned(),
                 tone: match name {
                     "cold" => Tone::Cold,
@@ -194,14 +242,14 @@ impl Comparison {
                     "warm" => Tone::Warm,
                     _ => Tone::Other,
                 },
-                median: measured.spread.median_s,
-                min: measured.spread.min_s,
-                max: measured.spread.max_s,
+                median: spread.median_s,
+                min: spread.min_s,
+                max: spread.max_s,
             })
             .collect();
         let marker = self.bound_s.map(|bound| (bound, "no faster is possible"));
         let mut page = Page::new("Cold, with ahead, warm");
-        page.code(&self.command).text(&self.conditions());
+        page.code(&self.command_line).text(&self.conditions());
         page.section(&self.verdict);
         page.picture(&svg::bars(&bars, "s", marker), "Median, and from the fastest to the slowest run");
         page.table(&self.table());
@@ -229,7 +277,9 @@ mod tests {
 
     #[test]
     fn the_share_needs_something_to_gain() {
-        assert_eq!(recovered_share(3.0, 2.0, 1.0), Some(0.5));
-        assert_eq!(recovered_share(1.0, 1.0, 1.0), None);
+        assert_eq!(recovered_share(3.0, 2.0, 1.0, 0.1), Some(0.5));
+        assert_eq!(recovered_share(1.0, 1.0, 1.0, 0.0), None);
+        // Regression: 13 ms more than a cold time of 5.0 ms (4.8 to 6.2), with a bound of 3.9 ms, was "-1217 %".
+        assert_eq!(recovered_share(0.0050, 0.0184, 0.0039, 0.0014), None);
     }
 }

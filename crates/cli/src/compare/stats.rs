@@ -23,12 +23,11 @@ impl Spread {
         };
         Some(Spread { median_s, min_s: sorted[0], max_s: sorted[sorted.len() - 1] })
     }
-}
 
-/// The median of a list of counts, the lower middle one of an even number.
-pub fn median_u64(mut values: Vec<u64>) -> u64 {
-    values.sort_unstable();
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+    /// How far runs differ by chance: twice the smaller half of the spread, so that one slow run does not speak for all.
+    pub fn noise_s(&self) -> f64 {
+        2.0 * (self.max_s - self.median_s).min(self.median_s - self.min_s)
+    }
 }
 
 #[cfg(test)]
@@ -41,7 +40,11 @@ mod tests {
         assert_eq!(spread, Spread { median_s: 2.0, min_s: 1.0, max_s: 3.0 });
         assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median_s, 2.5);
         assert_eq!(Spread::of(&[]), None);
-        assert_eq!(median_u64(vec![5, 1, 9]), 5);
-        assert_eq!(median_u64(vec![]), 0);
+    }
+
+    /// Regression: one slow run of five took the recovered share away.
+    #[test]
+    fn one_slow_run_is_no_noise_of_all() {
+        assert_eq!(Spread::of(&[1.0, 1.5, 9.0]).unwrap().noise_s(), 1.0);
     }
 }

@@ -17,11 +17,17 @@ pub struct Summary {
     evaluation: Duration,
     left_out: LeftOut,
     counters: Counters,
+    /// Whether what was waited for came; `None`: nothing was.
+    ready: Option<bool>,
+    /// A signal broke it off.
+    pub interrupted: bool,
+    /// The profile was saved; otherwise the one of before stays.
+    kept: bool,
 }
 
 impl Summary {
     /// Of the last of so many runs.
-    pub fn of(last: &Recorded, runs: usize) -> Summary {
+    pub fn of(last: &Recorded, runs: usize, waited: bool, kept: bool) -> Summary {
         Summary {
             runs,
             took: Duration::from_micros(last.profile.recording.duration_us),
@@ -29,18 +35,22 @@ impl Summary {
             evaluation: last.finish,
             left_out: last.left_out,
             counters: last.counters,
+            ready: waited.then_some(last.finished.ready),
+            interrupted: last.finished.is_interrupted(),
+            kept,
         }
     }
 
     /// What is missing from the profile and why, with the key for programs and the words for people.
-    fn missing(&self, profile: &Profile) -> [(u64, &'static str, &'static str); 6] {
-        let LeftOut { unreachable, without_device, made_here, other_kinds } = self.left_out;
+    fn missing(&self, profile: &Profile) -> [(u64, &'static str, &'static str); 7] {
+        let LeftOut { unreachable, without_device, made_here, other_kinds, unseen_namespaces } = self.left_out;
         [
             (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
             (unreachable, "unreachable_files", "files on file systems that cannot be reached from here"),
             (without_device, "files_without_device", "files without a device (tmpfs and the like)"),
-            (made_here, "files_made_here", "files that the program made itself"),
+            (made_here, "files_made_here", "files that were made or grew meanwhile"),
             (other_kinds, "other_inodes", "other inodes"),
+            (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be seen"),
             (self.counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
         ]
     }
@@ -58,6 +68,9 @@ impl Summary {
             "duration_s": self.took.as_secs_f64(),
             "setup_s": self.setup.as_secs_f64(),
             "evaluation_s": self.evaluation.as_secs_f64(),
+            "ready": self.ready,
+            "interrupted": self.interrupted,
+            "kept": self.kept,
         });
         for (count, key, _) in self.missing(profile) {
             value[key] = json!(count);
@@ -67,10 +80,18 @@ impl Summary {
 
     /// For people: what was recorded, in one line, and in a second one what is missing, if anything is.
     pub fn print(&self, profile: &Profile, output: &Path) {
+        if !self.kept {
+            let file = output.display();
+            eprintln!("ahead: interrupted by a signal: nothing is kept, and {file} stays as it was");
+            return;
+        }
         let recording = &profile.recording;
         let data = units::size(profile.data_bytes());
         let metadata = match recording.metadata_seen {
             true => format!("{} of metadata", units::size(profile.metadata_bytes())),
+            false if profile.metadata_bytes() > 0 => {
+                format!("{} of metadata (record --cold to see all)", units::size(profile.metadata_bytes()))
+            }
             false => "no metadata (record --cold to see it)".into(),
         };
         let precision = match recording.precision {
@@ -79,6 +100,11 @@ impl Summary {
         };
         let (files, took) = (profile.files.len(), self.took());
         eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {}", output.display());
+        if self.interrupted {
+            eprintln!("ahead: interrupted by a signal: this profile ends there, and says so");
+        } else if self.ready == Some(false) {
+            eprintln!("ahead: it ended before what --until-... waits for came");
+        }
         let missing = self.missing(profile);
         let notes = missing.iter().filter(|(count, ..)| *count > 0).map(|(count, _, what)| format!("{count} {what}"));
         let notes: Vec<String> = notes.collect();

@@ -59,9 +59,13 @@ fn answer_to(ask: Ask, engine: &Engine) -> Answer {
     match ask {
         Ask::Stat { reset } => Answer::Stat(Box::new(engine.stat(reset))),
         Ask::Reads => Answer::Reads(engine.reads()),
-        Ask::Fault(change) => Answer::Faults(engine.fault(change)),
+        Ask::Fault(change) => engine.fault(change).map_or_else(|e| Answer::Error(e.to_string()), Answer::Faults),
         Ask::Engage { lead } => {
             engine.engage(lead);
+            Answer::Done
+        }
+        Ask::Restart => {
+            engine.restart();
             Answer::Done
         }
         Ask::End => Answer::Done,

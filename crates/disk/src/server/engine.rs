@@ -4,6 +4,7 @@
 //! overtake each other with a time already in hand.
 
 use super::lateness::Lateness;
+use crate::Result;
 use crate::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
 use ahead_device::{Device, Model, Op, Request};
 use ahead_kernel::daemon::now_ns;
@@ -93,11 +94,23 @@ impl Engine {
         state.reset();
     }
 
-    /// Changes what is injected.
-    pub fn fault(&self, change: FaultChange) -> Faults {
+    /// The model as after power-on, once it has served what is under way. Counters and faults stay.
+    pub fn restart(&self) {
         let mut state = self.state();
-        state.faults.change(change);
-        state.faults.clone()
+        let ready_ns = state.busy_until_ns;
+        if let Some(device) = &mut state.device {
+            device.restart(ready_ns);
+        }
+    }
+
+    /// Changes what is injected, if all of it lies on the disk.
+    pub fn fault(&self, change: FaultChange) -> Result<Faults> {
+        let mut state = self.state();
+        let mut faults = state.faults.clone();
+        faults.change(change);
+        faults.check(state.capacity_bytes)?;
+        state.faults = faults.clone();
+        Ok(faults)
     }
 
     /// A read has arrived.
@@ -266,14 +279,48 @@ mod tests {
         assert!(state.counted.seeks >= 19);
     }
 
+    /// Regression: a file that was evicted came from the emulated drive's own buffer the next time.
+    #[test]
+    fn a_restarted_disk_has_nothing_in_its_buffer() {
+        let engine = engine("hdd");
+        engine.engage(Lead::default());
+        let again = |at_ns: u64| engine.state().arrive(range(1 << 30, 4096), at_ns).takes_ns;
+        let first = again(1_000_000_000);
+        let buffered = again(2_000_000_000);
+        assert!(buffered < first / 4, "{buffered} of {first}");
+        engine.restart();
+        let restarted = again(3_000_000_000);
+        assert!(restarted > buffered * 4, "{restarted}, from the buffer {buffered}");
+        // What is under way is served first.
+        let busy_until_ns = engine.state().arrive(range(2 << 30, 1 << 20), 4_000_000_000).due_ns;
+        engine.restart();
+        assert!(4_000_000_000 + again(4_000_000_000) > busy_until_ns);
+    }
+
     #[test]
     fn faults_fail_and_stall() {
         let engine = engine("ssd");
         engine.engage(Lead::default());
-        engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false });
+        engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false }).unwrap();
         assert!(engine.arrive(range(4096, 8192)).fails);
         let verdict = engine.arrive(range(0, 4096));
         assert!(!verdict.fails && verdict.takes_ns > 50_000_000);
+    }
+
+    /// Regression: only those that a disk was made with were looked at.
+    #[test]
+    fn what_shall_fail_lies_on_the_disk() {
+        let engine = engine("ssd");
+        let fail = |offset, length| {
+            let fail = vec![range(offset, length)];
+            engine.fault(FaultChange { fail, stall_ms: None, clear: false })
+        };
+        let faults = fail((4 << 30) - 4096, 4096).unwrap();
+        for (offset, length) in [((4 << 30) - 4096, 4097), (8 << 30, 4096), (u64::MAX, 1)] {
+            let error = fail(offset, length).unwrap_err();
+            assert!(error.to_string().contains("do not lie on the disk"), "{error}");
+        }
+        assert_eq!(engine.fault(FaultChange::default()).unwrap(), faults);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::image::Image;
 use crate::protocol::{ByteRange, Setup};
 use crate::state::FILE_NAME;
 use ahead_kernel::daemon::now_ns;
+use ahead_kernel::undo::ProcessId;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,
@@ -46,11 +47,15 @@ pub struct DiskFile {
     answers: Arc<Answers>,
 }
 
+/// What the mount table calls a disk: no other daemon's has the same name, so `restore` knows it by that alone.
+pub fn source(name: &str, daemon: ProcessId) -> String {
+    format!("ahead-disk-{name}-{}-{}", daemon.pid, daemon.start_ticks)
+}
+
 /// How the file system is mounted.
-pub fn mount_options(name: &str) -> Config {
+pub fn mount_options(source: String) -> Config {
     let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName(format!("ahead-disk-{name}")), MountOption::NoDev, MountOption::NoSuid];
+    config.mount_options = vec![MountOption::FSName(source), MountOption::NoDev, MountOption::NoSuid];
     config.n_threads = Some(READERS);
     config
 }

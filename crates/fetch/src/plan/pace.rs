@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!     one window, late start      ├──── sweep ────┤├ computing ┤
+//!     a long recording            ├─ window 1 ─┤├── window 2 ──┤├── window 3 ──┤ …
+//!                                               ├ computing … wait ─ computing …
 //!     two windows                 ├─ window 1 ─┤├── window 2 ──┤
 //!                                         ├ computing … wait ─ computing ┤     computing is twice the sweep and more
 //! ```
@@ -13,18 +15,30 @@
 //!
 //! Measured on a modelled 7200 rpm disk with programs that compute 0.3 to 0.9 of a sweep, late against early start: a JVM
 //! 1.43 and 1.60 s, Node.js 1.81 and 2.04 s, LibreOffice 3.21 and 3.43 s, Python 1.28 and 1.33 s (the better of two
-//! runs each). Two windows, the first
-//! with 50 to 90 % of the data and the start after it, were between 3 % better and 30 % worse than one.
+//! runs each). Two windows, the first with 50 to 90 % of the data and the start after it, were between 3 % better and 30 %
+//! worse than one.
+//!
+//! Nor does waiting gain anything where the program's own order is the disk's (a file read from its beginning to its
+//! end): it starts at once, and follows the sweep.
 
-use super::{Plan, Span, Step};
+use super::{Piece, Plan, Span, Step};
 use crate::traits::DeviceTraits;
 
 /// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third (by
 /// reckoning: no such program was measured).
 const AT_ONCE: f64 = 2.0;
 
+/// The program may go back over so much of what it goes over in all, and so much may lie at unknown places, if it is to start
+/// at once.
+const OUT_OF_ORDER: f64 = 0.05;
+
 /// What an early start in one window overlaps anyway, as a share of the computing.
 const OVERLAPS_ANYWAY: f64 = 0.3;
+
+/// What takes longer is swept in windows of about this time, and the program starts after the first: what it wants next comes
+/// before what it wants in a minute, and nobody waits longer for a start. Above the longest sweep of a single program that
+/// was measured (Chromium, 5 s), below what anybody is held (`LONGEST_HEAD_START`). Microseconds.
+const LONGEST_SWEEP_US: f64 = 8e6;
 
 /// A gap that is passed while the platter turns instead of being jumped over: one track of a large disk, bytes.
 const TRACK_BYTES: u64 = 1 << 20;
@@ -33,13 +47,25 @@ const TRACK_BYTES: u64 = 1 << 20;
 const HOP: f64 = 0.5;
 
 /// Chooses among plans in one and in two windows and sets when the program starts. `compute_us`: how long it computes, if
-/// that is known.
-pub(super) fn choose(compute_us: Option<f64>, traits: &DeviceTraits, plan: impl Fn(usize) -> Plan) -> Plan {
+/// that is known; `upwards`: see [`goes_upwards`].
+pub(super) fn choose(
+    compute_us: Option<f64>,
+    upwards: bool,
+    traits: &DeviceTraits,
+    plan: impl Fn(usize) -> Plan,
+) -> Plan {
     let one = plan(1);
+    if upwards {
+        return Plan { head_start_steps: one.metadata_steps, ..one };
+    }
     let sweep_us = sweep_us(&one, traits);
     let compute_us = match compute_us {
         Some(compute_us) if compute_us >= AT_ONCE * sweep_us => compute_us,
-        _ => return Plan { head_start_steps: one.steps.len(), ..one },
+        _ if sweep_us <= LONGEST_SWEEP_US => return Plan { head_start_steps: one.usual_steps, ..one },
+        _ => {
+            let many = plan((sweep_us / LONGEST_SWEEP_US).ceil() as usize);
+            return Plan { head_start_steps: many.first_window_steps, ..many };
+        }
     };
     let two = plan(2);
     let second_sweep_us = self::sweep_us(&two, traits) - sweep_us;
@@ -48,11 +74,31 @@ pub(super) fn choose(compute_us: Option<f64>, traits: &DeviceTraits, plan: impl 
     Plan { head_start_steps: plan.metadata_steps, ..plan }
 }
 
-/// About how long the disk takes for a plan.
+/// What the program will most likely want, in the order of the plan.
+fn spans_of(plan: &Plan) -> impl Iterator<Item = &Span> {
+    plan.steps[..plan.usual_steps].iter().filter_map(span_of)
+}
+
+/// Whether the program's own order is the disk's, for all that we know: what lies at unknown places is no order.
+/// `pieces`: before they are joined, since what is used in any order may come to lie in one span.
+pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
+    let data = || pieces.iter().filter(|piece| !piece.seldom && !piece.source.is_metadata());
+    let mut places: Vec<(u64, u64)> =
+        data().filter_map(|piece| Some((piece.first_use_us, piece.physical_bytes?))).collect();
+    let unknown = data().count() - places.len();
+    places.sort_unstable();
+    let (least, most) = places.iter().fold((u64::MAX, 0), |(least, most), (_, at)| (least.min(*at), most.max(*at)));
+    // Saturates: a hostile profile may claim to go back and forth over more than there is.
+    let backwards = places.windows(2).fold(0u64, |sum, pair| sum.saturating_add(pair[0].1.saturating_sub(pair[1].1)));
+    backwards as f64 <= OUT_OF_ORDER * most.saturating_sub(least) as f64
+        && unknown as f64 <= OUT_OF_ORDER * places.len() as f64
+}
+
+/// About how long the disk takes for what the program will most likely want.
 fn sweep_us(plan: &Plan, traits: &DeviceTraits) -> f64 {
     let mut head = 0;
     let mut total_us = 0.0;
-    for span in plan.steps.iter().filter_map(span_of) {
+    for span in spans_of(plan) {
         let whole = span.whole();
         let at = span.physical_bytes.unwrap_or(head);
         total_us += match at.checked_sub(head) {
@@ -68,13 +114,13 @@ fn sweep_us(plan: &Plan, traits: &DeviceTraits) -> f64 {
 fn span_of(step: &Step) -> Option<&Span> {
     match step {
         Step::Fetch(span) => Some(span),
-        Step::LookUp(_) | Step::Open(_) => None,
+        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Piece, Source, plan};
+    use super::super::{Source, plan};
     use super::*;
 
     /// Files side by side on the disk, used in an order that alternates between its two halves, or goes upwards.
@@ -82,7 +128,13 @@ mod tests {
         let piece = |index: u64| {
             let place = if alternating { index / 2 + index % 2 * 500 } else { index };
             let physical_bytes = Some(place * 3_000_000);
-            Piece { source: Source::File(place as usize), range: 0..65_536, first_use_us: index, physical_bytes }
+            Piece {
+                source: Source::File(place as usize),
+                range: 0..65_536,
+                seldom: false,
+                first_use_us: index,
+                physical_bytes,
+            }
         };
         (0..1000).map(piece).collect()
     }
@@ -119,6 +171,48 @@ mod tests {
 
     #[test]
     fn unknown_computing_waits_for_the_sweep() {
-        assert_eq!(planned(false, None).head_start_steps, 1000);
+        assert_eq!(planned(true, None).head_start_steps, 1000);
+    }
+
+    /// Regression: a file read from its beginning to its end waited for all of it, and gained nothing.
+    #[test]
+    fn a_program_in_the_order_of_the_disk_starts_at_once() {
+        assert_eq!(planned(false, Some(0.2)).head_start_steps, 0);
+        assert_eq!(planned(false, None).head_start_steps, 0);
+    }
+
+    /// Regression: a long recording was one sweep, however long, and what was wanted first came with what was wanted last.
+    #[test]
+    fn a_long_recording_is_swept_in_windows_and_the_program_starts_after_the_first() {
+        let four_times = (0..4).flat_map(|round: u64| {
+            pieces(true).into_iter().map(move |piece| {
+                let Source::File(index) = piece.source else { unreachable!("only files") };
+                let (source, first_use_us) =
+                    (Source::File(index + 1000 * round as usize), piece.first_use_us + 1000 * round);
+                Piece { source, first_use_us, ..piece }
+            })
+        });
+        let plan = plan(four_times.collect(), Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX);
+        assert_eq!((sweeps(&plan), plan.head_start_steps, plan.steps.len()), (4, 1000, 4000));
+    }
+
+    /// Regression: files at unknown places, in the order of their first use, were taken for the order of the disk.
+    #[test]
+    fn unknown_places_are_no_order() {
+        let mut pieces = pieces(false);
+        pieces.iter_mut().for_each(|piece| piece.physical_bytes = None);
+        assert_eq!(plan(pieces, Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX).head_start_steps, 1000);
+    }
+
+    /// Regression: a file read densely but in any order is one span, and one span has only one order.
+    #[test]
+    fn one_file_in_any_order_is_not_the_order_of_the_disk() {
+        let piece = |index: u64| {
+            let at = index * 37 % 1000 * 4096;
+            let (range, physical_bytes) = (at..at + 4096, Some((1 << 30) + at));
+            Piece { source: Source::File(0), range, seldom: false, first_use_us: index, physical_bytes }
+        };
+        let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX);
+        assert_eq!((plan.steps.len(), plan.head_start_steps), (1, 1));
     }
 }

@@ -1,18 +1,21 @@
 //! Properties of every plan, over random profiles.
 
 use super::*;
-use ahead_profile::{File, Lookup, Metadata};
+use ahead_profile::{File, Lookup, Metadata, Recording};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 
+/// Of so many an extent of which one or two used it is seldom used.
+const RUNS: u32 = 5;
+
 fn extent() -> impl Strategy<Value = Extent> {
-    (0..400_000u64, 0..60_000u64, 0..1000u64, prop::option::of(0..1_000_000u64)).prop_map(
-        |(offset_bytes, length_bytes, first_use_us, physical_bytes)| Extent {
+    (0..400_000u64, 0..60_000u64, 0..1000u64, 1..=RUNS, prop::option::of(0..1_000_000u64)).prop_map(
+        |(offset_bytes, length_bytes, first_use_us, runs, physical_bytes)| Extent {
             offset_bytes,
             length_bytes,
             first_use_us,
-            runs: 1,
+            runs,
             physical_bytes,
         },
     )
@@ -29,8 +32,12 @@ fn profile() -> impl Strategy<Value = Profile> {
         let lookup = |(inode, first_use_us)| Lookup { inode, first_use_us, ..Lookup::default() };
         lookups.into_iter().map(lookup).collect()
     });
-    (prop::collection::vec(file, 0..5), prop::collection::vec(metadata, 0..2), lookups)
-        .prop_map(|(files, metadata, lookups)| Profile { files, metadata, lookups, ..Profile::default() })
+    (prop::collection::vec(file, 0..5), prop::collection::vec(metadata, 0..2), lookups).prop_map(
+        |(files, metadata, lookups)| {
+            let recording = Recording { runs: RUNS, ..Recording::default() };
+            Profile { recording, files, metadata, lookups, ..Profile::default() }
+        },
+    )
 }
 
 fn lookups_of(profile: &Profile) -> Vec<LookUp> {
@@ -50,10 +57,10 @@ fn compute_us() -> impl Strategy<Value = Option<f64>> {
     prop::sample::select(vec![None, Some(0.0), Some(1e5), Some(1e9)])
 }
 
-fn spans(plan: &Plan) -> Vec<&Span> {
-    let spans = plan.steps.iter().filter_map(|step| match step {
+fn spans(steps: &[Step]) -> Vec<&Span> {
+    let spans = steps.iter().filter_map(|step| match step {
         Step::Fetch(span) => Some(span),
-        Step::LookUp(_) | Step::Open(_) => None,
+        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
     });
     spans.collect()
 }
@@ -84,7 +91,7 @@ proptest! {
         wanted.sort_unstable();
         wanted.dedup();
         let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
-        let mut planned = pages(spans(&plan).iter().flat_map(|s| s.used.iter().map(|range| (s.source, range))));
+        let mut planned = pages(spans(&plan.steps).iter().flat_map(|s| s.used.iter().map(|range| (s.source, range))));
         planned.sort_unstable();
         prop_assert_eq!(planned, wanted);
         prop_assert_eq!(plan.over_budget_bytes, 0);
@@ -93,7 +100,7 @@ proptest! {
     #[test]
     fn nothing_reaches_beyond_its_file(profile in profile(), traits in device()) {
         let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, None, u64::MAX);
-        for span in spans(&plan) {
+        for span in spans(&plan.steps) {
             if let Source::File(index) = span.source {
                 prop_assert!(span.whole().end <= profile.files[index].size_bytes);
             }
@@ -104,28 +111,28 @@ proptest! {
     #[test]
     fn gaps_stay_within_their_share(profile in profile(), traits in device(), compute_us in compute_us()) {
         let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, compute_us, u64::MAX);
-        let fetched: u64 = spans(&plan).iter().map(|span| span.whole().end - span.whole().start).sum();
-        let used: u64 = spans(&plan).iter().map(|span| span.used_bytes()).sum();
+        let fetched: u64 = spans(&plan.steps).iter().map(|span| span.whole().end - span.whole().start).sum();
+        let used: u64 = spans(&plan.steps).iter().map(|span| span.used_bytes()).sum();
         let bridging = traits.bridging();
         prop_assert_eq!(used, plan.planned_bytes);
         prop_assert!((fetched - used) as f64 <= bridging.max_share * fetched as f64 + 1.0);
-        for span in spans(&plan) {
+        for span in spans(&plan.steps) {
             prop_assert!(span.used.windows(2).all(|pair| pair[1].start - pair[0].end <= bridging.max_gap_bytes));
         }
     }
 
     #[test]
-    fn the_budget_is_kept_and_what_is_used_first_is_kept(profile in profile(), traits in device(), budget in 0..2_000_000u64) {
+    fn the_budget_is_kept_and_what_most_runs_used_first_is_kept(profile in profile(), traits in device(), budget in 0..2_000_000u64) {
         let all = pieces(&profile, PAGE);
         let total: u64 = all.iter().map(Piece::bytes).sum();
         let plan = plan(all.clone(), Vec::new(), &traits, None, budget);
         prop_assert!(plan.planned_bytes <= budget);
         prop_assert_eq!(plan.planned_bytes + plan.over_budget_bytes, total);
-        let is_planned = |piece: &Piece| spans(&plan).iter().any(|span| {
+        let is_planned = |piece: &Piece| spans(&plan.steps).iter().any(|span| {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
-        let last_kept = all.iter().filter(|piece| is_planned(piece)).map(|piece| piece.first_use_us).max();
-        let first_left = all.iter().filter(|piece| !is_planned(piece)).map(|piece| piece.first_use_us).min();
+        let last_kept = all.iter().filter(|piece| is_planned(piece)).map(|piece| (piece.seldom, piece.first_use_us)).max();
+        let first_left = all.iter().filter(|piece| !is_planned(piece)).map(|piece| (piece.seldom, piece.first_use_us)).min();
         prop_assert!(last_kept.is_none_or(|kept| first_left.is_none_or(|left| kept <= left)));
     }
 
@@ -134,7 +141,7 @@ proptest! {
         let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
         let mut seen: Vec<usize> = plan.steps.iter().filter_map(|step| match step {
             Step::LookUp(index) => Some(*index),
-            Step::Fetch(_) | Step::Open(_) => None,
+            Step::Fetch(_) | Step::Open(_) | Step::ReadInodes(_) => None,
         }).collect();
         if traits.order == Order::ByPosition {
             prop_assert!(seen.windows(2).all(|pair| profile.lookups[pair[0]].inode <= profile.lookups[pair[1]].inode));
@@ -147,14 +154,17 @@ proptest! {
     fn a_rotating_disk_is_swept_upwards_metadata_first(profile in profile()) {
         let all = pieces(&profile, PAGE);
         let plan = plan(all, lookups_of(&profile), &DeviceTraits::ROTATING, Some(0.0), u64::MAX);
-        let (metadata, data) = plan.steps.split_at(plan.metadata_steps);
-        for (steps, is_metadata) in [(metadata, true), (data, false)] {
+        let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
+        let (metadata, data) = usual.split_at(plan.metadata_steps);
+        let brings_data = |step: &Step| step.brings_data();
+        let (seldom_metadata, seldom_data) = seldom.split_at(seldom.partition_point(|step| !brings_data(step)));
+        for (steps, is_metadata) in [(metadata, true), (data, false), (seldom_metadata, true), (seldom_data, false)] {
             let positions: Vec<u64> = steps.iter().filter_map(|step| match step {
                 Step::Fetch(span) => {
                     assert_eq!(span.source.is_metadata(), is_metadata);
                     Some(span.physical_bytes.unwrap_or(u64::MAX))
                 }
-                Step::LookUp(_) | Step::Open(_) => { assert!(is_metadata); None }
+                Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => { assert!(is_metadata); None }
             }).collect();
             prop_assert!(positions.is_sorted());
         }
@@ -164,15 +174,40 @@ proptest! {
     fn elsewhere_the_program_is_followed(profile in profile()) {
         let all = pieces(&profile, PAGE);
         let plan = plan(all, lookups_of(&profile), &DeviceTraits::FLASH, None, u64::MAX);
-        for is_metadata in [true, false] {
-            let spans: Vec<&Span> = spans(&plan).into_iter().filter(|s| s.source.is_metadata() == is_metadata).collect();
-            prop_assert!(spans.windows(2).all(|pair| pair[0].first_use_us <= pair[1].first_use_us));
+        for steps in [&plan.steps[..plan.usual_steps], &plan.steps[plan.usual_steps..]] {
+            let spans = spans(steps);
+            for is_metadata in [true, false] {
+                let spans: Vec<&&Span> = spans.iter().filter(|s| s.source.is_metadata() == is_metadata).collect();
+                prop_assert!(spans.windows(2).all(|pair| pair[0].first_use_us <= pair[1].first_use_us));
+            }
         }
+    }
+
+    /// Regression: on a rotating disk it lay in the sweep, and elsewhere between what every run used.
+    #[test]
+    fn what_few_runs_used_comes_after_all_others(
+        profile in profile(), traits in device(), compute_us in compute_us()
+    ) {
+        let all = pieces(&profile, PAGE);
+        let plan = plan(all.clone(), lookups_of(&profile), &traits, compute_us, u64::MAX);
+        let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
+        let holds = |steps: &[Step], piece: &Piece| spans(steps).iter().any(|span| {
+            span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
+        });
+        prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.seldom && holds(seldom, piece)));
+        // Earlier only if it lies within a range of what comes earlier: never a step of its own.
+        for span in spans(usual) {
+            let of_span = |piece: &&Piece| piece.source == span.source && span.whole().contains(&piece.range.start);
+            prop_assert!(!all.iter().find(of_span).unwrap().seldom);
+            prop_assert!(!all.iter().rfind(of_span).unwrap().seldom);
+        }
+        prop_assert!(seldom.iter().all(|step| matches!(step, Step::Fetch(_))));
+        prop_assert!(plan.head_start_steps <= plan.usual_steps);
     }
 }
 
 fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
-    Piece { source: Source::File(0), range: start..end, first_use_us, physical_bytes: Some(start) }
+    Piece { source: Source::File(0), range: start..end, seldom: false, first_use_us, physical_bytes: Some(start) }
 }
 
 #[test]
@@ -180,7 +215,7 @@ fn what_lies_on_the_way_is_taken_along_though_it_is_used_later() {
     let all = vec![piece(0, 40_960, 1), piece(45_056, 90_112, 2), piece(40_960, 45_056, 9_000_000)];
     let plan = plan(all, Vec::new(), &DeviceTraits::ROTATING, Some(1e9), u64::MAX);
     let joined = 0..90_112;
-    assert_eq!(spans(&plan).iter().flat_map(|span| span.used.clone()).collect::<Vec<_>>(), vec![joined]);
+    assert_eq!(spans(&plan.steps).iter().flat_map(|span| span.used.clone()).collect::<Vec<_>>(), vec![joined]);
 }
 
 #[test]
@@ -211,7 +246,8 @@ fn hostile_extents_neither_panic_nor_reach_beyond() {
     let all = pieces(&profile, PAGE);
     for traits in [DeviceTraits::ROTATING, DeviceTraits::FLASH] {
         let plan = plan(all.clone(), Vec::new(), &traits, None, u64::MAX);
-        let of_file: Vec<_> = spans(&plan).iter().filter(|s| !s.source.is_metadata()).map(|s| s.whole()).collect();
+        let of_file: Vec<_> =
+            spans(&plan.steps).iter().filter(|s| !s.source.is_metadata()).map(|s| s.whole()).collect();
         let whole = 0..10_000;
         assert_eq!(of_file, vec![whole]);
     }

@@ -147,6 +147,35 @@ int on_fork(u64 *ctx)
 	return 0;
 }
 
+/*
+ * Called for every task there is, mostly parents before their children: who has a parent that is followed is followed, too.
+ * Gives a byte for each of them. Whoever forks meanwhile is either seen here later or followed by the program above.
+ */
+SEC("iter/task")
+int on_listed(u64 *ctx)
+{
+	struct bpf_iter_meta *meta = (void *)ARGUMENT(ctx, 0);
+	struct task_struct *task = (void *)ARGUMENT(ctx, 1);
+	if (!task)
+		return 0;
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	u32 parent = BPF_CORE_READ(task, real_parent, tgid);
+	if ((u32)BPF_CORE_READ(task, pid) != tgid || bpf_map_lookup_elem(&followed, &tgid) ||
+	    !bpf_map_lookup_elem(&followed, &parent))
+		return 0;
+	u32 flags = 0;
+	if (bpf_map_update_elem(&followed, &tgid, &flags, BPF_ANY)) {
+		count(LOSS_FILES);
+		return 0;
+	}
+	/* If it has ended, on_exit may have been there before: its number would stay. */
+	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+		bpf_map_delete_elem(&followed, &tgid);
+	else
+		bpf_seq_write(meta->seq, &flags, 1);
+	return 0;
+}
+
 SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)
 {

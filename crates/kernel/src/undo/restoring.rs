@@ -1,0 +1,225 @@
+//! Undoing what the dead have noted.
+//!
+//! ```text
+//!     owner        a setting                                  anything else
+//!     at work      stays                                      stays
+//!     ending       undone: nobody else will any more          stays: it may still be held
+//!     gone         undone                                     undone
+//! ```
+//!
+//! What another one, who is at work, has set too stays for now, and so does the note: set back now, it would be changed under
+//! that one, who would in the end set it back to what the dead had set.
+
+use super::taking_back::undo_action;
+use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
+use crate::{Error, Result};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What [`restore`] did with one note.
+#[derive(Debug)]
+pub struct Restored {
+    /// The change.
+    pub action: Action,
+    /// Whether undoing it succeeded. The note of a failed one is kept.
+    pub outcome: Result<Outcome>,
+}
+
+/// Undoes every noted change whose owner is gone, the latest first.
+pub fn restore() -> Result<Vec<Restored>> {
+    restore_in(Path::new(NOTES))
+}
+
+/// Sets back only the settings of the kernel whose changer is gone: with read-ahead off, say, whatever is measured is
+/// not what it seems. What was made or mounted is in nobody's way.
+pub fn restore_settings() -> Result<Vec<Restored>> {
+    restore_settings_in(Path::new(NOTES))
+}
+
+/// Whether [`restore_settings`] would find something to look at.
+pub fn are_settings_left() -> Result<bool> {
+    let is_one = |note: &Note| matches!(note.action, Action::SetFile { .. }) && is_left(note);
+    Ok(notes()?.iter().any(|(_, note)| is_one(note)))
+}
+
+fn restore_settings_in(directory: &Path) -> Result<Vec<Restored>> {
+    restore_where(directory, |note| matches!(note.action, Action::SetFile { .. }))
+}
+
+/// The same for a directory of choice, for tests.
+pub fn restore_in(directory: &Path) -> Result<Vec<Restored>> {
+    restore_where(directory, |_| true)
+}
+
+fn restore_where(directory: &Path, concerned: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
+    let mut done = Vec::new();
+    let _alone = lock(directory)?;
+    sweep(directory);
+    let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_left(note));
+    let is_needed = |note: &Note| kept.iter().any(|(_, other)| sets_the_same(&note.action, &other.action));
+    for (path, note) in left.into_iter().rev().filter(|(_, note)| concerned(note)) {
+        if is_needed(&note) {
+            continue;
+        }
+        let outcome = undo_action(&note.action).and_then(|outcome| remove_note(&path).map(|()| outcome));
+        done.push(Restored { action: note.action, outcome });
+    }
+    Ok(done)
+}
+
+/// Whether its owner undoes it no more.
+fn is_left(note: &Note) -> bool {
+    match note.action {
+        Action::SetFile { .. } => !note.owner.is_at_work(),
+        _ => !note.owner.is_alive(),
+    }
+}
+
+/// The path alone does not tell: a file system may be mounted in several places.
+fn sets_the_same(one: &Action, other: &Action) -> bool {
+    let file = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    match (one, other) {
+        (Action::SetFile { path: one, .. }, Action::SetFile { path: other, .. }) => {
+            one == other || file(one).is_some_and(|one| file(other) == Some(one))
+        }
+        _ => false,
+    }
+}
+
+/// Removes notes that were being written when their writer was killed: what they were to note was not done yet, or is
+/// noted under the final name.
+fn sweep(directory: &Path) {
+    let is_dead = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let writer = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
+        path.extension().is_some_and(|e| e == TEMPORARY)
+            && writer.is_some_and(|pid| matches!(ProcessId::of(pid), Ok(None)))
+    };
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in entries.filter(is_dead) {
+        if let Err(error) = remove_note(&path) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// Two restorers at once would undo the same changes, and each see half of them fail. The lock ends with the file.
+fn lock(directory: &Path) -> Result<Option<fs::File>> {
+    let path = directory.join("lock");
+    let locked = fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
+    match locked {
+        Ok(file) => Ok(Some(file)),
+        // Without the directory there are no notes; who may not lock may not undo either, and is told at the first note.
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(Error::io(format!("lock {}", path.display()), e)),
+    }
+}
+
+/// Undoes every change that this process noted, the latest first, once it has ended; while it lives, nothing.
+pub fn restore_owned_by(owner: ProcessId) -> Result<Vec<Restored>> {
+    restore_where(Path::new(NOTES), |note| note.owner == owner)
+}
+
+/// All notes, the earliest first. A file that is not a note is left alone.
+pub fn notes() -> Result<Vec<(PathBuf, Note)>> {
+    notes_in(Path::new(NOTES))
+}
+
+pub(super) fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            return Err(Error::needs_root("reading undo notes"));
+        }
+        Err(e) => return Err(Error::io(format!("list {}", directory.display()), e)),
+    };
+    let mut found: Vec<(PathBuf, Note)> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter_map(|path| Some((path.clone(), serde_json::from_slice(&fs::read(&path).ok()?).ok()?)))
+        .collect();
+    found.sort_by_key(|(path, note): &(PathBuf, Note)| (note.sequence, path.clone()));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::note_in;
+    use super::*;
+
+    fn gone() -> ProcessId {
+        ProcessId { pid: std::process::id(), start_ticks: 1 }
+    }
+
+    fn set(path: &Path, old: &str, new: &str) -> Action {
+        Action::SetFile { path: path.into(), old: old.into(), new: new.into() }
+    }
+
+    #[test]
+    fn restore_undoes_the_dead_latest_first_and_spares_the_living() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, file, mine) = (home.path().join("undo"), home.path().join("f"), home.path().join("g"));
+        fs::write(&file, "c").unwrap();
+        fs::write(&mine, "c").unwrap();
+        note_in(&notes, gone(), set(&file, "a", "b")).unwrap().leave();
+        note_in(&notes, gone(), set(&file, "b", "c")).unwrap().leave();
+        let alive = note_in(&notes, ProcessId::own().unwrap(), set(&mine, "a", "c")).unwrap();
+        let done = restore_in(&notes).unwrap();
+        assert_eq!(done.len(), 2);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "a");
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "c");
+        drop(alive);
+    }
+
+    #[test]
+    fn settings_of_the_dead_are_set_back_and_what_else_they_left_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, setting, directory) = (home.path().join("undo"), home.path().join("f"), home.path().join("d"));
+        fs::write(&setting, "0").unwrap();
+        fs::create_dir(&directory).unwrap();
+        note_in(&notes, gone(), set(&setting, "128", "0")).unwrap().leave();
+        note_in(&notes, gone(), Action::remove(&directory)).unwrap().leave();
+        assert_eq!(restore_settings_in(&notes).unwrap().len(), 1);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "128");
+        assert!(directory.exists());
+        assert_eq!(notes_in(&notes).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_note_that_was_being_written_when_its_writer_was_killed_is_swept_away() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |pid: u32| home.path().join(format!("00000000000000000001-{pid}-0.tmp"));
+        // Above every number that the kernel gives.
+        let dead = (1 << 22) + 1;
+        fs::write(of(dead), "{").unwrap();
+        fs::write(of(std::process::id()), "{").unwrap();
+        assert!(restore_in(home.path()).unwrap().is_empty());
+        assert!(!of(dead).exists() && of(std::process::id()).exists());
+    }
+
+    /// Regression: the setting was taken from under the living one, and what that one set back stayed.
+    #[test]
+    fn a_setting_that_a_living_one_needs_too_is_set_back_after_it() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, setting, other_path) = (home.path().join("undo"), home.path().join("f"), home.path().join("g"));
+        fs::write(&setting, "2").unwrap();
+        fs::hard_link(&setting, &other_path).unwrap();
+        note_in(&notes, gone(), set(&setting, "0", "1")).unwrap().leave();
+        let living = note_in(&notes, ProcessId::own().unwrap(), set(&other_path, "1", "2")).unwrap();
+        assert!(restore_in(&notes).unwrap().is_empty());
+        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), notes_in(&notes).unwrap().len()), ("2", 2));
+        drop(living);
+        assert_eq!(restore_in(&notes).unwrap().len(), 1);
+        assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), notes_in(&notes).unwrap().len()), ("0", 0));
+    }
+}

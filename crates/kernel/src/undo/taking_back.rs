@@ -1,0 +1,312 @@
+//! Taking one change back, as long as what it made is still there.
+
+use super::identity::{FileIdentity, MountIdentity, Mounted, Whereabouts, look_at};
+use super::{Action, Outcome, ProcessId, notes, read_trimmed, remove_note, write_setting};
+use crate::loopdev::{self, Attached};
+use crate::{Error, Result};
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Takes one change back. Idempotent: what is already as it was is left alone.
+pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
+    match action {
+        Action::SetFile { path, old, new } => match read_trimmed(path) {
+            // The device is gone, and its setting with it.
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(Outcome::Undone),
+            Err(e) => Err(e),
+            Ok(now) if now == *old => Ok(Outcome::Undone),
+            Ok(now) if now != *new => left(format!("it was set to {now} since")),
+            Ok(_) => write_setting(path, old).map(|()| Outcome::Undone),
+        },
+        Action::Unmount { target, mount } => unmount(target, mount.as_ref()),
+        Action::DetachLoop { device, backing, sequence_of_disk } => {
+            match loopdev::detach_if(device, backing, *sequence_of_disk)? {
+                Attached::Still | Attached::NoMore => Ok(Outcome::Undone),
+                Attached::Otherwise(why) => left(why),
+            }
+        }
+        Action::EndProcess { process } => crate::process::end(*process).map(|()| Outcome::Undone),
+        Action::Remove { path, file } => remove(path, *file),
+        Action::RemoveTree { path, directory } => remove_tree(path, *directory),
+    }
+}
+
+/// Drops the notes of those changes of an owner that are taken back already, and not by us.
+pub fn forget(owner: ProcessId, is_taken_back: impl Fn(&Action) -> bool) -> Result<()> {
+    let of_owner = notes()?.into_iter().filter(|(_, note)| note.owner == owner);
+    of_owner.filter(|(_, note)| is_taken_back(&note.action)).try_for_each(|(path, _)| remove_note(&path))
+}
+
+/// The directory that is ours alone: what lies there is ours, also where a note does not say which it is.
+const OWN: &str = "/run/ahead";
+
+const UNNAMED: &str = "its note does not say which one it was (written by an older ahead, or by one that was killed while \
+                       making it); take it away yourself if it is not yours";
+
+fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
+    if let Some(mount) = mount {
+        match mount.whereabouts()? {
+            Whereabouts::Here => {}
+            Whereabouts::Ended => return Ok(Outcome::Undone),
+            // An error: the note stays, for whoever can.
+            Whereabouts::With(pid) => {
+                let why = format!("it is mounted in another mount namespace: nsenter -m -t {pid} ahead restore");
+                return Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why });
+            }
+        }
+        match mount.look(target)? {
+            Mounted::Nothing => return Ok(Outcome::Undone),
+            Mounted::Other => return left("something else is mounted there now"),
+            Mounted::Below => {
+                let what =
+                    format!("unmount {}: something else is mounted over it, unmount that first", target.display());
+                return Err(Error::io(what, std::io::Error::from_raw_os_error(libc::EBUSY)));
+            }
+            Mounted::This(_) => {}
+        }
+    } else if !target.starts_with(OWN) {
+        return match crate::mounting::is_mount_point(target) {
+            Ok(false) => Ok(Outcome::Undone),
+            _ => left(UNNAMED),
+        };
+    }
+    crate::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
+}
+
+fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
+    let Some(metadata) = look_at(path)? else { return Ok(Outcome::Undone) };
+    let kind = metadata.file_type();
+    match file {
+        Some(file) if FileIdentity::of(&metadata) != file => return left("something else is there now"),
+        Some(_) => {}
+        None if path.starts_with(OWN) => {}
+        // An empty directory is removed below, any other is not.
+        None if kind.is_dir() => {}
+        None if metadata.len() == 0 && (kind.is_file() || kind.is_socket()) => {}
+        None => return left(UNNAMED),
+    }
+    match if kind.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) } {
+        Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && !path.starts_with(OWN) => {
+            left("there is something in it now")
+        }
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), e)),
+        _ => Ok(Outcome::Undone),
+    }
+}
+
+fn remove_tree(path: &Path, directory: Option<FileIdentity>) -> Result<Outcome> {
+    let is_ours = |metadata: &fs::Metadata| metadata.is_dir() && Some(FileIdentity::of(metadata)) == directory;
+    if !look_at(path)?.is_some_and(|metadata| is_ours(&metadata)) {
+        return remove(path, directory);
+    }
+    // Follows no symbolic link, in it or in its place.
+    fs::remove_dir_all(path).map_err(|e| Error::io(format!("remove {}", path.display()), e))?;
+    Ok(Outcome::Undone)
+}
+
+fn left(why: impl Into<String>) -> Result<Outcome> {
+    Ok(Outcome::LeftAlone(why.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::unique_number;
+    use super::super::restoring::notes_in;
+    use super::super::{ProcessId, Restored, note_in, restore_in};
+    use super::*;
+
+    fn gone() -> ProcessId {
+        ProcessId { pid: std::process::id(), start_ticks: 1 }
+    }
+
+    fn left_alone(done: &[Restored]) -> bool {
+        matches!(done, [Restored { outcome: Ok(Outcome::LeftAlone(_)), .. }])
+    }
+
+    #[test]
+    fn restore_spares_the_file_that_lies_in_the_removed_one_s_place() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, file) = (home.path().join("undo"), home.path().join("x.img"));
+        let noted = || {
+            fs::write(&file, "ours").unwrap();
+            let mut guard = note_in(&notes, gone(), Action::remove(&file)).unwrap();
+            guard.made().unwrap();
+            guard.leave();
+        };
+        noted();
+        // Often the same inode, for what was freed last is taken first.
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, "the user's").unwrap();
+        assert!(left_alone(&restore_in(&notes).unwrap()));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "the user's");
+        assert!(notes_in(&notes).unwrap().is_empty());
+        fs::remove_file(&file).unwrap();
+        noted();
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(!file.exists());
+    }
+
+    #[test]
+    fn a_note_that_does_not_say_which_file_takes_only_what_is_empty() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, file, directory) = (home.path().join("undo"), home.path().join("f"), home.path().join("d"));
+        fs::write(&file, "").unwrap();
+        fs::create_dir(&directory).unwrap();
+        for path in [&file, &directory] {
+            note_in(&notes, gone(), Action::remove(path)).unwrap().leave();
+        }
+        assert!(restore_in(&notes).unwrap().iter().all(|done| matches!(done.outcome, Ok(Outcome::Undone))));
+        assert!(!file.exists() && !directory.exists());
+        fs::create_dir(&directory).unwrap();
+        fs::write(&file, "x").unwrap();
+        fs::write(directory.join("in"), "").unwrap();
+        for path in [&file, &directory] {
+            note_in(&notes, gone(), Action::remove(path)).unwrap().leave();
+            assert!(left_alone(&restore_in(&notes).unwrap()));
+            assert!(path.exists());
+        }
+    }
+
+    #[test]
+    fn a_directory_is_removed_with_what_is_in_it_and_another_in_its_place_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, directory, kept) = (home.path().join("undo"), home.path().join("d"), home.path().join("kept"));
+        fs::write(&kept, "x").unwrap();
+        let noted = || {
+            fs::create_dir(&directory).unwrap();
+            fs::write(directory.join("in"), "x").unwrap();
+            std::os::unix::fs::symlink(&kept, directory.join("link")).unwrap();
+            let action = Action::RemoveTree { path: directory.clone(), directory: None };
+            let mut guard = note_in(&notes, gone(), action).unwrap();
+            guard.made().unwrap();
+            guard.leave();
+        };
+        noted();
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(!directory.exists() && kept.exists());
+        noted();
+        fs::rename(&directory, home.path().join("away")).unwrap();
+        fs::create_dir(&directory).unwrap();
+        assert!(left_alone(&restore_in(&notes).unwrap()));
+        assert!(directory.exists() && home.path().join("away/in").exists());
+    }
+
+    /// A directory on which a test mounts, taken down at its end.
+    struct MountPoint(tempfile::TempDir);
+
+    impl MountPoint {
+        fn mount(&self, source: &str) {
+            crate::mounting::mount(Path::new(source), self.0.path(), "tmpfs", false, "").unwrap();
+        }
+    }
+
+    impl Drop for MountPoint {
+        fn drop(&mut self) {
+            while crate::mounting::unmount(self.0.path()).is_ok() {}
+        }
+    }
+
+    #[test]
+    fn restore_spares_the_mount_that_is_in_the_unmounted_one_s_place() {
+        if !crate::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let (home, place) = (tempfile::tempdir().unwrap(), MountPoint(tempfile::tempdir().unwrap()));
+        let (notes, target) = (home.path().join("undo"), place.0.path());
+        let noted = || {
+            let mut guard = note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap();
+            place.mount("ours");
+            guard.made().unwrap();
+            guard.leave();
+        };
+        let mounted = || crate::mounting::is_mount_point(target).unwrap();
+        noted();
+        crate::mounting::unmount(target).unwrap();
+        // The same name and, for it was freed last, the same number in the mount table.
+        place.mount("ours");
+        let done = restore_in(&notes).unwrap();
+        // Linux 6.8 and later tell them apart.
+        if unique_number(target).is_some() {
+            assert!(left_alone(&done) && mounted(), "{done:?}");
+        }
+        while mounted() {
+            crate::mounting::unmount(target).unwrap();
+        }
+        noted();
+        place.mount("the user's");
+        let done = restore_in(&notes).unwrap();
+        assert!(done[0].outcome.is_err() && mounted(), "{done:?}");
+        crate::mounting::unmount(target).unwrap();
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(!mounted() && notes_in(&notes).unwrap().is_empty());
+        // Killed before the note said which mount it became: the name decides.
+        note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
+        place.mount("the user's");
+        assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
+        crate::mounting::unmount(target).unwrap();
+        note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
+        place.mount("ours");
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(!mounted());
+        // An older note does not even say the name.
+        note_in(&notes, gone(), Action::Unmount { target: target.into(), mount: None }).unwrap().leave();
+        place.mount("ours");
+        assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
+    }
+
+    /// Regression: seen from outside, a mount in another namespace was gone, and its note was dropped.
+    #[test]
+    fn restore_leaves_the_mounts_of_another_namespace_to_those_in_it() {
+        if !crate::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let (home, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut inside = std::process::Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", "mount -t tmpfs ours $0 && echo ready; read end"])
+            .arg(target.path())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = [0; 6];
+        std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut ready).unwrap();
+        let namespace = crate::mounts::namespace(Some(inside.id())).unwrap();
+        let mount = Some(MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") });
+        note_in(home.path(), gone(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
+        let done = restore_in(home.path()).unwrap();
+        assert!(done[0].outcome.as_ref().is_err_and(|e| e.to_string().contains("another mount namespace")), "{done:?}");
+        assert_eq!(notes_in(home.path()).unwrap().len(), 1);
+        drop(inside.stdin.take());
+        inside.wait().unwrap();
+        assert_eq!(restore_in(home.path()).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(notes_in(home.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn restore_spares_a_loop_device_that_was_attached_again() {
+        let (home, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        file.as_file().set_len(1 << 20).unwrap();
+        let attached = match crate::loopdev::attach(ProcessId::own().unwrap(), file.path(), false, true) {
+            Ok(attached) => attached,
+            Err(error) if error.is_unavailable() => return eprintln!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        };
+        let (device, backing) = (attached.device.clone(), file.path().to_path_buf());
+        let Some(now) = loopdev::sequence(&device) else {
+            return eprintln!("skipped: loop devices are not counted here");
+        };
+        let restored = |sequence_of_disk| {
+            let action = Action::DetachLoop { device: device.clone(), backing: backing.clone(), sequence_of_disk };
+            note_in(home.path(), gone(), action).unwrap().leave();
+            restore_in(home.path()).unwrap()
+        };
+        assert!(left_alone(&restored(Some(now - 1))));
+        assert!(crate::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing));
+        assert_eq!(restored(Some(now))[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(crate::loopdev::status(&device).unwrap().is_none_or(|status| status.backing != backing));
+        attached.detach().unwrap();
+    }
+}

@@ -1,0 +1,299 @@
+//! Killed at any moment, nothing is left: `ahead` (and the daemon of a disk, too) gets SIGKILL when it has noted its n-th
+//! change, n and all else by a printed seed, and `ahead restore` has to leave the machine as it was. How many changes a
+//! command notes, a run that nobody kills tells before.
+
+use crate::machine_lock;
+use ahead_kernel::undo::{self, Action, Note, ProcessId};
+use ahead_kernel::{loopdev, machine, mounting};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A number to run the same moments again: `AHEAD_TEST_SEED=… cargo test …`.
+const SEED: &str = "AHEAD_TEST_SEED";
+
+/// No step here takes more than seconds; one that hangs shall not hang for ever.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Rounds of create, attach, detach and a recording each.
+const ROUNDS: u64 = 2;
+
+struct Random(u64);
+
+impl Random {
+    /// A change before the last, of so many: after the last, a command may end before the kill.
+    fn change(&mut self, count: u64) -> u64 {
+        assert!(count > 1, "only {count} changes were seen");
+        1 + self.below(count - 1)
+    }
+
+    /// A number below `end` (xorshift64*, Vigna 2016).
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var(SEED).ok().map(|text| text.parse().expect("a seed is a number"));
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let seed = given.unwrap_or(now) | 1;
+    eprintln!("{SEED}={seed}");
+    seed
+}
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    command.args(arguments).env_remove("SUDO_USER").env_remove("SUDO_UID");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONGEST;
+    while !done() {
+        assert!(Instant::now() < deadline, "{what} does not come");
+        std::thread::yield_now();
+    }
+}
+
+/// What a command has noted, and who it was.
+#[derive(Default)]
+struct Seen {
+    files: BTreeSet<PathBuf>,
+    owners: Vec<ProcessId>,
+    settings: Vec<(PathBuf, String, String)>,
+}
+
+impl Seen {
+    /// Looks at the notes that this process wrote itself.
+    fn look(&mut self, pid: u32) {
+        let writer = format!("-{pid}-");
+        for (path, Note { owner, action, .. }) in undo::notes().unwrap() {
+            if !path.file_name().unwrap().to_str().unwrap().contains(&writer) {
+                continue;
+            }
+            if !self.owners.contains(&owner) {
+                self.owners.push(owner);
+            }
+            if let (true, Action::SetFile { path, old, new }) = (self.files.insert(path), action) {
+                self.settings.push((path, old, new));
+            }
+        }
+    }
+}
+
+/// Kills a command when it has come so far, or has ended by itself, and the daemon that it started with it. Tells, too,
+/// how the command ended.
+fn kill_when(mut child: Child, daemon_too: bool, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
+    let mut seen = Seen::default();
+    let deadline = Instant::now() + LONGEST;
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline);
+        seen.look(child.id());
+        if is_far_enough(&seen) {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    if daemon_too {
+        seen.owners.iter().filter(|owner| owner.pid != child.id()).for_each(|daemon| kill(*daemon));
+    }
+    (seen, child.wait().unwrap())
+}
+
+/// Whether the kill came before the end.
+fn was_killed(ended: ExitStatus) -> bool {
+    ended.signal() == Some(9)
+}
+
+/// How many changes a command notes that nobody kills, as far as they can be seen.
+fn count(mut command: Command) -> u64 {
+    let (seen, ended) = kill_when(command.spawn().unwrap(), false, |_| false);
+    assert!(ended.success(), "{command:?}: {ended}");
+    seen.count()
+}
+
+fn kill(process: ProcessId) {
+    // Its number may be another's by now.
+    if process.is_alive() {
+        let _ = Command::new("kill").args(["-9", &process.pid.to_string()]).stderr(Stdio::null()).status().unwrap();
+    }
+}
+
+impl Seen {
+    fn count(&self) -> u64 {
+        self.files.len() as u64
+    }
+}
+
+/// A place for one disk.
+struct Place {
+    directory: tempfile::TempDir,
+    name: String,
+}
+
+impl Place {
+    fn new(number: u64) -> Place {
+        let base = Some(Path::new("/dev/shm")).filter(|path| path.is_dir()).unwrap_or(Path::new("/tmp"));
+        let directory = tempfile::tempdir_in(base).unwrap();
+        fs::create_dir(directory.path().join("mnt")).unwrap();
+        Place { directory, name: format!("crash-{}-{number}", std::process::id()) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, what: &str, more: &[&str]) -> Command {
+        let (image, mount) = (self.path("x.img"), self.path("mnt"));
+        let mut command = ahead(&["disk", what]);
+        command.arg(image).arg("--mount").arg(mount).args(["--name", &self.name, "--model", "ssd"]).args(more);
+        command
+    }
+
+    fn create(&self, filesystem: &str) -> Command {
+        let size = if filesystem == "xfs" { "320M" } else { "128M" };
+        self.command("create", &["--size", size, "--fs", filesystem])
+    }
+
+    /// Waits for the end of the processes whose changes those are. An unfinished disk's daemon ends by itself; that of a
+    /// finished one has to be told, and may be ending just then.
+    fn restore(&self, owners: &[ProcessId]) {
+        wait_until("the daemon's end", || {
+            if let Ok(disk) = ahead_disk::find(&self.name) {
+                let _ = ahead_disk::detach(&disk);
+            }
+            owners.iter().all(|owner| !owner.is_alive())
+        });
+        restore();
+        self.assert_gone();
+        let notes = undo::notes().unwrap();
+        let own: Vec<_> = notes.iter().filter(|(_, note)| owners.contains(&note.owner)).collect();
+        assert!(own.is_empty(), "{own:?}");
+    }
+
+    fn assert_gone(&self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&self.name), "{mounts}");
+        assert!(!mounting::is_mount_point(&self.path("mnt")).unwrap());
+        let is_ours = |device: &Path| {
+            let status = loopdev::status(device).unwrap();
+            status.is_some_and(|status| status.backing.to_string_lossy().contains(&self.name))
+        };
+        // A mkfs that lives on for a moment keeps the device for so long.
+        let devices =
+            || fs::read_dir("/sys/block").unwrap().map(|entry| Path::new("/dev").join(entry.unwrap().file_name()));
+        wait_until("the loop device's end", || !devices().any(|device| is_ours(&device)));
+        let left = |directory: &str| -> Vec<_> {
+            let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+            entries.filter(|name| name.to_string_lossy().starts_with(&self.name)).collect()
+        };
+        assert_eq!(left("/run/ahead/disk"), Vec::<std::ffi::OsString>::new());
+    }
+}
+
+fn restore() {
+    let done = ahead(&["restore"]).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+#[test]
+fn whatever_is_killed_at_any_moment_nothing_is_left() {
+    if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: needs root, FUSE and loop devices");
+        return;
+    }
+    let _machine = machine_lock::alone();
+    let mut random = Random(seed());
+    // Whether a kill came before the end: of create, of attach, of a recording.
+    let mut came = [false; 3];
+    for round in 0..ROUNDS {
+        let filesystem = ["ext4", "ext2", "btrfs", "xfs"][random.below(4) as usize];
+        let place = Place::new(round * 2);
+        let create_changes = count(place.create(filesystem));
+        came[1] |= killed_attach_and_detach(&mut random, &place, filesystem);
+        came[0] |= killed_create(&mut random, &Place::new(round * 2 + 1), filesystem, create_changes);
+        came[2] |= killed_recording(&mut random);
+    }
+    assert_eq!(came, [true; 3], "no kill came in time");
+}
+
+fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u64) -> bool {
+    let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
+    eprintln!("create {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
+    let child = place.create(filesystem).spawn().unwrap();
+    let (seen, ended) = kill_when(child, daemon_too, |seen| seen.count() >= changes);
+    let image = place.path("x.img");
+    let is_noted = |note: &Note| matches!(&note.action, Action::Remove { path, .. } if *path == image);
+    // Once the disk is complete the image is there to stay.
+    let unfinished = undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
+    place.restore(&seen.owners);
+    assert!(!unfinished || !image.exists(), "the image is left");
+    was_killed(ended)
+}
+
+/// Of a disk that is attached.
+fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str) -> bool {
+    let disk = ahead_disk::find(&place.name).unwrap();
+    let (stage, daemon_too) = (random.below(4), random.below(2) == 0);
+    eprintln!("detach {filesystem}: killed at stage {stage}, the daemon too: {daemon_too}");
+    let mount = place.path("mnt");
+    let detach = ahead(&["disk", "detach", &place.name]).spawn().unwrap();
+    kill_when(detach, false, |_| match stage {
+        0 => true,
+        1 => !mounting::is_mount_point(&mount).unwrap(),
+        2 => loopdev::status(&disk.device).unwrap().is_none_or(|s| !s.backing.to_string_lossy().contains(&place.name)),
+        _ => !disk.daemon.is_alive(),
+    });
+    if daemon_too {
+        kill(disk.daemon);
+    }
+    place.restore(&[disk.daemon]);
+    let attach = || place.command("attach", &[]);
+    let count = count(attach());
+    place.restore(&[ahead_disk::find(&place.name).unwrap().daemon]);
+    let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
+    eprintln!("attach {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
+    let (seen, ended) = kill_when(attach().spawn().unwrap(), daemon_too, |seen| seen.count() >= changes);
+    place.restore(&seen.owners);
+    assert!(place.path("x.img").exists(), "the image is gone");
+    was_killed(ended)
+}
+
+fn killed_recording(random: &mut Random) -> bool {
+    let home = tempfile::tempdir().unwrap();
+    let record = || {
+        let mut record = ahead(&["record", "--cold", "--precise", "-o"]);
+        record.arg(home.path().join("p.ahead")).args(["--", "cat", "/bin/sh"]);
+        record
+    };
+    let count = count(record());
+    let changes = random.change(count);
+    eprintln!("record: killed at change {changes} of {count}");
+    let child = record().spawn().unwrap();
+    let own = format!("debugfs-{}-", child.id());
+    let (seen, ended) = kill_when(child, false, |seen| seen.count() >= changes);
+    restore();
+    let notes = undo::notes().unwrap();
+    assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");
+    for (path, old, new) in &seen.settings {
+        // Another recording on this machine may hold the same setting.
+        let is_held =
+            notes.iter().any(|(_, note)| matches!(&note.action, Action::SetFile { path: p, .. } if p == path));
+        let now = fs::read_to_string(path).unwrap_or_else(|_| old.clone());
+        assert!(is_held || now.trim() == old, "{} is {now} where {old} was, and {new} was set", path.display());
+    }
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&own));
+    let left = |directory: &Path, name: &str| {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.filter(|entry| entry.to_string_lossy().contains(name)).count()
+    };
+    assert_eq!((left("/run/ahead".as_ref(), &own), left(home.path(), ".tmp")), (0, 0));
+    was_killed(ended)
+}

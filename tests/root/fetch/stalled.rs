@@ -1,0 +1,182 @@
+//! A disk that does not answer, or not with what was written: nobody waits for it longer than he wants to, and every byte
+//! is accounted for all the same.
+
+use super::{MIB, replay, saved};
+use crate::machine_lock;
+use ahead_disk::{ByteRange, Client, DiskInfo, FaultChange};
+use ahead_kernel::{evict, machine, openat};
+use ahead_profile::{Extent, File, Profile};
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::RwLockReadGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// What each read of a stalled disk takes, milliseconds.
+const STALL_MS: u64 = 8000;
+
+/// What nobody may take who does not wait for one of them.
+const LONGEST: Duration = Duration::from_secs(6);
+
+/// Every used page is the first of a stretch of this length: too far apart to be read together.
+const STRETCH: u64 = 256 << 10;
+
+/// An emulated disk with a file of which nothing is in memory but what it is.
+struct Disk {
+    info: DiskInfo,
+    profile: Profile,
+    _home: tempfile::TempDir,
+    _machine: RwLockReadGuard<'static, ()>,
+}
+
+impl Disk {
+    /// Of this model, with so many pages that were used. `None`, with the reason printed, where disks cannot be emulated.
+    fn new(model: &str, pages: u64) -> Option<Disk> {
+        if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
+            eprintln!("skipped: needs root, FUSE and loop devices");
+            return None;
+        }
+        let machine = machine_lock::shared();
+        let home = tempfile::tempdir().unwrap();
+        let directory = fs::canonicalize(home.path()).unwrap();
+        let (image, mount) = (directory.join("image"), directory.join("mnt"));
+        fs::create_dir(&mount).unwrap();
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-stalled-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut create = Command::cargo_bin("ahead").unwrap();
+        create.args(["disk", "create"]).arg(&image).args(["--name", &name, "--size", "256M", "--model", model]);
+        create.arg("--mount").arg(&mount).assert().success();
+        let info = ahead_disk::find(&name).unwrap();
+        let file = mount.join("file");
+        fs::write(&file, vec![7; (pages * STRETCH) as usize]).unwrap();
+        let opened = fs::File::open(&file).unwrap();
+        opened.sync_all().unwrap();
+        evict::file(&opened).unwrap();
+        Some(Disk { info, profile: profile_of(&file, pages), _home: home, _machine: machine })
+    }
+
+    fn fault(&self, change: FaultChange) {
+        Client::new(&self.info).fault(change).unwrap();
+    }
+
+    fn stall(&self) {
+        self.fault(FaultChange { stall_ms: Some(STALL_MS), ..FaultChange::default() });
+    }
+}
+
+/// How long the kernel may take for reads that were under way when their program ended, until the disk can be detached.
+const LETS_GO: Duration = Duration::from_secs(60);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let cleared = Client::new(&self.info).fault(FaultChange { clear: true, ..FaultChange::default() });
+        let deadline = Instant::now() + LETS_GO;
+        let detached = loop {
+            match ahead_disk::detach(&self.info) {
+                Err(_) if Instant::now() < deadline => std::thread::yield_now(),
+                done => break cleared.and(done),
+            }
+        };
+        match detached {
+            Err(error) if std::thread::panicking() => eprintln!("left behind: {error}"),
+            detached => detached.unwrap(),
+        }
+    }
+}
+
+fn profile_of(path: &Path, pages: u64) -> Profile {
+    let now = openat::handle(path).unwrap().identity();
+    let extent = |page| Extent {
+        offset_bytes: page * STRETCH,
+        length_bytes: machine::page_size(),
+        first_use_us: page,
+        runs: 1,
+        physical_bytes: None,
+    };
+    let file = File {
+        path: path.as_os_str().as_bytes().to_vec(),
+        device: now.device,
+        inode: now.inode,
+        size_bytes: now.size_bytes,
+        mtime_ns: now.mtime_ns,
+        extents: (0..pages).map(extent).collect(),
+        ..File::default()
+    };
+    Profile { files: vec![file], ..Profile::default() }
+}
+
+/// What became of the profile's bytes, by the equation of docs/formats.md.
+fn accounted(account: &Value) -> u64 {
+    let bytes = |key: &str| account[key].as_u64().unwrap();
+    let skipped = account["skipped"].as_object().unwrap().values().map(|skipped| skipped["bytes"].as_u64().unwrap());
+    let others = ["already_resident_bytes", "stale_bytes", "failed_bytes"].map(bytes);
+    bytes("issued_bytes") - bytes("bridged_bytes") + others.iter().sum::<u64>() + skipped.sum::<u64>()
+}
+
+/// Starts `ahead` and returns the first line that it writes, and when. It has ended, too.
+fn first_line(arguments: &[&str]) -> (String, Duration) {
+    let begin = Instant::now();
+    let ahead = assert_cmd::cargo::cargo_bin("ahead");
+    let mut running = std::process::Command::new(ahead).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let after = begin.elapsed();
+    assert!(running.wait().unwrap().success());
+    (line, after)
+}
+
+/// Regression: the deadline held while reads were submitted, not while their arrival was waited for, and not at all once
+/// the disk's queue was full.
+#[test]
+fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
+    // All in the queue of the disk and waited for; more than goes into it, in one order and in the other.
+    for (model, pages) in [("hdd", 20), ("hdd", 200), ("ssd", 200)] {
+        let Some(disk) = Disk::new(model, pages) else { return };
+        let profile = saved(&disk.profile);
+        disk.stall();
+        let profile = profile.path().to_str().unwrap();
+        let (line, after) = first_line(&["replay", "--wait", "--json", "--deadline", "500ms", profile]);
+        assert!(after > Duration::from_millis(500) && after < LONGEST, "{model}, {pages}: {after:?}");
+        let account: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&account["arrived_us"], accounted(&account)),
+            (&Value::Null, disk.profile.data_bytes()),
+            "{account}"
+        );
+    }
+}
+
+/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered.
+#[test]
+fn a_program_starts_though_the_disk_stalls() {
+    // More reads than the disk's queue takes: the fetch is stuck before the head start is over.
+    let Some(mut disk) = Disk::new("hdd", 200) else { return };
+    disk.profile.recording.duration_us = 30_000_000;
+    // Used from the end to the beginning: what is used in the order of the disk does not wait.
+    for (from_end, extent) in disk.profile.files[0].extents.iter_mut().rev().enumerate() {
+        extent.first_use_us = from_end as u64;
+    }
+    let profile = saved(&disk.profile);
+    disk.stall();
+    let (line, after) = first_line(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
+    assert_eq!(line, "started\n");
+    // It was held, and not for long.
+    assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
+}
+
+/// Regression: what the device could not read was counted as issued and as failed.
+#[test]
+fn what_the_disk_cannot_read_is_told_and_accounted_for_once() {
+    let Some(disk) = Disk::new("nvme", 50) else { return };
+    let everything = ByteRange { offset_bytes: 0, length_bytes: 256 * MIB };
+    disk.fault(FaultChange { fail: vec![everything], ..FaultChange::default() });
+    let account = replay(&disk.profile, &[]);
+    assert_eq!(accounted(&account), disk.profile.data_bytes(), "{account}");
+    assert_eq!(account["unreadable_bytes"], account["issued_bytes"], "{account}");
+    assert!(account["issued_bytes"].as_u64() > Some(0) && account["first_failure"].is_string(), "{account}");
+}

@@ -1,0 +1,163 @@
+//! Users: whose files a profile is written among, and those who are in no file of this machine, as LDAP or sssd would have them: found through a module of the C library's
+//! name service that the test builds.
+
+use super::rig::{Home, ahead, can_record, with_namespaces};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// One user, with an entry longer than the first buffer, and a group from the same service.
+const MODULE: &str = r#"
+#include <errno.h>
+#include <grp.h>
+#include <nss.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+
+static enum nss_status entry(struct passwd *result, char *buffer, size_t length, int *error)
+{
+    if (length < 5000) {
+        *error = ERANGE;
+        return NSS_STATUS_TRYAGAIN;
+    }
+    strcpy(buffer, "ada.of.ldap");
+    strcpy(buffer + 100, "/home/ada");
+    memset(buffer + 200, 'x', 4000);
+    buffer[4200] = 0;
+    *result = (struct passwd){ .pw_name = buffer, .pw_passwd = "*", .pw_uid = 54321, .pw_gid = 54322,
+        .pw_gecos = buffer + 200, .pw_dir = buffer + 100, .pw_shell = "/bin/sh" };
+    return NSS_STATUS_SUCCESS;
+}
+
+enum nss_status _nss_aheadtest_getpwnam_r(const char *name, struct passwd *r, char *b, size_t n, int *e)
+{
+    return strcmp(name, "ada.of.ldap") == 0 ? entry(r, b, n, e) : NSS_STATUS_NOTFOUND;
+}
+
+enum nss_status _nss_aheadtest_getpwuid_r(uid_t uid, struct passwd *r, char *b, size_t n, int *e)
+{
+    return uid == 54321 ? entry(r, b, n, e) : NSS_STATUS_NOTFOUND;
+}
+
+enum nss_status _nss_aheadtest_initgroups_dyn(const char *name, gid_t gid, long *start, long *size, gid_t **groups,
+                                              long limit, int *e)
+{
+    if (strcmp(name, "ada.of.ldap") != 0 || *start >= *size)
+        return NSS_STATUS_NOTFOUND;
+    (*groups)[(*start)++] = 54323;
+    return NSS_STATUS_SUCCESS;
+}
+"#;
+
+#[test]
+fn a_user_behind_sudo_whom_only_the_name_service_knows_is_found() {
+    if !can_record() {
+        return;
+    }
+    let _alone = with_namespaces();
+    let home = Home::new();
+    let (source, module) = (home.path("module.c"), home.path("libnss_aheadtest.so.2"));
+    fs::write(&source, MODULE).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&module).arg(&source).status();
+    if !built.is_ok_and(|status| status.success()) || !Path::new("/etc/nsswitch.conf").exists() {
+        eprintln!("skipped: no C compiler, or no /etc/nsswitch.conf");
+        return;
+    }
+    let services = home.path("nsswitch.conf");
+    fs::write(&services, "passwd: files aheadtest\ngroup: files aheadtest\ninitgroups: files aheadtest\n").unwrap();
+    let behind = |variables: &[(&str, &str)], options: &[&str]| {
+        // In a mount namespace of its own the system asks that service, too.
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/nsswitch.conf && exec "$@""#])
+            .arg(&services)
+            .arg(ahead().get_program())
+            .arg("record")
+            .arg("-o")
+            .arg(home.profile())
+            .args(options)
+            .args(["--", "sh", "-c", "echo $(id -u) $(id -g) $(id -G) $HOME $USER"])
+            .env("LD_LIBRARY_PATH", home.directory.path())
+            .env_remove("SUDO_USER")
+            .env_remove("SUDO_UID")
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let ada = "54321 54322 54322 54323 /home/ada ada.of.ldap";
+    assert_eq!(behind(&[("SUDO_USER", "ada.of.ldap"), ("SUDO_UID", "54321")], &[]), ada);
+    assert_eq!(behind(&[("SUDO_USER", "ada.by.another.name"), ("SUDO_UID", "54321")], &[]), ada);
+    assert_eq!(behind(&[("SUDO_UID", "54321")], &[]), ada);
+    assert_eq!(behind(&[], &["--user", "ada.of.ldap"]), ada);
+    assert_eq!(behind(&[], &["--user", "54321"]), ada);
+}
+
+const ADA: u32 = 54_321;
+
+/// Records for a user behind sudo whose home is below this one; nobody says where to keep the profile.
+fn record_for_ada(home: &Home, script: &str) -> Output {
+    let passwd = home.path("passwd");
+    let entry = format!("root:x:0:0::/root:/bin/sh\nada:x:{ADA}:{ADA}::{}:/bin/sh\n", home.path("ada").display());
+    fs::write(&passwd, entry).unwrap();
+    Command::new("unshare")
+        .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/passwd && exec "$@""#])
+        .arg(&passwd)
+        .arg(ahead().get_program())
+        .args(["record", "--", "sh", "-c", script])
+        .env("SUDO_USER", "ada")
+        .env_remove("SUDO_UID")
+        .output()
+        .unwrap()
+}
+
+/// The home of that user, and a directory that is root's.
+fn homes(home: &Home) -> (PathBuf, PathBuf) {
+    let (ada, roots) = (home.path("ada"), home.path("roots"));
+    fs::create_dir(&ada).unwrap();
+    fs::create_dir(&roots).unwrap();
+    chown(&ada, Some(ADA), Some(ADA)).unwrap();
+    (ada, roots)
+}
+
+fn assert_untouched(roots: &Path) {
+    let now = fs::metadata(roots).unwrap();
+    assert_eq!((now.uid(), fs::read_dir(roots).unwrap().count()), (0, 0), "root was led astray");
+}
+
+#[test]
+fn a_profile_in_a_users_home_is_the_users_and_no_link_leads_root_elsewhere() {
+    if !can_record() {
+        return;
+    }
+    let _alone = with_namespaces();
+    let home = Home::new();
+    let (ada, roots) = homes(&home);
+    let output = record_for_ada(&home, "id -u");
+    assert!(output.status.success() && output.stdout == b"54321\n", "{output:?}");
+    let kept = ada.join(".local/state/ahead");
+    let profile = fs::read_dir(&kept).unwrap().next().expect("a profile").unwrap().path();
+    for (path, mode) in [(&kept, 0o700), (&ada.join(".local"), 0o700), (&profile, 0o600)] {
+        let metadata = fs::metadata(path).unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o777), (ADA, mode), "{}", path.display());
+    }
+
+    // While the program runs, it puts a link where the directory was.
+    let script = format!("cd ~/.local/state && mv ahead gone && ln -s {} ahead", roots.display());
+    let output = record_for_ada(&home, &script);
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert_untouched(&roots);
+
+    // It has been there before, where directories have to be made.
+    fs::remove_dir_all(ada.join(".local")).unwrap();
+    symlink(&roots, ada.join(".local")).unwrap();
+    let output = record_for_ada(&home, "echo started");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{said}");
+    assert!(said.contains("cannot keep a profile in") && said.lines().count() == 1, "{said}");
+    assert_untouched(&roots);
+    // The mode of what is root's is as it was, too.
+    assert_eq!(fs::metadata(&roots).unwrap().permissions().mode() & 0o077, 0o055);
+}
