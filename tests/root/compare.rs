@@ -196,6 +196,30 @@ fn the_bound_is_that_of_what_was_used_and_not_of_the_profile() {
 }
 
 /// Regression: another recording's read-ahead of 0 got under the cold runs, and nobody was told.
+/// What left the cache, and was not there by chance: a file that the program reads and then gives up. Its deleted copy
+/// does not count.
+#[test]
+fn what_is_evicted_during_a_run_is_counted() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("evicted") else { return };
+    let (file, copy) = (disk.file(3), disk.mount().join("copy"));
+    let [file, copy] = [&file, &copy].map(|path| path.to_str().unwrap());
+    let script = format!(
+        "cat {file} >/dev/null; dd if={file} of=/dev/null iflag=nocache count=0; cp {file} {copy}; rm {copy}"
+    );
+    let program = ["sh", "-c", &script].map(str::to_owned);
+    disk.record(&program);
+    let result = disk.compare_with(&["--no-reference"], &program);
+    for kind in ["cold", "ahead", "warm"] {
+        let samples = result[kind]["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 3);
+        for sample in samples {
+            let evicted = sample["evicted_bytes"].as_u64().unwrap();
+            assert!((3 << 20..6 << 20).contains(&evicted), "{kind}: {sample}");
+        }
+    }
+}
+
 #[test]
 fn a_changed_read_ahead_is_said() {
     let _alone = machine_lock::alone();

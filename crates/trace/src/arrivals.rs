@@ -1,19 +1,15 @@
 //! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
 
-use crate::tracer::{bpf_error, map, quiet_libbpf};
+use crate::objects::{Compiled, attach_all, bpf_error, map, open};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{Error, Result};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
 
-/// The compiled program, aligned as libbpf wants an ELF file.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
+static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
 
 /// The block layer counts in sectors of 512 bytes, whatever the device's own are.
 const SECTOR_BYTES: u64 = 512;
@@ -55,18 +51,9 @@ pub struct Arrivals {
 impl Arrivals {
     /// Begins to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
     pub fn start() -> Result<Arrivals> {
-        quiet_libbpf();
-        let open = ObjectBuilder::default()
-            .name("arrivals")
-            .and_then(|builder| builder.open_memory(&OBJECT.0))
-            .map_err(|e| bpf_error("open the BPF object", e))?;
-        let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
+        let (object, links) = attach_all(open("arrivals", OBJECT)?)?;
         let events =
             MapHandle::try_from(&map(&object, "arrivals")?).map_err(|e| bpf_error("open the ring buffer", e))?;
-        let mut links = Vec::new();
-        for program in object.progs_mut() {
-            links.push(program.attach().map_err(|e| bpf_error("attach to block_rq_complete", e))?);
-        }
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
         let reader = std::thread::Builder::new()

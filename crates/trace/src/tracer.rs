@@ -1,26 +1,20 @@
 //! Loading and attaching the BPF programs, and collecting what they send.
 
 use crate::collect::{Collector, Observed};
+use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
 use ahead_kernel::{Error, Result, daemon, machine, mounts};
-use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, RingBufferBuilder,
-};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// The compiled programs, aligned as libbpf wants an ELF file.
-#[repr(C, align(8))]
-struct Aligned<T: ?Sized>(T);
-
-static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o")));
+static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o")));
 
 /// Who is observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,7 +69,6 @@ impl Tracer {
     /// # Errors
     /// [`Error::NotPermitted`] and [`Error::Unsupported`] with what is missing; nothing stays attached.
     pub fn start(options: &Options) -> Result<Tracer> {
-        quiet_libbpf();
         let abilities = abilities()?;
         let wanted: Vec<Source> = match options.source {
             Some(source) => vec![source],
@@ -204,32 +197,8 @@ fn counters(object: &Object) -> Result<Counters> {
     })
 }
 
-pub(crate) fn quiet_libbpf() {
-    libbpf_rs::set_print(Some((PrintLevel::Debug, |level, text| match level {
-        PrintLevel::Debug => tracing::trace!("{}", text.trim_end()),
-        _ => tracing::debug!("{}", text.trim_end()),
-    })));
-}
-
 fn is_denied(error: &Error) -> bool {
     error.raw_os_error() == Some(libc::EPERM) || error.raw_os_error() == Some(libc::EACCES)
-}
-
-pub(crate) fn bpf_error(what: &str, error: libbpf_rs::Error) -> Error {
-    let text = format!("{error:#}");
-    let number = match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
-        _ => None,
-    };
-    match number {
-        Some(number) => Error::io(what, std::io::Error::from_raw_os_error(number)),
-        None => Error::io(what, std::io::Error::other(text)),
-    }
-}
-
-pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
-    let found = object.maps().find(|map| map.name() == OsStr::new(name));
-    found.ok_or_else(|| Error::io(format!("find the BPF map {name}"), std::io::Error::other("missing")))
 }
 
 struct Attached {
@@ -240,10 +209,7 @@ struct Attached {
 }
 
 fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<Attached> {
-    let mut open = ObjectBuilder::default()
-        .name("ahead")
-        .and_then(|builder| builder.open_memory(&OBJECT.0))
-        .map_err(|e| bpf_error("open the BPF object", e))?;
+    let mut open = objects::open("ahead", OBJECT)?;
     choose_programs(&mut open, options, source, abilities);
     size_maps(&mut open, options, source)?;
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
@@ -419,9 +385,8 @@ mod tests {
     /// Regression: every recording of a program loaded and attached what lists running processes.
     #[test]
     fn only_who_follows_a_family_lists_processes() {
-        quiet_libbpf();
         let is_loaded = |scope| {
-            let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
+            let mut open = objects::open("ahead", OBJECT).unwrap();
             let options = Options { scope, ..Options::default() };
             let abilities = Abilities { sources: Vec::new(), has_splice: false };
             choose_programs(&mut open, &options, Source::Tracepoints, &abilities);

@@ -15,10 +15,22 @@ pub type Devices = BTreeMap<DeviceNumber, PathBuf>;
 
 /// The block devices below a profile's files and metadata.
 pub fn of_profile(profile: &Profile) -> anyhow::Result<Devices> {
+    Ok(mounts_of(profile)?.iter().filter_map(block_device_of).collect())
+}
+
+/// Under which numbers the page cache knows them: the superblocks (on btrfs a number of its own), and the block devices,
+/// whose pages are metadata.
+pub fn cached_under(profile: &Profile) -> anyhow::Result<BTreeSet<DeviceNumber>> {
+    let numbers = |mount: &Mount| [Some(mount.device), block_device_of(mount).map(|(device, _)| device)];
+    Ok(mounts_of(profile)?.iter().flat_map(numbers).flatten().collect())
+}
+
+/// The mounts on which a profile's files and metadata lie.
+fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
     let mounts = mounts::own()?;
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
     let found: BTreeSet<usize> = paths.filter_map(|path| mount_of(&mounts, path)).collect();
-    Ok(found.into_iter().filter_map(|index| block_device_of(&mounts[index])).collect())
+    Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 
 /// The mount that a path lies on: the longest mount point that is a prefix of it, the latest of several on one point.

@@ -66,6 +66,24 @@ pub struct Measured {
     #[serde(flatten)]
     pub spread: Spread,
     pub device: DeviceReads,
+    /// The most that the page cache lost of these file systems' pages during any of the runs, though their files still had
+    /// them: reclaim, or somebody who drops caches. `null`: could not be observed.
+    pub evicted_bytes: Option<u64>,
+    /// Each run, in order.
+    pub samples: Vec<Sample>,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sample {
+    /// Its time, seconds.
+    pub s: f64,
+    /// Device reads.
+    pub requests: u64,
+    /// Device reads, bytes.
+    pub bytes: u64,
+    /// As in [`Measured`], of this run.
+    pub evicted_bytes: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -184,6 +202,14 @@ impl Comparison {
             size(self.stale_bytes),
             self.used_according_to,
         ));
+        if let Some(evicted) = self.rows().into_iter().filter_map(|(_, measured)| measured?.evicted_bytes).max()
+            && evicted > 0
+        {
+            remarks.push(format!(
+                "disturbed: the kernel evicted up to {} of these file systems during a run; such runs read it again",
+                size(evicted)
+            ));
+        }
         if self.cold_state.evicted == "data" {
             remarks
                 .push("cold: data (only pages of files that you own could be evicted; root evicts everything)".into());

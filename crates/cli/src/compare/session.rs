@@ -2,21 +2,21 @@
 
 use super::devices::{self, Devices, Kept};
 use super::input::Input;
-use super::result::{ColdState, Comparison, DeviceReads, Measured, RivalResult, recovered_share, verdict};
+use super::result::{ColdState, Comparison, DeviceReads, Measured, RivalResult, Sample, recovered_share, verdict};
 use super::scratch::{Messages, Scratch};
 use super::stats::Spread;
 use super::usage::{self, Account, Usage};
 use super::{Compare, bound, late};
 use crate::until::{Finished, Until};
 use crate::{paths, record, restore};
-use ahead_kernel::bdi;
+use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::diskstats::{self, Reads};
 use ahead_kernel::machine;
 use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::user::User;
 use ahead_profile::Profile;
 use ahead_report::text::command_line;
-use ahead_trace::{Alone, Arrivals, Options, Tracer};
+use ahead_trace::{Alone, Arrivals, Evictions, Options, Tracer};
 use anyhow::{Context, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -42,6 +42,8 @@ pub enum Kind {
 struct Run {
     seconds: f64,
     reads: Reads,
+    /// What the page cache lost of the devices involved during the run, bytes; `None`: could not be observed.
+    evicted_bytes: Option<u64>,
     /// The program's exit status.
     status: i32,
     /// The end that was asked for was reached (`--until-…`).
@@ -51,6 +53,13 @@ struct Run {
     /// What of the profile was still in memory when the run began.
     kept: Kept,
     account: Option<Account>,
+}
+
+impl Run {
+    fn sample(&self) -> Sample {
+        let Reads { requests, bytes } = self.reads;
+        Sample { s: self.seconds, requests, bytes, evicted_bytes: self.evicted_bytes }
+    }
 }
 
 impl Kind {
@@ -70,6 +79,10 @@ pub struct Session<'a> {
     signals: Signals,
     user: Option<User>,
     devices: Devices,
+    /// Tells what is evicted during a run (root only).
+    evictions: Option<Evictions>,
+    /// Under which numbers.
+    cached_under: BTreeSet<DeviceNumber>,
     input: Input,
     runs: BTreeMap<Kind, Vec<Run>>,
     /// The read-ahead windows that were seen, KiB. More than one: somebody has changed it meanwhile.
@@ -96,6 +109,8 @@ impl<'a> Session<'a> {
             alone: alone(&signals)?,
             signals,
             devices: devices::of_profile(&profile)?,
+            evictions: observe_evictions(),
+            cached_under: devices::cached_under(&profile)?,
             scratch: Scratch::new(user.as_ref())?,
             user,
             input,
@@ -121,9 +136,10 @@ impl<'a> Session<'a> {
         let argv = self.argv(kind, &note)?;
         record::go_on(&self.signals)?;
         self.look_at_settings();
-        let before = self.reads()?;
+        let (before, evicted_before) = (self.reads()?, self.evicted_bytes()?);
         let (seconds, finished) = self.run_as(self.user.clone(), argv, &self.options.until, None)?;
-        let reads = self.reads()? - before;
+        let (reads, evicted) = (self.reads()? - before, self.evicted_bytes()?);
+        let evicted_bytes = evicted.zip(evicted_before).map(|(after, before)| after - before);
         self.look_at_settings();
         self.scratch.lines(&said(&note)).into_iter().for_each(|line| self.say_once(line));
         let account = match kind {
@@ -134,7 +150,8 @@ impl<'a> Session<'a> {
             Kind::Rival(_) => Some(read_status(&self.scratch, &note).unwrap_or(finished.status.max(1))),
             _ => None,
         };
-        let run = Run { seconds, reads, status: finished.status, ready: finished.ready, rival_status, kept, account };
+        let (status, ready) = (finished.status, finished.ready);
+        let run = Run { seconds, reads, evicted_bytes, status, ready, rival_status, kept, account };
         self.warn(kind, &run);
         self.runs.entry(kind).or_default().push(run);
         Ok(())
@@ -186,6 +203,13 @@ impl<'a> Session<'a> {
             sum = Reads { requests: sum.requests + reads.requests, bytes: sum.bytes + reads.bytes };
         }
         Ok(sum)
+    }
+
+    /// What the page cache has lost of the devices involved since the session began.
+    fn evicted_bytes(&self) -> anyhow::Result<Option<u64>> {
+        let Some(evictions) = &self.evictions else { return Ok(None) };
+        let each = self.cached_under.iter().map(|device| evictions.bytes(*device));
+        Ok(Some(each.sum::<Result<u64, _>>()?))
     }
 
     /// The command line of a run. `note`: the name of what it leaves, its account or a rival's status.
@@ -406,6 +430,14 @@ impl<'a> Session<'a> {
     }
 }
 
+/// `None` where it cannot be seen: without root, on a kernel without BTF.
+fn observe_evictions() -> Option<Evictions> {
+    if !machine::is_root() {
+        return None;
+    }
+    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
+}
+
 /// Waits until nobody else needs the machine's caches and read-ahead, where we may.
 fn alone(signals: &Signals) -> anyhow::Result<Option<Alone>> {
     if machine::is_root() {
@@ -423,6 +455,8 @@ fn measured(runs: &[Run]) -> Measured {
     Measured {
         spread: Spread::of(&seconds).expect("every kind is measured in every round, and there is at least one"),
         device: DeviceReads { requests, bytes },
+        evicted_bytes: runs.iter().filter_map(|run| run.evicted_bytes).max(),
+        samples: runs.iter().map(Run::sample).collect(),
     }
 }
 
@@ -462,6 +496,7 @@ mod tests {
         let run = |seconds, requests, bytes| Run {
             seconds,
             reads: Reads { requests, bytes },
+            evicted_bytes: None,
             status: 0,
             ready: false,
             rival_status: None,

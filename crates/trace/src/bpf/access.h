@@ -150,11 +150,6 @@ static long made_step(u64 step, struct span *span)
 	return make_word(span) != 0;
 }
 
-static __always_inline bool is_device(struct inode *inode)
-{
-	return BPF_CORE_READ(inode, i_sb, s_magic) == BDEVFS_MAGIC;
-}
-
 /* Pages first to last (the last one included) were touched in this way by the current thread, which is followed. */
 static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 kind)
 {

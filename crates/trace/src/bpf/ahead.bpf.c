@@ -18,6 +18,7 @@
  * where that is refused). Which programs of this file are loaded is decided in source.rs.
  *
  *     kernel.h   structures of the kernel, relocated
+ *     folio.h    what a folio is a part of, and its size
  *     event.h    what is sent to user space
  *     maps.h     the tables; who is followed
  *     path.h     inode → id, and its path, once
@@ -33,6 +34,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+#include "folio.h"
 #include "event.h"
 #include "maps.h"
 #include "path.h"
@@ -97,24 +99,6 @@ int on_map_pages(u64 *ctx)
 	if (who && !is_still_observer(who))
 		touch(BPF_CORE_READ(mapping, host), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2), ACCESS_AROUND);
 	return 0;
-}
-
-static __always_inline u64 pages_of(struct folio *folio)
-{
-	u64 flags;
-	if (bpf_core_field_exists(struct folio___flags, flags))
-		flags = BPF_CORE_READ((struct folio___flags *)folio, flags);
-	else
-		flags = BPF_CORE_READ((struct folio___memdesc *)folio, flags.f);
-	if (!(flags & 1ULL << bpf_core_enum_value(enum pageflags, PG_head)))
-		return 1;
-	if (bpf_core_field_exists(struct folio___pages, _nr_pages))
-		return BPF_CORE_READ((struct folio___pages *)folio, _nr_pages);
-	if (bpf_core_field_exists(struct folio___count, _folio_nr_pages))
-		return BPF_CORE_READ((struct folio___count *)folio, _folio_nr_pages);
-	if (bpf_core_field_exists(struct folio___order, _folio_order))
-		return 1ULL << (BPF_CORE_READ((struct folio___order *)folio, _folio_order) & 31);
-	return 1ULL << (BPF_CORE_READ((struct folio___flags_1 *)folio, _flags_1) & 31);
 }
 
 SEC("tp_btf/mm_filemap_add_to_page_cache")

@@ -91,6 +91,7 @@ struct inode {
 	unsigned short i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	unsigned int i_nlink;
 	u32 i_rdev;
 	long long i_size;
 	u32 i_generation;

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What was taken out of the page cache though its file still has it: by reclaim, by somebody who drops the caches, by
+ * advice. A program that needs such a page again waits for the disk again, and its run is not what was to be measured.
+ *
+ *     mm_filemap_delete_from_page_cache(folio) ──▶ of a file that lives, within its size? ──▶ pages of this device
+ *
+ * Pages that leave because their file was deleted or cut short are not counted.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#include "folio.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Bits of a byte's position in a page; set before loading. */
+const volatile u32 page_shift;
+
+/* Device (of the superblock, or the block device itself for metadata) to pages. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u32);
+	__type(value, u64);
+} evicted SEC(".maps");
+
+SEC("tp_btf/mm_filemap_delete_from_page_cache")
+int on_deleted(u64 *ctx)
+{
+	struct folio *folio = (void *)ctx[0];
+	struct inode *inode = BPF_CORE_READ(folio, mapping, host);
+	if (!BPF_CORE_READ(inode, i_nlink) || BPF_CORE_READ(folio, index) << page_shift >= BPF_CORE_READ(inode, i_size))
+		return 0;
+	u32 device = is_device(inode) ? BPF_CORE_READ(inode, i_rdev) : BPF_CORE_READ(inode, i_sb, s_dev);
+	u64 none = 0, *pages = bpf_map_lookup_elem(&evicted, &device);
+	if (!pages) {
+		bpf_map_update_elem(&evicted, &device, &none, BPF_NOEXIST);
+		pages = bpf_map_lookup_elem(&evicted, &device);
+	}
+	if (pages)
+		__sync_fetch_and_add(pages, pages_of(folio));
+	return 0;
+}
