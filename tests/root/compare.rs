@@ -204,9 +204,8 @@ fn what_is_evicted_during_a_run_is_counted() {
     let Some(disk) = Disk::new("evicted") else { return };
     let (file, copy) = (disk.file(3), disk.mount().join("copy"));
     let [file, copy] = [&file, &copy].map(|path| path.to_str().unwrap());
-    let script = format!(
-        "cat {file} >/dev/null; dd if={file} of=/dev/null iflag=nocache count=0; cp {file} {copy}; rm {copy}"
-    );
+    let script =
+        format!("cat {file} >/dev/null; dd if={file} of=/dev/null iflag=nocache count=0; cp {file} {copy}; rm {copy}");
     let program = ["sh", "-c", &script].map(str::to_owned);
     disk.record(&program);
     let result = disk.compare_with(&["--no-reference"], &program);

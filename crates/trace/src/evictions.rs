@@ -7,6 +7,15 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.o")));
 
+/// What the page cache has lost of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// All of it.
+    pub bytes: u64,
+    /// The part that the kernel took by itself, to have free memory; the rest was dropped because somebody asked for it.
+    pub reclaimed_bytes: u64,
+}
+
 /// An observer of the whole page cache: how many bytes of which device were evicted.
 #[derive(Debug)]
 pub struct Evictions {
@@ -26,14 +35,15 @@ impl Evictions {
         Ok(Evictions { object, _links: links })
     }
 
-    /// Bytes evicted so far: file pages of the superblock with this device number, and pages of the block device itself
+    /// What was evicted so far: file pages of the superblock with this device number, and pages of the block device itself
     /// (metadata). Pages that left because their file was deleted or cut short don't count.
-    pub fn bytes(&self, device: DeviceNumber) -> Result<u64> {
+    pub fn of(&self, device: DeviceNumber) -> Result<Evicted> {
         let (major, minor) = device;
         let key = (major << 20 | minor).to_ne_bytes();
         let found = map(&self.object, "evicted")?.lookup(&key, MapFlags::ANY);
-        let pages = found.map_err(|e| bpf_error("read what was evicted", e))?;
-        let pages = pages.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        Ok(pages * machine::page_size())
+        let pages = found.map_err(|e| bpf_error("read what was evicted", e))?.unwrap_or_default();
+        let mut pages = pages.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
+        let mut next = || pages.next().unwrap_or(0) * machine::page_size();
+        Ok(Evicted { bytes: next(), reclaimed_bytes: next() })
     }
 }

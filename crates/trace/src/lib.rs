@@ -34,7 +34,7 @@ mod tracer;
 pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use collect::Observed;
 pub use event::{Access, AccessKind, DecodeError, Event, ExecSeen, FileSeen, LookupSeen, decode};
-pub use evictions::Evictions;
+pub use evictions::{Evicted, Evictions};
 pub use exact::{Alone, switch_fault_around_off, switch_read_ahead_off, try_alone};
 pub use resolve::{Place, Resolver, device_key, device_pair};
 pub use single_faults::{SingleFaults, is_fault_around_off};

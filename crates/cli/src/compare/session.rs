@@ -208,8 +208,8 @@ impl<'a> Session<'a> {
     /// What the page cache has lost of the devices involved since the session began.
     fn evicted_bytes(&self) -> anyhow::Result<Option<u64>> {
         let Some(evictions) = &self.evictions else { return Ok(None) };
-        let each = self.cached_under.iter().map(|device| evictions.bytes(*device));
-        Ok(Some(each.sum::<Result<u64, _>>()?))
+        let each = self.cached_under.iter().map(|device| Ok(evictions.of(*device)?.bytes));
+        Ok(Some(each.sum::<anyhow::Result<u64>>()?))
     }
 
     /// The command line of a run. `note`: the name of what it leaves, its account or a rival's status.

@@ -5,7 +5,8 @@
  *
  *     mm_filemap_delete_from_page_cache(folio) ──▶ of a file that lives, within its size? ──▶ pages of this device
  *
- * Pages that leave because their file was deleted or cut short are not counted.
+ * Pages that leave because their file was deleted or cut short are not counted. Reclaim is told from the rest by a flag
+ * that the kernel sets for a task that frees memory: kswapd, DAMON's thread, a process that is short of memory.
  */
 #include "kernel.h"
 
@@ -16,15 +17,23 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
+/* From include/linux/sched.h: frees memory, and may use the reserves for that. */
+#define PF_MEMALLOC 0x800
+
 /* Bits of a byte's position in a page; set before loading. */
 const volatile u32 page_shift;
+
+struct pages {
+	u64 evicted;
+	u64 reclaimed;
+};
 
 /* Device (of the superblock, or the block device itself for metadata) to pages. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, u32);
-	__type(value, u64);
+	__type(value, struct pages);
 } evicted SEC(".maps");
 
 SEC("tp_btf/mm_filemap_delete_from_page_cache")
@@ -35,12 +44,16 @@ int on_deleted(u64 *ctx)
 	if (!BPF_CORE_READ(inode, i_nlink) || BPF_CORE_READ(folio, index) << page_shift >= BPF_CORE_READ(inode, i_size))
 		return 0;
 	u32 device = is_device(inode) ? BPF_CORE_READ(inode, i_rdev) : BPF_CORE_READ(inode, i_sb, s_dev);
-	u64 none = 0, *pages = bpf_map_lookup_elem(&evicted, &device);
+	struct pages none = {}, *pages = bpf_map_lookup_elem(&evicted, &device);
 	if (!pages) {
 		bpf_map_update_elem(&evicted, &device, &none, BPF_NOEXIST);
 		pages = bpf_map_lookup_elem(&evicted, &device);
 	}
-	if (pages)
-		__sync_fetch_and_add(pages, pages_of(folio));
+	if (!pages)
+		return 0;
+	u64 count = pages_of(folio);
+	__sync_fetch_and_add(&pages->evicted, count);
+	if (BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), flags) & PF_MEMALLOC)
+		__sync_fetch_and_add(&pages->reclaimed, count);
 	return 0;
 }
