@@ -1,15 +1,17 @@
 //! `ahead replay`: fetches what a profile lists, without starting anything.
 
-use ahead_fetch::{Account, HeadStart, Options, Stopper};
+use crate::run::stop_when;
+use ahead_fetch::{Account, HeadStart, Options};
 use ahead_kernel::process::Signals;
+use ahead_kernel::worker::{Dismissal, Employer, Worker};
+use ahead_profile::Profile;
 use ahead_report::number::{count, size, time};
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Fetch what a profile lists, without starting anything
 ///
@@ -45,38 +47,59 @@ impl Replay {
             wait: self.wait,
             ..Options::default()
         };
-        let running = ahead_fetch::start(profile, options)?;
-        let interrupted = stop_at_signal(signals, running.stopper());
-        let account = running.finish();
-        let mut out = std::io::stdout().lock();
-        let printed = match self.json {
-            true => writeln!(out, "{}", serde_json::to_string(&account)?),
-            false => print(&mut out, &account, self.wait),
-        };
-        match interrupted.load(Ordering::Relaxed) {
-            0 => printed?,
-            number => bail!("stopped by signal {number}; the account tells how far it came"),
+        let mut worker = Worker::fork(|employer, dismissal| self.fetch(profile, options, employer, dismissal))?;
+        let (account, signal) = hear(&mut worker, &signals)?;
+        ensure!(!account.is_empty(), "the fetch broke off");
+        let printed = std::io::stdout().write_all(&account);
+        match signal {
+            None => printed?,
+            Some(number) => bail!("stopped by signal {number}; the account tells how far it came"),
         }
         Ok(ExitCode::SUCCESS)
     }
-}
 
-/// Stops the fetch when a signal arrives; its number is then in what this returns. The thread ends with the process.
-fn stop_at_signal(signals: Signals, stopper: Stopper) -> Arc<AtomicI32> {
-    let arrived = Arc::new(AtomicI32::new(0));
-    let noted = arrived.clone();
-    std::thread::spawn(move || {
-        if let Ok(Some(signal)) = signals.wait(None) {
-            noted.store(signal.number, Ordering::Relaxed);
-            stopper.stop();
+    /// The worker's part: fetches, and tells the account. A process of its own may be left to a device that does not answer.
+    fn fetch(&self, profile: Arc<Profile>, options: Options, mut employer: Employer, dismissal: Dismissal) {
+        let told = ahead_fetch::start(profile, options).map_err(anyhow::Error::from).and_then(|running| {
+            stop_when(dismissal, running.stopper());
+            let account = running.finish();
+            let text = match self.json {
+                true => serde_json::to_string(&account)? + "\n",
+                false => text(&account, self.wait),
+            };
+            Ok(employer.write_all(text.as_bytes())?)
+        });
+        if let Err(error) = told {
+            eprintln!("ahead: {error:#}");
         }
-    });
-    arrived
+    }
 }
 
-fn print(out: &mut impl Write, account: &Account, waited: bool) -> std::io::Result<()> {
+/// What the worker tells until its end, and the signal that has stopped it meanwhile, if one has.
+fn hear(worker: &mut Worker, signals: &Signals) -> anyhow::Result<(Vec<u8>, Option<i32>)> {
+    let (mut told, mut stopped, mut part) = (Vec::new(), None, [0; 4096]);
+    loop {
+        if let Some(signal) = signals.wait_or(&*worker)? {
+            stopped = Some(signal.number);
+            worker.dismiss();
+            continue;
+        }
+        match (&*worker).read(&mut part)? {
+            0 => return Ok((told, stopped)),
+            length => told.extend(&part[..length]),
+        }
+    }
+}
+
+/// The account, for people.
+fn text(account: &Account, waited: bool) -> String {
+    let mut lines = Vec::new();
     let fetched = account.issued_bytes - account.bridged_bytes;
-    writeln!(out, "fetched           {:>10}  in {}", size(fetched), count(account.requests, "request", "requests"))?;
+    lines.push(format!(
+        "fetched           {:>10}  in {}",
+        size(fetched),
+        count(account.requests, "request", "requests")
+    ));
     let rows = [
         ("  metadata", account.metadata_bytes),
         ("  unreadable", account.unreadable_bytes),
@@ -86,20 +109,21 @@ fn print(out: &mut impl Write, account: &Account, waited: bool) -> std::io::Resu
         ("failed", account.failed_bytes),
     ];
     for (what, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        writeln!(out, "{what:<17} {:>10}", size(bytes))?;
+        lines.push(format!("{what:<17} {:>10}", size(bytes)));
     }
     for (reason, skipped) in &account.skipped {
-        writeln!(out, "{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes))?;
+        lines.push(format!("{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes)));
     }
     if account.lookups > 0 {
-        writeln!(out, "looked up         {:>10}  paths", account.lookups)?;
+        lines.push(format!("looked up         {:>10}  paths", account.lookups));
     }
     if let Some(failure) = &account.first_failure {
-        writeln!(out, "first failure: {failure}")?;
+        lines.push(format!("first failure: {failure}"));
     }
-    match account.arrived_us {
-        Some(arrived_us) => writeln!(out, "arrived after {}", time(arrived_us)),
-        None if waited => writeln!(out, "submitted after {}; not all has arrived", time(account.submitted_us)),
-        None => writeln!(out, "submitted after {}", time(account.submitted_us)),
-    }
+    lines.push(match account.arrived_us {
+        Some(arrived_us) => format!("arrived after {}", time(arrived_us)),
+        None if waited => format!("submitted after {}; not all has arrived", time(account.submitted_us)),
+        None => format!("submitted after {}", time(account.submitted_us)),
+    });
+    lines.join("\n") + "\n"
 }

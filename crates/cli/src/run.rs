@@ -1,17 +1,28 @@
 //! `ahead run`: starts a program with what it will read already on its way.
+//!
+//! ```text
+//!     we ──▶ worker: loads the profile, fetches ─▶ "start" ─▶ … ─▶ account
+//!      │                                             │
+//!      └───▶ program, held ──────────────────────────┴─▶ runs ─▶ its end is ours
+//! ```
+//!
+//! The worker is a process of its own: it may be waiting for a device that does not answer when the program has ended.
 
 use crate::{exit, output, paths};
-use ahead_fetch::{Options, Running};
+use ahead_fetch::{LONGEST_HEAD_START, Options, Running, Stopper};
 use ahead_kernel::errors_stream;
 use ahead_kernel::process::{Child, Command, Ended, Event, Signals};
+use ahead_kernel::worker::{Dismissal, Employer, Worker};
 use ahead_profile::Profile;
 use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Start a program with the files it will read already on their way into memory
 ///
@@ -47,20 +58,40 @@ impl Run {
         let signals = Signals::take()?;
         let errors = self.messages.as_deref().and_then(send_messages_to);
         let command = Command { argv: self.command.clone(), errors, ..Command::default() };
-        // Forked before there are threads and a profile in memory: a small process is quickly copied.
+        let worker = Worker::fork(|employer, dismissal| self.fetch(employer, dismissal));
+        let mut worker = worker.inspect_err(|error| warn(&format!("runs without a fetch: {error}"))).ok();
         let mut child = Child::spawn_held(&command)?;
-        let running = self.load().and_then(|profile| self.start(profile));
-        if let Some(running) = &running
-            && let Some(ended) = wait_for_head_start(&mut child, &signals, running)?
+        if let Some(worker) = &worker
+            && let Some(ended) = wait_for_head_start(&mut child, &signals, worker)?
         {
             return Ok(code_of(ended));
         }
         child.release(&command)?;
         let ended = child.wait(&signals)?;
-        if let Some(running) = running {
-            self.finish(running)?;
+        if let Some(worker) = &mut worker {
+            worker.dismiss();
+            if !worker.wait_end(LAST_WORD)? {
+                tracing::info!("the fetch still waits for a device, and is left to itself");
+            }
         }
         Ok(code_of(ended))
+    }
+
+    /// The worker's part: says when the program may start, and keeps the account.
+    fn fetch(&self, mut employer: Employer, dismissal: Dismissal) {
+        let Some(running) = self.load().and_then(|profile| self.start(profile)) else { return };
+        stop_when(dismissal, running.stopper());
+        running.hold();
+        // Whoever cannot be told hears our end.
+        let _ = employer.write_all(START);
+        let account = running.finish();
+        let Some(path) = &self.account else { return };
+        // The program does its work: its status is what counts.
+        let kept =
+            serde_json::to_vec_pretty(&account).map_err(Into::into).and_then(|json| output::replace(path, &json));
+        if let Err(error) = kept {
+            warn(&format!("the account is not kept: {error:#}"));
+        }
     }
 
     /// The profile; without one the program runs nevertheless, and a line says why.
@@ -86,17 +117,6 @@ impl Run {
             }
         }
     }
-
-    fn finish(&self, running: Running) -> anyhow::Result<()> {
-        running.cancel();
-        let Some(path) = &self.account else { return Ok(()) };
-        let account = serde_json::to_vec_pretty(&running.finish())?;
-        // The program has done its work: its status is what counts.
-        if let Err(error) = output::replace(path, &account) {
-            warn(&format!("the account is not kept: {error:#}"));
-        }
-        Ok(())
-    }
 }
 
 /// Gives what standard error was. Where messages cannot go elsewhere, they stay there.
@@ -106,10 +126,21 @@ fn send_messages_to(path: &Path) -> Option<Arc<File>> {
     sent.map(Arc::new).inspect_err(|error| warn(&format!("messages stay here: {error:#}"))).ok()
 }
 
+/// What the worker says when the program may start.
+const START: &[u8] = b"start\n";
+
+/// How long the program is held though the worker says nothing: it does not even come to look at the clock.
+const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
+
+/// How long the worker may take to end when the program has ended. One that does not wait for a device needs some
+/// milliseconds, and 250 to give up those of its threads that do.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// Waits for the head start to be over. `Some`: a signal ended the program before it began.
-fn wait_for_head_start(child: &mut Child, signals: &Signals, running: &Running) -> anyhow::Result<Option<Ended>> {
-    while let Some(until) = running.hold_until() {
-        match child.wait_event(signals, &[running.head_start()], Some(until))? {
+fn wait_for_head_start(child: &mut Child, signals: &Signals, worker: &Worker) -> anyhow::Result<Option<Ended>> {
+    let deadline = Instant::now() + LONGEST_SILENCE;
+    while Instant::now() < deadline {
+        match child.wait_event(signals, &[worker.as_fd()], Some(deadline))? {
             Event::Ended(ended) => return Ok(Some(ended)),
             Event::Readable(_) => break,
             // A signal is passed on to the program, which lives or dies by it.
@@ -117,6 +148,14 @@ fn wait_for_head_start(child: &mut Child, signals: &Signals, running: &Running) 
         }
     }
     Ok(None)
+}
+
+/// Stops the fetch when nobody wants it any more. The thread ends with the process.
+pub fn stop_when(dismissal: Dismissal, stopper: Stopper) {
+    std::thread::spawn(move || {
+        dismissal.wait();
+        stopper.stop();
+    });
 }
 
 fn code_of(ended: Ended) -> ExitCode {

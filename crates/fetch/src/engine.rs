@@ -18,7 +18,7 @@ use ahead_profile::{Lookup, Precision, Profile};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -48,14 +48,14 @@ struct Shared {
 
 /// Starts to fetch what the profile says and returns at once.
 ///
-/// Errors: no thread or pipe could be had. The caller goes on without a fetch then.
+/// Errors: no thread could be had. The caller goes on without a fetch then.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     let began = Instant::now();
     let deadline = options.deadline.map(|deadline| began + deadline);
     let shared = Arc::new(Shared {
         sources: Sources::new(profile.clone()),
         brake: Brake::new(brake::budget_bytes(options.budget_bytes), deadline),
-        gate: Gate::new()?,
+        gate: Gate::new(),
         profile,
         options,
         ledger: Ledger::default(),
@@ -81,26 +81,18 @@ impl Drop for OpenAtEnd<'_> {
 }
 
 impl Running {
-    /// Becomes readable when the program may start.
-    pub fn head_start(&self) -> BorrowedFd<'_> {
-        self.shared.gate.as_fd()
-    }
-
-    /// Until when the program should be held at most, as things stand; to be asked again then. `None`: it should start now,
-    /// and is taken to have done so.
-    pub fn hold_until(&self) -> Option<Instant> {
-        let (began, last_seen) = (self.shared.began, self.shared.brake.last_seen());
-        let until = held_until(self.shared.profile.recording.duration_us, began, last_seen);
-        if until > Instant::now() {
-            return Some(until);
+    /// Returns when the program should start, and is taken to do so: the head start is over, or lasts too long.
+    pub fn hold(&self) {
+        let shared = &self.shared;
+        while shared.gate.is_closed() {
+            let (began, last_seen) = (shared.began, shared.brake.last_seen());
+            let until = held_until(shared.profile.recording.duration_us, began, last_seen);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                shared.gate.open();
+            }
+            shared.gate.wait(left);
         }
-        self.shared.gate.open();
-        None
-    }
-
-    /// Stops it; what was submitted arrives nevertheless.
-    pub fn cancel(&self) {
-        self.stopper().stop();
     }
 
     /// Something that stops it from another thread.
@@ -157,7 +149,7 @@ impl Drop for Running {
     /// A fetch that nobody waits for is stopped; its thread ends by itself.
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.cancel();
+            self.stopper().stop();
         }
     }
 }
@@ -425,7 +417,7 @@ const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
 
 /// The longest head start of all. The longest sweep measured, Chromium's 175 MiB on a 7200 rpm disk, takes half of it; and
 /// ten seconds are what a person waits before he turns to something else (Nielsen, Usability Engineering, 1993).
-const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
+pub const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
 
 /// The program is not held any longer if no worker was seen for this time: what they wait for does not answer. A worker that
 /// waits for a place in the queue of a rotating disk is seen after each request, 8 ms; for a whole queue (`nr_requests` is

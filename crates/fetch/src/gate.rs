@@ -1,46 +1,47 @@
 //! When the program may start.
-//!
-//! The gate is, among others, the reading end of a pipe: it becomes readable (end of file) when the writing end is
-//! closed. So whoever waits for it can wait for signals and a deadline in the same poll.
 
-use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Opened once.
 #[derive(Debug)]
 pub struct Gate {
-    waiting: PipeReader,
-    /// Its drop is the opening. With it, when that was.
-    closed: Mutex<(Option<PipeWriter>, Duration)>,
+    /// How long after its creation it was opened.
+    opened_after: Mutex<Option<Duration>>,
+    opened: Condvar,
     began: Instant,
 }
 
 impl Gate {
     /// Closed; its clock starts.
-    pub fn new() -> io::Result<Gate> {
-        let (waiting, writer) = io::pipe()?;
-        Ok(Gate { waiting, closed: Mutex::new((Some(writer), Duration::ZERO)), began: Instant::now() })
+    pub fn new() -> Gate {
+        Gate { opened_after: Mutex::new(None), opened: Condvar::new(), began: Instant::now() }
     }
 
     /// Lets the program start. Later calls change nothing.
     pub fn open(&self) {
-        let mut closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if closed.0.take().is_some() {
-            closed.1 = self.began.elapsed();
-        }
+        self.lock().get_or_insert_with(|| self.began.elapsed());
+        self.opened.notify_all();
+    }
+
+    /// Whether the program has to wait.
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    /// Waits until it is opened, at most for `longest`.
+    pub fn wait(&self, longest: Duration) {
+        let waited = self.opened.wait_timeout_while(self.lock(), longest, |opened| opened.is_none());
+        drop(waited);
     }
 
     /// How long after its creation it was opened; zero while it is closed.
     pub fn opened_after(&self) -> Duration {
-        self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).1
+        self.lock().unwrap_or_default()
     }
-}
 
-impl AsFd for Gate {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waiting.as_fd()
+    fn lock(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.opened_after.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -50,16 +51,23 @@ mod tests {
 
     #[test]
     fn who_waits_goes_on_when_it_opens() {
-        let gate = Gate::new().unwrap();
-        let read_to_end = || std::io::read_to_string(&gate.waiting).unwrap();
+        let (gate, long) = (Gate::new(), Duration::from_secs(3600));
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(read_to_end);
-            assert_eq!(gate.opened_after(), Duration::ZERO);
-            gate.open();
+            let waiter = scope.spawn(|| gate.wait(long));
+            assert_eq!((gate.opened_after(), gate.is_closed()), (Duration::ZERO, true));
             gate.open();
             waiter.join().unwrap();
         });
-        read_to_end();
-        assert!(gate.opened_after() > Duration::ZERO);
+        let opened = gate.opened_after();
+        gate.open();
+        gate.wait(long);
+        assert!(opened > Duration::ZERO && gate.opened_after() == opened && !gate.is_closed());
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_he_wants_to() {
+        let gate = Gate::new();
+        gate.wait(Duration::from_millis(1));
+        assert!(gate.is_closed());
     }
 }

@@ -37,7 +37,7 @@ mod warm;
 mod worker;
 
 pub use account::{Account, Issued, Reason, Skipped};
-pub use engine::{Running, Stopper, start};
+pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
 pub use plan::Source;
 pub use traits::{DeviceTraits, Order};
 

@@ -34,6 +34,7 @@ pub mod sparse;
 pub mod undo;
 pub mod usage;
 pub mod user;
+pub mod worker;
 pub mod xfs;
 
 pub use error::{Error, Result};

@@ -153,6 +153,12 @@ impl Signals {
         poll_until(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.map(|t| Instant::now() + t))?;
         Ok(self.poll())
     }
+
+    /// Waits for a signal, or until `other` is readable.
+    pub fn wait_or(&self, other: &impl AsFd) -> Result<Option<Arrived>> {
+        poll_until(&mut [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other, PollFlags::IN)], None)?;
+        Ok(self.poll())
+    }
 }
 
 impl AsFd for Signals {

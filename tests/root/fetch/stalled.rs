@@ -9,7 +9,6 @@ use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -118,20 +117,18 @@ fn accounted(account: &Value) -> u64 {
     bytes("issued_bytes") - bytes("bridged_bytes") + others.iter().sum::<u64>() + skipped.sum::<u64>()
 }
 
-/// Starts `ahead` and returns the first line that it writes, and when. It has ended, too.
-fn first_line(arguments: &[&str]) -> (String, Duration) {
+/// Runs `ahead`: what it wrote until its output's end, and when that and its own end had come.
+fn output_of(arguments: &[&str]) -> (String, Duration) {
     let begin = Instant::now();
     let ahead = assert_cmd::cargo::cargo_bin("ahead");
     let mut running = std::process::Command::new(ahead).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let after = begin.elapsed();
+    let text = std::io::read_to_string(running.stdout.take().unwrap()).unwrap();
     assert!(running.wait().unwrap().success());
-    (line, after)
+    (text, begin.elapsed())
 }
 
 /// Regression: the deadline held while reads were submitted, not while their arrival was waited for, and not at all once
-/// the disk's queue was full.
+/// the disk's queue was full. Then the account came in time, but the command ended when the disk answered.
 #[test]
 fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
     // All in the queue of the disk and waited for; more than goes into it, in one order and in the other.
@@ -140,9 +137,9 @@ fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
         let profile = saved(&disk.profile);
         disk.stall();
         let profile = profile.path().to_str().unwrap();
-        let (line, after) = first_line(&["replay", "--wait", "--json", "--deadline", "500ms", profile]);
+        let (account, after) = output_of(&["replay", "--wait", "--json", "--deadline", "500ms", profile]);
         assert!(after > Duration::from_millis(500) && after < LONGEST, "{model}, {pages}: {after:?}");
-        let account: Value = serde_json::from_str(&line).unwrap();
+        let account: Value = serde_json::from_str(&account).unwrap();
         assert_eq!(
             (&account["arrived_us"], accounted(&account)),
             (&Value::Null, disk.profile.data_bytes()),
@@ -151,7 +148,8 @@ fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
     }
 }
 
-/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered.
+/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered; and its end
+/// was told only when the device had answered.
 #[test]
 fn a_program_starts_though_the_disk_stalls() {
     // More reads than the disk's queue takes: the fetch is stuck before the head start is over.
@@ -163,8 +161,8 @@ fn a_program_starts_though_the_disk_stalls() {
     }
     let profile = saved(&disk.profile);
     disk.stall();
-    let (line, after) = first_line(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
-    assert_eq!(line, "started\n");
+    let (output, after) = output_of(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
+    assert_eq!(output, "started\n");
     // It was held, and not for long.
     assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
 }

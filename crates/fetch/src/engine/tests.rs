@@ -169,7 +169,7 @@ fn a_pause_does_not_keep_it_from_seeing_what_arrives() {
 fn what_was_given_up_has_not_arrived() {
     let (_guard, home) = home();
     let running = ended(&home);
-    running.cancel();
+    running.stopper().stop();
     assert!(!sees_all_arrive(&running));
 }
 
