@@ -4,7 +4,7 @@
 //! Data only: when a metadata block is used cannot be seen. And only where a file's place, as its file system tells it, is
 //! a place on the disk (not on btrfs, which maps its own addresses to disks).
 
-use super::ranges::{ByFile, Ranges};
+use super::ranges::{ByOwner, Ranges, Whose};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::diskstats;
 use ahead_profile::{Extent, Profile};
@@ -20,11 +20,11 @@ pub fn can_be_told(profile: &Profile) -> bool {
 /// Bytes of `issued` that arrived after their first use.
 ///
 /// `seen`: what the observed run used, its times relative to `started_ns`.
-pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByFile, arrived: &Arrived) -> u64 {
+pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrived) -> u64 {
     let arrivals = Timetable::new(arrived);
     let mut late = 0;
     for file in &seen.files {
-        let Some(issued) = issued.get(&file.path) else { continue };
+        let Some(issued) = issued.get(&Whose::File(file.path.clone())) else { continue };
         let device = ((file.device >> 32) as u32, file.device as u32);
         let Ok((disk, start)) = diskstats::place_on_disk(device) else { continue };
         late += file

@@ -1,4 +1,4 @@
-//! Sets of byte ranges per file, to say how much of what was fetched was used.
+//! Sets of byte ranges per file and device, to say how much of what was fetched was used.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,12 +53,30 @@ impl Ranges {
     }
 }
 
-/// Ranges by file.
-pub type ByFile = BTreeMap<Vec<u8>, Ranges>;
+/// What ranges are of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Whose {
+    /// The file of this path.
+    File(Vec<u8>),
+    /// The block device that is mounted here. Its node tells nothing: it may be another one's by now.
+    Device(Vec<u8>),
+}
 
-/// Bytes that are in both, over all files.
-pub fn common_bytes(a: &ByFile, b: &ByFile) -> u64 {
-    a.iter().filter_map(|(file, ranges)| Some(ranges.common_bytes(b.get(file)?))).sum()
+/// Ranges by file and device.
+pub type ByOwner = BTreeMap<Whose, Ranges>;
+
+/// Gathers ranges in any order.
+pub fn by_owner(ranges: impl IntoIterator<Item = (Whose, Range<u64>)>) -> ByOwner {
+    let mut gathered: BTreeMap<Whose, Vec<Range<u64>>> = BTreeMap::new();
+    for (whose, range) in ranges {
+        gathered.entry(whose).or_default().push(range);
+    }
+    gathered.into_iter().map(|(whose, ranges)| (whose, Ranges::new(ranges))).collect()
+}
+
+/// Bytes that are in both, over all files and devices.
+pub fn common_bytes(a: &ByOwner, b: &ByOwner) -> u64 {
+    a.iter().filter_map(|(whose, ranges)| Some(ranges.common_bytes(b.get(whose)?))).sum()
 }
 
 #[cfg(test)]

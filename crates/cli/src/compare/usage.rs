@@ -1,10 +1,9 @@
 //! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
 
-use super::ranges::{ByFile, Ranges, common_bytes};
+use super::ranges::{ByOwner, Ranges, Whose, by_owner, common_bytes};
 use ahead_kernel::machine;
 use ahead_profile::{Precision, Profile};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The part of an account (`ahead run --account`) that is needed here; see docs/formats.md.
@@ -44,7 +43,7 @@ pub struct Usage {
 /// Judges one run's account by what `reference` says is used (a recording of the same command).
 pub fn judge(profile: &Profile, reference: &Profile, account: &Account) -> Usage {
     let all = issued(profile, account);
-    let bridged = by_name(profile, account.ranges.iter().filter(|range| range.bridged));
+    let bridged = owned(profile, account.ranges.iter().filter(|range| range.bridged));
     let used = used_of(reference);
     let prefetched_bytes = total(&all);
     let used_bytes = common_bytes(&all, &used);
@@ -64,41 +63,33 @@ pub fn is_exact(profile: &Profile) -> bool {
     profile.recording.precision == Precision::Precise && profile.recording.lost_events == 0
 }
 
-/// All that was issued, by name.
-pub fn issued(profile: &Profile, account: &Account) -> ByFile {
-    by_name(profile, account.ranges.iter())
+/// All that was issued.
+pub fn issued(profile: &Profile, account: &Account) -> ByOwner {
+    owned(profile, account.ranges.iter())
 }
 
-fn total(ranges: &ByFile) -> u64 {
+fn total(ranges: &ByOwner) -> u64 {
     ranges.values().map(Ranges::bytes).sum()
 }
 
-/// Files by path, block devices by node.
-fn by_name<'a>(profile: &Profile, issued: impl Iterator<Item = &'a IssuedRange>) -> ByFile {
-    let mut collected: BTreeMap<Vec<u8>, Vec<Range<u64>>> = BTreeMap::new();
-    for IssuedRange { source, range, .. } in issued {
-        let name = match *source {
-            Source::File(index) => profile.files.get(index).map(|file| &file.path),
-            Source::Metadata(index) => profile.metadata.get(index).map(|device| &device.device_path),
-        };
-        if let Some(name) = name {
-            collected.entry(name.clone()).or_default().push(whole_pages(range));
-        }
-    }
-    collected.into_iter().map(|(name, ranges)| (name, Ranges::new(ranges))).collect()
+fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a IssuedRange>) -> ByOwner {
+    let whose = |source| match source {
+        Source::File(index) => Some(Whose::File(profile.files.get(index)?.path.clone())),
+        Source::Metadata(index) => Some(Whose::Device(profile.metadata.get(index)?.mount_point.clone())),
+    };
+    by_owner(issued.filter_map(|issued| Some((whose(issued.source)?, whole_pages(&issued.range)))))
 }
 
-fn used_of(reference: &Profile) -> ByFile {
-    let files = reference.files.iter().map(|file| (&file.path, &file.extents));
-    let devices = reference.metadata.iter().map(|device| (&device.device_path, &device.extents));
-    let mut collected: BTreeMap<Vec<u8>, Vec<Range<u64>>> = BTreeMap::new();
-    for (name, extents) in files.chain(devices) {
-        let ranges = extents
-            .iter()
-            .map(|extent| whole_pages(&(extent.offset_bytes..extent.offset_bytes.saturating_add(extent.length_bytes))));
-        collected.entry(name.clone()).or_default().extend(ranges);
-    }
-    collected.into_iter().map(|(name, ranges)| (name, Ranges::new(ranges))).collect()
+fn used_of(reference: &Profile) -> ByOwner {
+    let files = reference.files.iter().map(|file| (Whose::File(file.path.clone()), &file.extents));
+    let devices = reference.metadata.iter().map(|device| (Whose::Device(device.mount_point.clone()), &device.extents));
+    let ranges = files.chain(devices).flat_map(|(whose, extents)| {
+        extents.iter().map(move |extent| {
+            let end = extent.offset_bytes.saturating_add(extent.length_bytes);
+            (whose.clone(), whole_pages(&(extent.offset_bytes..end)))
+        })
+    });
+    by_owner(ranges)
 }
 
 /// The cache holds whole pages: a file's last one counts in full on both sides.
@@ -110,7 +101,7 @@ fn whole_pages(range: &Range<u64>) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_profile::{Extent, File};
+    use ahead_profile::{Extent, File, Metadata};
 
     fn profile(extents: &[(u64, u64)]) -> Profile {
         let extent =
@@ -137,5 +128,32 @@ mod tests {
         let pages = |bytes: u64| bytes / page;
         assert_eq!((pages(usage.prefetched_bytes), pages(usage.used_bytes)), (8, 6));
         assert_eq!((pages(usage.bridged_bytes), pages(usage.wasted_bytes)), (1, 1));
+    }
+
+    /// Regression: devices were told apart by their nodes. A disk that had another one when it was recorded had wasted all
+    /// of its metadata, and one that has another's by now had used it.
+    #[test]
+    fn a_device_is_known_by_its_mount_point() {
+        let page = machine::page_size();
+        let device = |node: &str, mount_point: &str| Metadata {
+            device_path: node.into(),
+            mount_point: mount_point.into(),
+            extents: vec![Extent { length_bytes: page, ..Extent::default() }],
+            ..Metadata::default()
+        };
+        let profile = |metadata| Profile { metadata, ..Profile::default() };
+        let recorded = profile(vec![device("/dev/loop2", "/a"), device("/dev/loop3", "/b")]);
+        let issued = |index| IssuedRange { source: Source::Metadata(index), range: 0..page, bridged: false };
+        let account = Account { ranges: vec![issued(0), issued(1)], ..Account::default() };
+        let judged = |reference| {
+            let Usage { used_bytes, wasted_bytes, .. } = judge(&recorded, &profile(reference), &account);
+            (used_bytes / page, wasted_bytes / page)
+        };
+        assert_eq!(judged(vec![device("/dev/loop3", "/a"), device("/dev/loop2", "/b")]), (2, 0));
+        assert_eq!(judged(vec![device("/dev/loop2", "/c")]), (0, 2));
+        // What has the path of a mount point is not what is mounted there.
+        let file = File { path: b"/a".to_vec(), extents: device("", "").extents, ..File::default() };
+        let reference = Profile { files: vec![file], ..Profile::default() };
+        assert_eq!(judge(&recorded, &reference, &account).used_bytes, 0);
     }
 }
