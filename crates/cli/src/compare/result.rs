@@ -123,11 +123,13 @@ pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64, noise_s: f64) 
 }
 
 /// What came out, plainly. A difference within the spread of the runs is no difference.
-pub fn verdict(cold: &Spread, ahead: &Spread) -> String {
+/// `runs`: how many there were of each.
+pub fn verdict(cold: &Spread, ahead: &Spread, runs: u32) -> String {
+    let scope = if runs == 1 { "in the one run of each" } else { "in every run" };
     if ahead.max_s < cold.min_s {
-        format!("{:.1} times faster with ahead, in every run", cold.median_s / ahead.median_s)
+        format!("{:.1} times faster with ahead, {scope}", cold.median_s / ahead.median_s)
     } else if ahead.min_s > cold.max_s {
-        format!("SLOWER with ahead: {:.2} times the cold time", ahead.median_s / cold.median_s)
+        format!("SLOWER with ahead: {:.2} times the cold time, {scope}", ahead.median_s / cold.median_s)
     } else {
         "no gain here: the runs with ahead and without overlap".into()
     }
@@ -296,9 +298,19 @@ mod tests {
 
     #[test]
     fn overlapping_runs_are_no_gain() {
-        assert!(verdict(&spread(1.0, 2.0, 3.0), &spread(0.5, 1.0, 1.5)).starts_with("no gain"));
-        assert!(verdict(&spread(2.0, 2.0, 3.0), &spread(0.5, 1.0, 1.5)).starts_with("2.0 times faster"));
-        assert!(verdict(&spread(1.0, 1.0, 1.0), &spread(2.0, 2.0, 2.0)).starts_with("SLOWER"));
+        let verdict = |cold, ahead| verdict(&cold, &ahead, 5);
+        assert!(verdict(spread(1.0, 2.0, 3.0), spread(0.5, 1.0, 1.5)).starts_with("no gain"));
+        let faster = verdict(spread(2.0, 2.0, 3.0), spread(0.5, 1.0, 1.5));
+        assert_eq!(faster, "2.0 times faster with ahead, in every run");
+        assert!(verdict(spread(1.0, 1.0, 1.0), spread(2.0, 2.0, 2.0)).starts_with("SLOWER"));
+    }
+
+    /// Regression: one run of each was "every run".
+    #[test]
+    fn one_run_is_not_called_every_run() {
+        let (slow, fast) = (spread(2.0, 2.0, 2.0), spread(1.0, 1.0, 1.0));
+        assert_eq!(verdict(&slow, &fast, 1), "2.0 times faster with ahead, in the one run of each");
+        assert_eq!(verdict(&fast, &slow, 1), "SLOWER with ahead: 2.00 times the cold time, in the one run of each");
     }
 
     #[test]

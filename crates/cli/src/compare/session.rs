@@ -303,7 +303,7 @@ impl<'a> Session<'a> {
             stale_bytes: usage.stale_bytes,
             used_according_to,
             device: ahead.device,
-            verdict: verdict(&cold.spread, &ahead.spread),
+            verdict: verdict(&cold.spread, &ahead.spread, self.options.runs),
             against: against.collect(),
             cold,
             ahead,
