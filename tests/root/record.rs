@@ -72,6 +72,30 @@ fn settings(volume: &Volume) -> (String, String) {
     (read(format!("/sys/block/{name}/queue/read_ahead_kb")), read(format!("/sys/fs/ext4/{name}/inode_readahead_blks")))
 }
 
+/// Regression: the recorded program set the read-ahead of its disk, and what was read ahead was recorded as used.
+#[test]
+fn a_recording_during_which_read_ahead_came_back_is_an_upper_bound() {
+    let (Some(volume), Some(other)) = (Volume::new("ext4"), Volume::new("ext4")) else { return };
+    let file = volume.file("data", 256);
+    let home = Home::new();
+    let record_with = |changed: &Volume| {
+        let name = changed.device().file_name().unwrap().to_str().unwrap();
+        let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
+        let before = fs::read_to_string(&setting).unwrap();
+        let script = format!("echo 64 > {setting}; head -c 4096 {} > /dev/null", file.display());
+        let (output, profile) = home.record(&["--cold"], &["sh", "-c", &script]);
+        fs::write(&setting, before).unwrap();
+        (String::from_utf8(output.stderr).unwrap(), profile.recording.precision)
+    };
+    let (said, precision) = record_with(&volume);
+    assert_eq!(precision, Precision::UpperBound, "{said}");
+    assert!(said.contains("read-ahead came back") && said.contains("upper bound"), "{said}");
+    // Of a disk that was not read from it does not matter.
+    let (said, precision) = record_with(&other);
+    assert_eq!(precision, Precision::Precise, "{said}");
+    assert!(!said.contains("came back"), "{said}");
+}
+
 #[test]
 fn a_cold_recording_of_a_listing_sees_its_metadata_and_lookups() {
     let Some(volume) = Volume::new("xfs") else { return };

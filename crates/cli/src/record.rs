@@ -2,6 +2,7 @@
 
 mod keep;
 mod others;
+mod read_ahead;
 mod summary;
 
 use crate::exit::{self, Stopped};
@@ -17,6 +18,7 @@ use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, tr
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use keep::Keeper;
+use read_ahead::SwitchedOn;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -218,6 +220,7 @@ impl Record {
         let ended_ns = now_ns() - u64::try_from(since_end.as_nanos()).unwrap_or(0);
         let cpu = usage::cpu_of_ended_children() - cpu_before;
         let precise = guards.is_some();
+        let switched_on = SwitchedOn::now();
         drop(guards);
         let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
         drop(single_faults);
@@ -234,7 +237,7 @@ impl Record {
             precise,
             single_faults: was_single,
         };
-        finish(tracer, &run, setup, finished)
+        finish(tracer, &run, &switched_on, setup, finished)
     }
 
     /// Switches read-ahead off where that was asked for, or is possible in a cold recording.
@@ -285,10 +288,22 @@ fn single_faults() -> Option<SingleFaults> {
     switch_fault_around_off().inspect_err(|error| tracing::debug!("faults map windows of pages: {error}")).ok()
 }
 
-fn finish(tracer: Tracer, run: &Run, setup: Duration, finished: Finished) -> anyhow::Result<Recorded> {
+/// `switched_on`: the read-ahead that was not off at the end.
+fn finish(
+    tracer: Tracer,
+    run: &Run,
+    switched_on: &SwitchedOn,
+    setup: Duration,
+    finished: Finished,
+) -> anyhow::Result<Recorded> {
     let began = Instant::now();
     let observed = tracer.finish()?;
-    let (profile, left_out) = to_profile(&observed, run)?;
+    let (mut profile, mut left_out) = to_profile(&observed, run)?;
+    if let Some(setting) = switched_on.of_any_in(&profile).filter(|_| run.precise) {
+        let setting = setting.display();
+        eprintln!("ahead: read-ahead came back during the run ({setting}), so this is an upper bound");
+        (profile, left_out) = to_profile(&observed, &Run { precise: false, ..run.clone() })?;
+    }
     Ok(Recorded { profile, left_out, counters: observed.counters, finished, setup, finish: began.elapsed() })
 }
 

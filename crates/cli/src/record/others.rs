@@ -1,6 +1,7 @@
 //! Observing processes that somebody else has started: until they are ready, the time is over, the one process has ended,
 //! or a signal arrives.
 
+use super::read_ahead::SwitchedOn;
 use super::{Record, Recorded, finish, go_on, single_faults, working_directory};
 use crate::cli::Cli;
 use crate::until::{Finished, Signs};
@@ -57,7 +58,7 @@ impl Record {
             single_faults: single_faults.as_ref().is_some_and(SingleFaults::holds),
         };
         let finished = Finished { status: 0, at: Instant::now(), ready, stopped: None };
-        finish(tracer, &run, setup, finished)
+        finish(tracer, &run, &SwitchedOn::default(), setup, finished)
     }
 
     /// Whether what was waited for is there; otherwise it was another end.
