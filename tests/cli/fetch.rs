@@ -218,3 +218,28 @@ fn a_low_limit_of_open_files_makes_nothing_missing() {
     }
     assert!(replays > 20, "{replays}");
 }
+
+/// Regression: `sudo ahead record` keeps a profile in the user's `~/.local/state`, for it does not know his
+/// XDG_STATE_HOME; `run`, which does, looked only there.
+#[test]
+fn a_profile_is_looked_for_where_root_keeps_it_too() {
+    let (_guard, home) = home();
+    let state = home.join("state");
+    let said = || {
+        let mut run = ahead(&["run", "--", "true"]);
+        let output = run.env("HOME", &home).env("XDG_STATE_HOME", &state).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let first = said();
+    let name = first.split(['/', ':', ' ']).find(|word| word.ends_with(".ahead")).expect("it names what it looks for");
+    assert!(first.contains(state.join("ahead").join(name).to_str().unwrap()), "{first}");
+    let kept = home.join(".local/state/ahead");
+    fs::create_dir_all(&kept).unwrap();
+    save(Vec::new(), &kept.join(name));
+    assert_eq!(said(), "");
+    // One's own place comes first.
+    fs::create_dir_all(state.join("ahead")).unwrap();
+    fs::write(state.join("ahead").join(name), "no profile").unwrap();
+    assert!(said().contains("runs without a profile"), "{}", said());
+}

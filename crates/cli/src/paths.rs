@@ -6,14 +6,31 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The profile of a command that is run in this directory, for `record -o` and `run -p` when they are not given:
+/// Where `record` keeps the profile of a command that is run in this directory, when `-o` is not given:
 /// `$XDG_STATE_HOME/ahead/NAME-HASH.ahead`. NAME is the program's; HASH tells apart its arguments and directories
 /// (`git status` reads other files in another repository, `python3` with another script).
 ///
-/// `user`: whose directory, if not our own (a recording that root makes for somebody else).
+/// `user`: whose directory, if not our own (a recording that root makes for somebody else). It is `~/.local/state` then:
+/// the user's environment has not come through sudo.
+pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
+    places(argv, user).swap_remove(0)
+}
+
+/// Where the profile of such a command is, when `-p` is not given: where we would keep it, or else where root has kept it
+/// for us. If it is in neither place, it is looked for in the first.
 pub fn profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
+    first_taken(places(argv, user))
+}
+
+fn first_taken(mut places: Vec<PathBuf>) -> PathBuf {
+    let taken = places.iter().position(|place| place.symlink_metadata().is_ok());
+    places.swap_remove(taken.unwrap_or(0))
+}
+
+fn places(argv: &[OsString], user: Option<&User>) -> Vec<PathBuf> {
     let directory = std::env::current_dir().unwrap_or_default();
-    state_directory(user).join(profile_name(argv, &directory))
+    let name = profile_name(argv, &directory);
+    state_directories(user).map(|state| state.join("ahead").join(&name)).collect()
 }
 
 fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
@@ -31,13 +48,13 @@ fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
     file
 }
 
-fn state_directory(user: Option<&User>) -> PathBuf {
-    let own_state = || std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = match user {
+/// The first is the one to write to.
+fn state_directories(user: Option<&User>) -> impl Iterator<Item = PathBuf> {
+    let named = match user {
         Some(_) => None,
-        None => own_state(),
+        None => std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()),
     };
-    state.unwrap_or_else(|| home(user).join(".local/state")).join("ahead")
+    named.into_iter().chain([home(user).join(".local/state")])
 }
 
 /// The home directory of this user, or our own.
@@ -88,7 +105,9 @@ mod tests {
     #[test]
     fn a_profile_for_somebody_else_lies_in_his_home() {
         let user = User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into() };
-        let path = profile_path_for(&["ls".into()], Some(&user));
-        assert!(path.starts_with("/home/ada/.local/state/ahead"), "{}", path.display());
+        for path_for in [new_profile_path_for, profile_path_for] {
+            let path = path_for(&["ls".into()], Some(&user));
+            assert!(path.starts_with("/home/ada/.local/state/ahead"), "{}", path.display());
+        }
     }
 }

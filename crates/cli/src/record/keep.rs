@@ -22,7 +22,7 @@ pub struct Keeper<'a> {
 impl Keeper<'_> {
     /// For what was named, or else for a command that this user runs.
     pub fn new<'a>(named: Option<&PathBuf>, command: &[OsString], user: Option<&'a User>) -> Keeper<'a> {
-        let path = named.cloned().unwrap_or_else(|| paths::profile_path_for(command, user));
+        let path = named.cloned().unwrap_or_else(|| paths::new_profile_path_for(command, user));
         Keeper { path, user, is_named: named.is_some() }
     }
 
