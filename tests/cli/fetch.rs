@@ -90,27 +90,31 @@ fn a_program_that_cannot_be_started_has_the_shells_status() {
     ahead(&["run"]).assert().code(2);
 }
 
+/// Regression: signals that do not ask for an end, SIGUSR1 say, ended us, and the program ran on without them.
 #[test]
 fn a_signal_to_us_reaches_the_program() {
     let (_guard, home) = home();
     let profile = home.join("p.ahead");
     save(Vec::new(), &profile);
-    let program = "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
-    let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-        .args(["run", "-p"])
-        .arg(&profile)
-        .args(["--", "sh", "-c", program])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    std::process::Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap();
-    line.clear();
-    std::io::Read::read_to_string(&mut output, &mut line).unwrap();
-    assert_eq!((line.as_str(), running.wait().unwrap().code()), ("caught\n", Some(5)));
+    // The last is a real-time signal.
+    for signal in ["TERM", "USR1", "USR2", "ALRM", "40"] {
+        let program = format!("trap 'echo caught; exit 5' {signal}; echo ready; while :; do sleep 0.01; done");
+        let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+            .args(["run", "-p"])
+            .arg(&profile)
+            .args(["--", "sh", "-c", &program])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        std::process::Command::new("kill").args(["-s", signal, &running.id().to_string()]).status().unwrap();
+        line.clear();
+        std::io::Read::read_to_string(&mut output, &mut line).unwrap();
+        assert_eq!((line.as_str(), running.wait().unwrap().code()), ("caught\n", Some(5)), "{signal}");
+    }
 }
 
 #[test]

@@ -65,6 +65,24 @@ fn a_cold_precise_recording_equals_the_resident_set() {
     assert_ne!(looked_up("/data").expect("a lookup of the data file").inode, 0);
 }
 
+/// Regression: a signal that does not ask for an end, SIGUSR1 say, ended us with read-ahead off on every disk.
+#[test]
+fn settings_are_set_back_whatever_signal_comes() {
+    let Some(volume) = Volume::new("ext4") else { return };
+    let home = Home::new();
+    let _alone = crate::machine_lock::alone();
+    let before = settings(&volume);
+    // Its parent passes it on.
+    let recorded = ahead()
+        .args(["record", "--cold", "-o"])
+        .arg(home.profile())
+        .args(["--", "sh", "-c", "kill -USR1 $PPID; exec sleep 600"])
+        .status()
+        .unwrap();
+    assert_eq!(recorded.code(), Some(138));
+    assert_eq!(settings(&volume), before);
+}
+
 /// `read_ahead_kb` and `inode_readahead_blks` of the volume.
 fn settings(volume: &Volume) -> (String, String) {
     let name = volume.device().file_name().unwrap().to_str().unwrap();

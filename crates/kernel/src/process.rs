@@ -12,6 +12,10 @@
 
 #![allow(unsafe_code)]
 
+mod signals;
+
+pub use signals::{Arrived, Signals};
+
 use crate::undo::ProcessId;
 use crate::user::User;
 use crate::{Error, Result};
@@ -20,8 +24,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions, WaitIdStatus, pidf
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,86 +88,6 @@ pub enum Event {
     Readable(usize),
     /// The time is over.
     Timeout,
-}
-
-/// The signals that end a program, as events. Take it before any thread is started: threads inherit the mask.
-#[derive(Debug)]
-pub struct Signals {
-    fd: OwnedFd,
-}
-
-/// A signal that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
-    /// Its number.
-    pub number: i32,
-    /// The terminal sent it to the whole foreground group.
-    pub from_terminal: bool,
-}
-
-const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-
-fn stopping_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initialises the set before sigaddset and assume_init use it.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for signal in STOPPING {
-            libc::sigaddset(set.as_mut_ptr(), signal);
-        }
-        set.assume_init()
-    }
-}
-
-impl Signals {
-    /// Blocks SIGINT, SIGTERM, SIGHUP and SIGQUIT in this thread and those it starts, and collects them instead.
-    pub fn take() -> Result<Signals> {
-        let set = stopping_set();
-        // SAFETY: `set` is initialised; a null old set is allowed.
-        let fd = unsafe {
-            if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
-                return Err(Error::io("block signals", io::Error::last_os_error()));
-            }
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        if fd < 0 {
-            return Err(Error::io("signalfd", io::Error::last_os_error()));
-        }
-        // SAFETY: a descriptor that the kernel just gave us and nobody else has.
-        Ok(Signals { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
-    }
-
-    /// The next signal that has arrived, without waiting.
-    pub fn poll(&self) -> Option<Arrived> {
-        let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
-        let size = std::mem::size_of::<libc::signalfd_siginfo>();
-        // SAFETY: the buffer has exactly the size that is passed.
-        let read = unsafe { libc::read(self.fd.as_raw_fd(), info.as_mut_ptr().cast(), size) };
-        if read != size as isize {
-            return None;
-        }
-        // SAFETY: the kernel filled the whole structure.
-        let info = unsafe { info.assume_init() };
-        Some(Arrived { number: info.ssi_signo as i32, from_terminal: info.ssi_code == libc::SI_KERNEL })
-    }
-
-    /// Waits for a signal, at most for `timeout`.
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Arrived>> {
-        poll_until(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.map(|t| Instant::now() + t))?;
-        Ok(self.poll())
-    }
-
-    /// Waits for a signal, or until `other` is readable.
-    pub fn wait_or(&self, other: &impl AsFd) -> Result<Option<Arrived>> {
-        poll_until(&mut [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other, PollFlags::IN)], None)?;
-        Ok(self.poll())
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
 }
 
 /// Why a released program did not start. 126 and 127 are the statuses that env(1) and timeout(1) use.
@@ -335,7 +258,7 @@ impl Child {
         })
     }
 
-    /// Waits for the program's end, a stopping signal, one of `others` to become readable, or the deadline. Signals
+    /// Waits for the program's end, a signal that asks us to stop, one of `others` to become readable, or the deadline. Signals
     /// that were sent to us alone have been passed on when this returns.
     pub fn wait_event(
         &mut self,
@@ -346,26 +269,32 @@ impl Child {
         if let Some(ended) = self.ended {
             return Ok(Event::Ended(ended));
         }
-        let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-        if !poll_until(&mut fds, deadline)? {
-            return Ok(Event::Timeout);
-        }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready[1]
-            && let Some(arrived) = signals.poll()
-        {
-            if !arrived.from_terminal {
-                self.signal(arrived.number);
+        loop {
+            let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+            if !poll_until(&mut fds, deadline)? {
+                return Ok(Event::Timeout);
             }
-            return Ok(Event::Signal(arrived.number));
-        }
-        if let Some(index) = ready[2..].iter().position(|ready| *ready) {
-            return Ok(Event::Readable(index));
-        }
-        match self.reap(false)? {
-            Some(ended) => Ok(Event::Ended(ended)),
-            None => Ok(Event::Timeout),
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if ready[1]
+                && let Some(arrived) = signals.poll()
+            {
+                if !arrived.from_terminal {
+                    self.signal(arrived.number);
+                }
+                match arrived.asks_to_stop() {
+                    true => return Ok(Event::Signal(arrived.number)),
+                    // What it means is the program's affair.
+                    false => continue,
+                }
+            }
+            if let Some(index) = ready[2..].iter().position(|ready| *ready) {
+                return Ok(Event::Readable(index));
+            }
+            return Ok(match self.reap(false)? {
+                Some(ended) => Event::Ended(ended),
+                None => Event::Timeout,
+            });
         }
     }
 
@@ -380,9 +309,12 @@ impl Child {
 
     /// Sends it a signal; a program that has just ended is no error.
     pub fn signal(&self, number: i32) {
-        if let Some(signal) = Signal::from_named_raw(number) {
-            let _ = pidfd_send_signal(&self.pidfd, signal);
-        }
+        // Real-time signals have no name.
+        // SAFETY: the number is that of a signal, and the kernel refuses any other.
+        let sent = unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), number, std::ptr::null::<u8>(), 0)
+        };
+        tracing::trace!("signal {number} passed on: {sent}");
     }
 
     fn reap(&mut self, block: bool) -> Result<Option<Ended>> {
@@ -433,7 +365,7 @@ unsafe fn child_side(
     // SAFETY: plain system calls on descriptors and memory that outlive the fork.
     unsafe {
         libc::close(gate_write);
-        let set = stopping_set();
+        let set = signals::heard_set();
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         // Rust ignores SIGPIPE for itself; programs expect the default.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
