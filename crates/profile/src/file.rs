@@ -8,12 +8,14 @@
 //! Whoever is killed while saving leaves nothing behind (but for the moment between link and rename), and whoever loads
 //! sees the old profile or the new one. Symbolic links are followed when loading, because a user may link
 //! `current.ahead` to a profile and nothing is trusted for its place; they are replaced when saving, so that a link
-//! that a stranger left in `/tmp` cannot lead a root user's recording onto another file.
+//! that a stranger left in `/tmp` cannot lead a root user's recording onto another file. Links to devices and directories
+//! stay, as these do themselves.
 
 use crate::error::{LoadError, SaveError};
 use crate::header::MAX_FILE_BYTES;
 use crate::model::Profile;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, linkat, lstat, open, stat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{fstat, linkat, lstat, open, openat2, stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -55,12 +57,27 @@ pub fn check_place(path: &Path) -> Result<(), SaveError> {
 
 fn begin(path: &Path) -> Result<Temporary, SaveError> {
     if let Ok(there) = lstat(path) {
-        match FileType::from_raw_mode(there.st_mode) {
-            FileType::RegularFile | FileType::Symlink => (),
-            other => return Err(SaveError::NotAFile { path: path.into(), kind: kind(other) }),
+        let in_the_way = match FileType::from_raw_mode(there.st_mode) {
+            FileType::RegularFile => None,
+            FileType::Symlink => link_to_no_file(path),
+            other => Some(kind(other)),
+        };
+        if let Some(kind) = in_the_way {
+            return Err(SaveError::NotAFile { path: path.into(), kind });
         }
     }
     Temporary::create(directory_of(path)).map_err(failure(path, "create a file in its directory"))
+}
+
+/// What a symbolic link leads to, unless that is a file, or nothing. The system's links (`/dev/stdout`) must stay even where
+/// they lead to a file at this moment: such a one goes through a descriptor.
+fn link_to_no_file(link: &Path) -> Option<&'static str> {
+    let there = FileType::from_raw_mode(stat(link).ok()?.st_mode);
+    if there != FileType::RegularFile {
+        return Some(kind(there));
+    }
+    let opened = openat2(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    (opened.err() == Some(Errno::LOOP)).then_some("a link to an open file")
 }
 
 fn failure(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> SaveError {

@@ -3,6 +3,7 @@
 use ahead_profile::{LoadError, MAX_FILE_BYTES, Profile, Recording, SaveError, load, save, save_owned};
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -77,6 +78,31 @@ fn what_is_no_file_is_neither_read_nor_replaced() {
     for path in [fifo.as_path(), socket.as_path(), directory.path(), Path::new("/dev/null")] {
         assert!(matches!(save(&sample(), path), Err(SaveError::NotAFile { .. })), "{}", path.display());
     }
+}
+
+/// Regression: as root, `record -o /dev/stdout` put the profile in place of the system's link.
+#[test]
+fn a_link_that_leads_to_no_file_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link");
+    let file = fs::File::create(directory.path().join("open")).unwrap();
+    let descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    for (target, kind) in [
+        ("/dev/null", "a device"),
+        (directory.path().to_str().unwrap(), "a directory"),
+        (descriptor.as_str(), "a link to an open file"),
+    ] {
+        symlink(target, &link).unwrap();
+        match save(&sample(), &link) {
+            Err(SaveError::NotAFile { kind: found, .. }) => assert_eq!(found, kind),
+            other => panic!("{target}: {other:?}"),
+        }
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
+        fs::remove_file(&link).unwrap();
+    }
+    symlink("nowhere", &link).unwrap();
+    save(&sample(), &link).unwrap();
+    assert_eq!(load(&link).unwrap(), sample());
 }
 
 #[test]
