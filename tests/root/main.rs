@@ -5,3 +5,4 @@ mod disk;
 mod fetch;
 mod machine_lock;
 mod record;
+mod strangers;

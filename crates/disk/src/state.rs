@@ -14,8 +14,7 @@ pub(crate) const HOME: &str = "/run/ahead/disk";
 
 /// Makes the directory of the disks.
 pub(crate) fn make_home() -> Result<()> {
-    std::fs::create_dir_all(HOME)
-        .map_err(|e| ahead_kernel::Error::unwritable("emulating a disk", Path::new(HOME), e).into())
+    Ok(ahead_kernel::home::make_directory("emulating a disk", Path::new(HOME))?)
 }
 
 /// An emulated disk.

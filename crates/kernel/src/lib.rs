@@ -21,6 +21,7 @@ pub mod fiemap;
 pub mod filehandle;
 pub mod generation;
 pub mod holders;
+pub mod home;
 pub mod loopdev;
 pub mod machine;
 pub mod memory;

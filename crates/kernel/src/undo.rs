@@ -18,7 +18,7 @@ mod identity;
 mod restoring;
 mod taking_back;
 
-use crate::{Error, Result, loopdev};
+use crate::{Error, Result, home, loopdev};
 pub use identity::{FileIdentity, MountIdentity, MountNumbers};
 use identity::{Mounted, look_at};
 pub use restoring::{Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings};
@@ -214,7 +214,7 @@ const NOTING: &str = "changing system settings";
 /// The same in a directory of choice, for tests.
 pub fn note_in(directory: &Path, owner: ProcessId, action: Action) -> Result<Guard> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(directory).map_err(|e| Error::unwritable(NOTING, directory, e))?;
+    home::make_directory(NOTING, directory)?;
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let sequence = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let name = format!("{sequence:020}-{}-{}.json", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
@@ -233,7 +233,7 @@ pub fn create_file(owner: ProcessId, path: &Path, mode: u32) -> Result<(fs::File
 
 /// The same for a directory.
 pub fn create_directory(owner: ProcessId, path: &Path) -> Result<Guard> {
-    let make = || fs::create_dir(path).and_then(|()| fs::symlink_metadata(path));
+    let make = || fs::DirBuilder::new().mode(0o755).create(path).and_then(|()| fs::symlink_metadata(path));
     create(owner, path, || make().map(|metadata| (metadata, ()))).map(|((), guard)| guard)
 }
 
@@ -283,9 +283,9 @@ impl Note {
     fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
         let temporary = path.with_extension(TEMPORARY);
-        let written = fs::File::create(&temporary)
-            .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| fs::rename(&temporary, path));
+        // Whatever the umask: a note that others may write is not obeyed.
+        let created = fs::File::options().write(true).create(true).truncate(true).mode(0o644).open(&temporary);
+        let written = created.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(|e| {
             // The half of it that may be there is no use to anybody.
             let _ = fs::remove_file(&temporary);

@@ -12,7 +12,7 @@
 
 use crate::single_faults::SingleFaults;
 use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{Error, Result, mounting};
+use ahead_kernel::{Error, Result, home, mounting};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -29,15 +29,7 @@ const LOCK: &str = "/run/ahead/alone.lock";
 
 /// Takes that right. `None`: another process has it. It is given back when dropped, also by a process that is killed.
 pub fn try_alone() -> Result<Option<Alone>> {
-    let open = std::fs::create_dir_all("/run/ahead")
-        .and_then(|()| File::options().create(true).truncate(false).write(true).open(LOCK));
-    let lock = open.map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::needs_root("a cold recording"),
-        std::io::ErrorKind::ReadOnlyFilesystem => {
-            Error::Unsupported { what: "a cold recording".into(), why: "/run cannot be written".into() }
-        }
-        _ => Error::io(format!("open {LOCK}"), e),
-    })?;
+    let lock = home::open_lock("a cold recording", Path::new(LOCK))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(Alone { _lock: lock })),
         Err(Errno::WOULDBLOCK) => Ok(None),

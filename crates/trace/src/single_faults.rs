@@ -12,7 +12,7 @@
 
 use crate::exact::SETTING;
 use ahead_kernel::undo::{self, Action, Guard, Note, ProcessId};
-use ahead_kernel::{Error, Result, machine};
+use ahead_kernel::{Error, Result, home, machine};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -85,12 +85,9 @@ fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
 
 /// The right to look and to change, until it is dropped.
 fn turn() -> Result<File> {
-    let open = std::fs::create_dir_all("/run/ahead").and_then(|()| File::create(LOCK));
-    let locked = open.and_then(|file| file.lock().map(|()| file));
-    locked.map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Error::needs_root("changing how faults are served"),
-        _ => Error::io(format!("lock {LOCK}"), e),
-    })
+    let file = home::open_lock("changing how faults are served", Path::new(LOCK))?;
+    file.lock().map_err(|e| Error::io(format!("lock {LOCK}"), e))?;
+    Ok(file)
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@
 
 use super::taking_back::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
-use crate::{Error, Result};
+use crate::{Error, Result, home};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,9 @@ pub fn restore_in(directory: &Path) -> Result<Vec<Restored>> {
 
 fn restore_where(directory: &Path, concerned: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
     let mut done = Vec::new();
+    if !home::look_for_directory(READING, directory)? {
+        return Ok(done);
+    }
     let _alone = lock(directory)?;
     sweep(directory);
     let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_left(note));
@@ -108,19 +111,11 @@ fn sweep(directory: &Path) {
 /// Two restorers at once would undo the same changes, and each see half of them fail. The lock ends with the file.
 fn lock(directory: &Path) -> Result<Option<fs::File>> {
     let path = directory.join("lock");
-    let locked = fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
-    match locked {
-        Ok(file) => Ok(Some(file)),
-        // Without the directory there are no notes; who may not lock may not undo either, and is told at the first note.
-        Err(e)
-            if matches!(
-                e.kind(),
-                ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(Error::io(format!("lock {}", path.display()), e)),
+    match home::open_lock("undoing changes", &path) {
+        Ok(file) => file.lock().map(|()| Some(file)).map_err(|e| Error::io(format!("lock {}", path.display()), e)),
+        // Who may not lock may not undo either, and is told at the first note.
+        Err(error) if error.is_unavailable() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -129,33 +124,48 @@ pub fn restore_owned_by(owner: ProcessId) -> Result<Vec<Restored>> {
     restore_where(Path::new(NOTES), |note| note.owner == owner)
 }
 
-/// All notes, the earliest first. A file that is not a note is left alone.
+/// What it is that cannot be done where notes cannot be relied on.
+const READING: &str = "reading undo notes";
+
+/// All notes, the earliest first. A file that is not a note is left alone, and so is one that others may have written: its
+/// author could have root write any file.
 pub fn notes() -> Result<Vec<(PathBuf, Note)>> {
     notes_in(Path::new(NOTES))
 }
 
 pub(super) fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
-            return Err(Error::needs_root("reading undo notes"));
-        }
-        Err(e) => return Err(Error::io(format!("list {}", directory.display()), e)),
-    };
+    if !home::look_for_directory(READING, directory)? {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(directory).map_err(|e| match e.kind() {
+        ErrorKind::PermissionDenied => Error::needs_root(READING),
+        _ => Error::io(format!("list {}", directory.display()), e),
+    })?;
     let mut found: Vec<(PathBuf, Note)> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
-        .filter_map(|path| Some((path.clone(), serde_json::from_slice(&fs::read(&path).ok()?).ok()?)))
+        .filter_map(|path| read_note(&path).map(|note| (path, note)))
         .collect();
     found.sort_by_key(|(path, note): &(PathBuf, Note)| (note.sequence, path.clone()));
     Ok(found)
+}
+
+fn read_note(path: &Path) -> Option<Note> {
+    let mut file = fs::File::open(path).ok()?;
+    if !home::is_ours_alone(&file.metadata().ok()?) {
+        tracing::warn!("{} is ignored: others than root may have written it", path.display());
+        return None;
+    }
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::note_in;
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn gone() -> ProcessId {
         ProcessId { pid: std::process::id(), start_ticks: 1 }
@@ -205,6 +215,33 @@ mod tests {
         fs::write(of(std::process::id()), "{").unwrap();
         assert!(restore_in(home.path()).unwrap().is_empty());
         assert!(!of(dead).exists() && of(std::process::id()).exists());
+    }
+
+    /// Regression: with umask 0 anybody could put a note there, and root obeyed it.
+    #[test]
+    fn what_others_may_have_written_is_not_obeyed() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, file) = (home.path().join("undo"), home.path().join("f"));
+        fs::write(&file, "2").unwrap();
+        note_in(&notes, gone(), set(&file, "0", "2")).unwrap().leave();
+        let note = notes_in(&notes).unwrap().remove(0).0;
+        let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o646, 0o664] {
+            allow(&note, mode);
+            assert!(restore_in(&notes).unwrap().is_empty());
+        }
+        allow(&note, 0o644);
+        if crate::machine::is_root() {
+            std::os::unix::fs::chown(&note, Some(65534), None).unwrap();
+            assert!(restore_in(&notes).unwrap().is_empty());
+            std::os::unix::fs::chown(&note, Some(0), None).unwrap();
+        }
+        allow(&notes, 0o777);
+        assert!(restore_in(&notes).unwrap_err().is_unavailable());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "2");
+        allow(&notes, 0o755);
+        assert_eq!(restore_in(&notes).unwrap().len(), 1);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "0");
     }
 
     /// Regression: the setting was taken from under the living one, and what that one set back stayed.

@@ -38,8 +38,8 @@ pub fn forget(owner: ProcessId, is_taken_back: impl Fn(&Action) -> bool) -> Resu
     of_owner.filter(|(_, note)| is_taken_back(&note.action)).try_for_each(|(path, _)| remove_note(&path))
 }
 
-/// The directory that is ours alone: what lies there is ours, also where a note does not say which it is.
-const OWN: &str = "/run/ahead";
+/// What lies there is ours, also where a note does not say which it is.
+const OWN: &str = crate::home::HOME;
 
 const UNNAMED: &str = "its note does not say which one it was (written by an older ahead, or by one that was killed while \
                        making it); take it away yourself if it is not yours";

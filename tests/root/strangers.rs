@@ -1,0 +1,73 @@
+//! The other users of the machine: they can neither keep root waiting nor have it do something for them.
+
+use crate::machine_lock;
+use ahead_kernel::machine;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+fn ahead() -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    command.env_remove("SUDO_USER").env_remove("SUDO_UID");
+    command
+}
+
+/// Regression: whoever could read a lock's file could hold it, and root waited for him in `record` and `restore`.
+#[test]
+fn a_stranger_cannot_hold_a_lock_of_root_s() {
+    if !machine::is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let _alone = machine_lock::alone();
+    let home = tempfile::tempdir().unwrap();
+    let locks = ["alone.lock", "fault_around.lock", "undo/lock"].map(|name| format!("/run/ahead/{name}"));
+    // As earlier versions left them.
+    for lock in locks.iter().filter(|lock| fs::exists(lock).unwrap()) {
+        fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let recorded = ahead().args(["record", "--cold", "-o"]).arg(home.path().join("p")).args(["--", "true"]).status();
+    assert!(recorded.unwrap().success() && ahead().arg("restore").status().unwrap().success());
+    // The one of the size of faults is made only where that can be changed.
+    for lock in locks.iter().filter(|lock| fs::exists(lock).unwrap()) {
+        let stranger = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "flock", "--nonblock", lock, "true"];
+        let tried = Command::new("setpriv").args(stranger).output().unwrap();
+        let said = String::from_utf8_lossy(&tried.stderr);
+        assert!(!tried.status.success() && said.contains("Permission denied"), "{lock}: {said}");
+    }
+}
+
+/// Regression: with umask 0, anybody could put notes there, and root did what they said.
+#[test]
+fn whatever_the_umask_only_root_can_write_there() {
+    if !machine::is_root() || !fs::exists("/dev/fuse").unwrap() || !fs::exists("/dev/loop-control").unwrap() {
+        eprintln!("skipped: needs root, FUSE and loop devices");
+        return;
+    }
+    // A mount namespace holds copies of other tests' mounts.
+    let _alone = machine_lock::alone();
+    let home = tempfile::tempdir().unwrap();
+    // A /run where nothing is yet, of the test alone.
+    let script = r#"mount -t tmpfs -o mode=755 none /run && umask "$2" && cd "$1" &&
+        "$0" disk create x.img --size 1M --fs none --model ssd --name strangers >said &&
+        find /run/ahead -printf '%m %y %P\n' && "$0" disk detach strangers >said && rm x.img said"#;
+    for umask in ["0", "077"] {
+        let done = Command::new("unshare")
+            .args(["-m", "--propagation", "private", "sh", "-c", script])
+            .arg(assert_cmd::cargo::cargo_bin("ahead"))
+            .arg(home.path())
+            .arg(umask)
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{done:?}");
+        let found = String::from_utf8(done.stdout).unwrap();
+        for expected in ["755 d ", "755 d undo", "755 d disk"] {
+            assert!(found.lines().any(|line| line == expected), "{umask}: {found}");
+        }
+        // The file system of the disk is not a file of ours.
+        for line in found.lines().filter(|line| !line.starts_with("755 d")) {
+            let mode = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap();
+            assert_eq!(mode & 0o022, 0, "{line}");
+        }
+    }
+}
