@@ -426,6 +426,47 @@ fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
     }
 }
 
+/// Whether a disk rotates, as the kernel says it until this is dropped.
+struct Rotational {
+    setting: String,
+    before: String,
+}
+
+impl Rotational {
+    fn set(mounted: &Mounted, rotates: bool) -> Rotational {
+        let (major, minor) = mounted.number();
+        let setting = format!("/sys/dev/block/{major}:{minor}/queue/rotational");
+        let before = fs::read_to_string(&setting).unwrap();
+        fs::write(&setting, if rotates { "1" } else { "0" }).unwrap();
+        Rotational { setting, before }
+    }
+}
+
+impl Drop for Rotational {
+    fn drop(&mut self) {
+        fs::write(&self.setting, &self.before).unwrap();
+    }
+}
+
+/// Regression: what has the number now that a disk had when it was recorded told in which order to read the disk.
+#[test]
+fn a_disk_that_has_another_number_today_is_taken_for_what_it_is() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let whole_file = 0..MIB;
+    let used = mounted.used(&mounted.file("file", MIB), std::slice::from_ref(&whole_file));
+    let order_of = |profile: Profile| replay(&profile, &[])["devices"][0]["order"].clone();
+    for (rotates, order) in [(true, "by_position"), (false, "by_first_use")] {
+        let _set = Rotational::set(&mounted, rotates);
+        // No disk has the one number, and of a disk that has the other the opposite may be true.
+        for device in [4095 << 32, 254 << 32] {
+            let file = File { device, ..used.clone() };
+            assert_eq!(order_of(Profile { files: vec![file], ..Profile::default() }), order);
+            let metadata = Metadata { device, ..mounted.cached_metadata() };
+            assert_eq!(order_of(Profile { metadata: vec![metadata], ..Profile::default() }), order);
+        }
+    }
+}
+
 /// A mount that is taken out of the tree in the end.
 struct Taken(PathBuf);
 

@@ -12,8 +12,9 @@ use crate::plan::{self, LookUp, Path, Piece, Plan, Source, Step};
 use crate::sources::Sources;
 use crate::traits::{self, DeviceTraits, Order};
 use crate::worker::Shift;
-use crate::{HeadStart, Options, warm};
-use ahead_kernel::{machine, openat, priority, xfs};
+use crate::{HeadStart, Options, today, warm};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::{machine, mounts, openat, priority, xfs};
 use ahead_profile::{Lookup, Precision, Profile};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -239,12 +240,13 @@ impl Shared {
         }
     }
 
-    /// The devices of the profile and what they are like.
+    /// The devices of the profile, by their recorded numbers, and what they are like.
     fn devices(&self, pieces: &[Piece]) -> BTreeMap<u64, DeviceTraits> {
+        let today = mounts::own().map(|mounts| today::numbers(&self.profile, &mounts)).unwrap_or_default();
         let mut devices: BTreeMap<u64, DeviceTraits> = BTreeMap::new();
         let of_pieces = pieces.iter().map(|piece| self.device_of(piece.source));
         for device in of_pieces.chain(self.profile.lookups.iter().map(|lookup| lookup.device)) {
-            devices.entry(device).or_insert_with(|| self.traits_of(device));
+            devices.entry(device).or_insert_with(|| self.traits_of(device, today.get(&device)));
         }
         devices
     }
@@ -256,8 +258,9 @@ impl Shared {
         }
     }
 
-    fn traits_of(&self, device: u64) -> DeviceTraits {
-        let rotates = traits::rotates(device);
+    /// `today`: the number that the device has now.
+    fn traits_of(&self, device: u64, today: Option<&DeviceNumber>) -> DeviceTraits {
+        let rotates = today.and_then(|number| traits::rotates(*number));
         let measured = self.options.traits.or_else(|| traits::from_recording(&self.profile, device, rotates));
         measured.unwrap_or(if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH })
     }

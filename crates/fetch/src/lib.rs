@@ -32,6 +32,7 @@ mod engine;
 mod gate;
 pub mod plan;
 mod sources;
+pub mod today;
 pub mod traits;
 mod warm;
 mod worker;

@@ -5,7 +5,8 @@
 //! something seeks. Nothing is read to find out. `rotational` in sysfs, which lies on virtual machines, is a hint, and is
 //! believed only where the recording cannot tell.
 
-use ahead_kernel::{block, openat};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::block;
 use ahead_profile::{Precision, Profile};
 use serde::Serialize;
 
@@ -112,7 +113,7 @@ const HINT: f64 = 0.1;
 /// Far uses are slow this much more often than near ones if something seeks; a slow network volume is slow for both.
 const SEEK_RATIO: f64 = 1.5;
 
-/// What the recording tells about the device with this number; `None`: it was not exact and cold, or too short.
+/// What the recording tells about the device that had this number then; `None`: it was not exact and cold, or too short.
 /// `rotates`: what the kernel says, if it does.
 ///
 /// ```text
@@ -159,9 +160,9 @@ fn slow_share(elapsed_us: &[u64]) -> f64 {
     if elapsed_us.is_empty() { 0.0 } else { slow as f64 / elapsed_us.len() as f64 }
 }
 
-/// What sysfs says of the disk with this number (as recorded: it may be another one by now); `None`: it is no disk.
-pub fn rotates(device: u64) -> Option<bool> {
-    let setting = block::disk_setting(openat::device_number(device), "rotational")?;
+/// What sysfs says of the disk with this number, which is today's; `None`: it is no disk.
+pub fn rotates(device: DeviceNumber) -> Option<bool> {
+    let setting = block::disk_setting(device, "rotational")?;
     Some(setting == "1")
 }
 

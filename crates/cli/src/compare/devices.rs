@@ -1,6 +1,7 @@
 //! Which disks a profile's files lie on, and making them cold.
 
 use crate::drives;
+use ahead_fetch::today::mount_of;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::{block, cache, evict, machine, openat};
@@ -31,16 +32,6 @@ fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
     let found: BTreeSet<usize> = paths.filter_map(|path| mount_of(&mounts, path)).collect();
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
-}
-
-/// The mount that a path lies on: the longest mount point that is a prefix of it, the latest of several on one point.
-fn mount_of(mounts: &[Mount], path: &[u8]) -> Option<usize> {
-    let covers = |mount: &Mount| {
-        let point = mount.mount_point.strip_suffix(b"/").unwrap_or(&mount.mount_point);
-        path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
-    let fitting = mounts.iter().enumerate().filter(|(_, mount)| covers(mount));
-    fitting.max_by_key(|(index, mount)| (mount.mount_point.len(), *index)).map(|(index, _)| index)
 }
 
 /// The device that a mount names as its source: what FUSE, NFS and tmpfs name is none.
@@ -116,17 +107,4 @@ fn make_file_cold(file: &File) -> Kept {
         }
     };
     file.extents.iter().map(kept).fold(Kept::default(), Kept::add)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_and_latest_mount_point_wins() {
-        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";
-        let mounts = mounts::parse(text).unwrap();
-        assert_eq!(mount_of(&mounts, b"/srv/x"), Some(2));
-        assert_eq!(mount_of(&mounts, b"/srvx"), Some(0));
-    }
 }

@@ -1,0 +1,75 @@
+//! What recorded devices are called today. A disk that was attached again has another number, and its old one may be another
+//! disk's. The mount table tells: nothing is opened, and no disk is asked.
+
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::mounts::Mount;
+use ahead_profile::Profile;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// By the recorded number of each device, the number of what is mounted today where its first path lies.
+pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
+    let metadata = profile.metadata.iter().map(|metadata| (metadata.device, &metadata.mount_point));
+    let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path));
+    let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path));
+    let mut numbers = BTreeMap::new();
+    // Where a device was mounted is not always known.
+    for (device, path) in metadata.chain(files).chain(lookups).filter(|(_, path)| !path.is_empty()) {
+        if let Entry::Vacant(unknown) = numbers.entry(device)
+            && let Some(index) = mount_of(mounts, path)
+        {
+            unknown.insert(mounts[index].device);
+        }
+    }
+    numbers
+}
+
+/// The index of the mount that a path without symbolic links lies on: the longest mount point that is a prefix of it, the
+/// latest of several on one point.
+pub fn mount_of(mounts: &[Mount], path: &[u8]) -> Option<usize> {
+    let covers = |mount: &Mount| {
+        let point = mount.mount_point.strip_suffix(b"/").unwrap_or(&mount.mount_point);
+        path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    let fitting = mounts.iter().enumerate().filter(|(_, mount)| covers(mount));
+    fitting.max_by_key(|(index, mount)| (mount.mount_point.len(), *index)).map(|(index, _)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_kernel::mounts;
+    use ahead_profile::{File, Lookup, Metadata};
+
+    fn table() -> Vec<Mount> {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";
+        mounts::parse(text).unwrap()
+    }
+
+    #[test]
+    fn the_longest_and_latest_mount_point_wins() {
+        assert_eq!(mount_of(&table(), b"/srv/x"), Some(2));
+        assert_eq!(mount_of(&table(), b"/srvx"), Some(0));
+    }
+
+    #[test]
+    fn a_device_is_found_by_its_mount_point_or_else_by_a_path() {
+        let file = |device, path: &str| File { device, path: path.into(), ..File::default() };
+        let profile = Profile {
+            metadata: vec![
+                Metadata { device: 1, mount_point: b"/srv".to_vec(), ..Metadata::default() },
+                Metadata { device: 2, ..Metadata::default() },
+            ],
+            files: vec![
+                file(1, "/elsewhere"),
+                File { deleted: true, ..file(3, "/gone") },
+                file(2, "/srv/file"),
+                file(3, "/srv/file"),
+            ],
+            lookups: vec![Lookup { device: 4, path: b"/usr".to_vec(), ..Lookup::default() }],
+            ..Profile::default()
+        };
+        let expected = [(1, (8, 3)), (2, (8, 3)), (3, (8, 3)), (4, (8, 1))];
+        assert_eq!(numbers(&profile, &table()), BTreeMap::from(expected));
+    }
+}
