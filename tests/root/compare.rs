@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -394,6 +394,36 @@ fn a_full_disk_leaves_the_earlier_report() {
         .success();
     assert!(stderr_of(&done).contains("No space left"), "{}", stderr_of(&done));
     assert!(String::from_utf8_lossy(&done.get_output().stdout).ends_with("earlier\nfill\nreport\n"));
+}
+
+/// Regression: a report went through the user's link and took the place of root's file, and one in his own directory was
+/// root's.
+#[test]
+fn a_report_is_the_users_and_no_link_of_his_leads_root_elsewhere() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let (his, roots) = (small.path("his"), small.path("roots"));
+    fs::create_dir(&his).unwrap();
+    fs::write(&roots, "root's").unwrap();
+    for (name, mode) in [("", 0o755), ("his", 0o777), ("roots", 0o644), ("p.ahead", 0o644)] {
+        fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (link, report) = (his.join("link"), his.join("report"));
+    symlink(&roots, &link).unwrap();
+    let show = |out: &Path| ahead(&["show", "--html"]).args([out, &small.path("p.ahead")]).envs(BEHIND_SUDO).assert();
+    let said = stderr_of(&show(&link).code(1));
+    assert!(said.contains("as nobody") && said.contains("ermission denied"), "{said}");
+    let html = ["--html", link.to_str().unwrap()];
+    let done = small.compare(&html, r#"touch "$0/his/ran""#).envs(BEHIND_SUDO).assert().code(1);
+    assert!(stderr_of(&done).contains("as nobody") && !his.join("ran").exists(), "{}", stderr_of(&done));
+    assert_eq!((small.read("roots").as_str(), fs::metadata(&roots).unwrap().uid()), ("root's", 0));
+    show(&report).success();
+    assert_eq!(fs::metadata(&report).unwrap().uid(), 65_534);
+    // What root has made there is not his to replace; that is known before the runs.
+    std::os::unix::fs::chown(&report, Some(0), Some(0)).unwrap();
+    let html = ["--html", report.to_str().unwrap()];
+    let done = small.compare(&html, r#"touch "$0/his/ran""#).envs(BEHIND_SUDO).assert().code(1);
+    assert!(stderr_of(&done).contains("cannot write") && !his.join("ran").exists(), "{}", stderr_of(&done));
 }
 
 /// Regression: a recording switched read-ahead off under the cold runs of a comparison.

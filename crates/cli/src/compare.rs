@@ -108,10 +108,10 @@ impl Compare {
         let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
         let profile = self.load(&path, user.as_ref())?;
         if let Some(out) = &self.html {
-            output::check(out)?;
+            output::with_rights_of(user.as_ref(), || output::check(out))?;
         }
         let input = Input::take()?;
-        let mut session = Session::new(&self, path, profile, user, input)?;
+        let mut session = Session::new(&self, path, profile, user.clone(), input)?;
         let mut kinds = vec![Kind::Cold, Kind::Ahead, Kind::Warm];
         kinds.extend((0..self.against.len()).map(Kind::Rival));
         let progress = Progress::new(u64::from(self.runs) * kinds.len() as u64 + 1);
@@ -134,7 +134,7 @@ impl Compare {
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
         if let Some(out) = &self.html {
-            output::replace(out, result.page().as_bytes())?;
+            output::with_rights_of(user.as_ref(), || output::replace(out, result.page().as_bytes()))?;
         }
         printed?;
         Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! Files that a command writes for somebody: the whole of it, or what was there before.
 
+use ahead_kernel::user::User;
 use anyhow::{Context, bail};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -17,12 +18,24 @@ enum Place {
     File(PathBuf, Option<Metadata>),
 }
 
+/// Works with the rights to files of the user behind sudo, or else with our own: what is made is his, and a link of his
+/// leads to nothing that he could not change himself.
+pub fn with_rights_of<T: Send>(
+    user: Option<&User>,
+    work: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    match user {
+        Some(user) => user.with_file_rights(work)?.with_context(|| format!("as {}", user.name.display())),
+        None => work(),
+    }
+}
+
 /// Finds out before the work whether [`replace`] could write its result here.
 pub fn check(path: &Path) -> anyhow::Result<()> {
     let possible = match place_of(path)? {
         Place::Open => Ok(()),
-        Place::Dangling => fs::read_link(path).and_then(|target| beside(&path.with_file_name(target)).map(drop)),
-        Place::File(file, there) => match beside(&file).map(drop) {
+        Place::Dangling => fs::read_link(path).and_then(|target| beside(&path.with_file_name(target), None).map(drop)),
+        Place::File(file, there) => match beside(&file, there.as_ref()).map(drop) {
             Err(error) if there.is_some() && is_refused(&error) => File::options().append(true).open(&file).map(drop),
             done => done,
         },
@@ -66,15 +79,8 @@ fn write(how: &OpenOptions, path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 fn write_beside(file: &Path, there: Option<&Metadata>, content: &[u8]) -> io::Result<()> {
-    let mut temporary = beside(file)?;
+    let mut temporary = beside(file, there)?;
     temporary.write_all(content)?;
-    if let Some(there) = there {
-        let made = temporary.as_file().metadata()?;
-        if (made.uid(), made.gid()) != (there.uid(), there.gid()) {
-            fchown(temporary.as_file(), Some(there.uid()), Some(there.gid()))?;
-        }
-        temporary.as_file().set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
-    }
     temporary.persist(file)?;
     Ok(())
 }
@@ -85,16 +91,24 @@ fn is_refused(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy)
 }
 
-fn beside(file: &Path) -> io::Result<NamedTempFile> {
+/// A temporary file with the mode and owner of what is there, or else as any new file: the user's mask decides.
+fn beside(file: &Path, there: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As any new file: the user's mask decides.
-    tempfile::Builder::new().prefix(".ahead-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)
+    let mut builder = tempfile::Builder::new();
+    let temporary = builder.prefix(".ahead-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    if let Some(there) = there {
+        let made = temporary.as_file().metadata()?;
+        if (made.uid(), made.gid()) != (there.uid(), there.gid()) {
+            fchown(temporary.as_file(), Some(there.uid()), Some(there.gid()))?;
+        }
+        temporary.as_file().set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
+    }
+    Ok(temporary)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_kernel::user::User;
     use std::os::unix::fs::symlink;
 
     fn names(directory: &Path) -> Vec<String> {

@@ -3,6 +3,7 @@
 use crate::output;
 use crate::paths::{lossy, percent_where_needed};
 use ahead_kernel::openat;
+use ahead_kernel::user::User;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
@@ -62,7 +63,8 @@ impl Show {
         let shown = Shown { profile: &profile, states: &states };
         let written = self.write(shown);
         if let Some(path) = &self.html {
-            output::replace(path, shown.page(&self.file).as_bytes())?;
+            let (user, page) = (User::behind_sudo()?, shown.page(&self.file));
+            output::with_rights_of(user.as_ref(), || output::replace(path, page.as_bytes()))?;
         }
         written?;
         Ok(ExitCode::SUCCESS)
