@@ -103,6 +103,27 @@ struct Recorded {
     finish: Duration,
 }
 
+/// The runs of one recording, one at least.
+struct Series {
+    runs: Vec<Recorded>,
+    /// How many there were to be.
+    asked: usize,
+    /// The status to pass on.
+    status: u8,
+}
+
+impl Series {
+    /// How it was broken off, if it was.
+    fn interrupted(&self) -> Option<String> {
+        let whole = self.runs.iter().filter(|run| !run.finished.is_interrupted()).count();
+        let how = match self.asked {
+            1 => "by a signal".into(),
+            asked => format!("by a signal after {whole} of {asked} runs"),
+        };
+        (whole < self.asked).then_some(how)
+    }
+}
+
 impl Record {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         exit::status_beside_program(self.record())
@@ -120,14 +141,13 @@ impl Record {
         if !self.cold {
             restore::try_set_back();
         }
-        let (runs, status) = self.record_runs(&signals, user.as_ref())?;
-        let last = runs.last().expect("there is at least one run");
+        let series = self.record_runs(&signals, user.as_ref())?;
         // Half a run in place of a whole one would make every later start slower, and nobody would know why.
-        let kept = !last.finished.is_interrupted() || !keeper.is_taken();
-        let summary = Summary::of(last, runs.len(), self.until.is_set(), kept);
-        let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
-        if summary.interrupted {
-            profile.recording.source.push_str(", INTERRUPTED by a signal");
+        let kept = series.interrupted().is_none() || !keeper.is_taken();
+        let summary = Summary::of(&series, self.until.is_set(), kept);
+        let mut profile = ahead_profile::merge(series.runs.into_iter().map(|run| run.profile).collect());
+        if let Some(how) = &summary.interrupted {
+            profile.recording.source.push_str(&format!(", INTERRUPTED {how}"));
         }
         if kept {
             keeper.save(&profile)?;
@@ -136,14 +156,14 @@ impl Record {
             true => eprintln!("{}", summary.json(&profile, keeper.path())),
             false => summary.print(&profile, keeper.path()),
         }
-        Ok(ExitCode::from(status))
+        Ok(ExitCode::from(series.status))
     }
 
-    /// All runs, or those until a signal; and the status to pass on. One that was interrupted is only given when there is
-    /// no whole one before it.
-    fn record_runs(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<(Vec<Recorded>, u8)> {
+    /// All runs, or those until a signal. One that was interrupted is only given when there is no whole one before it.
+    fn record_runs(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<Series> {
         let (mut runs, mut status): (Vec<Recorded>, u8) = (Vec::new(), 0);
-        for _ in 0..self.runs {
+        let asked = self.runs as usize;
+        for _ in 0..asked {
             let recorded = match self.record_once(signals, user) {
                 Ok(recorded) => recorded,
                 Err(error) if !runs.is_empty() && error.is::<Stopped>() => {
@@ -157,11 +177,18 @@ impl Record {
             if runs.is_empty() || !finished.is_interrupted() {
                 runs.push(recorded);
             }
-            if finished.stopped.is_some() {
+            if finished.is_interrupted() {
+                break;
+            }
+            if let Some(signal) = finished.stopped {
+                // This run ended well, but not all of them.
+                if status == 0 && runs.len() < asked {
+                    status = Stopped(signal).code();
+                }
                 break;
             }
         }
-        Ok((runs, status))
+        Ok(Series { runs, asked, status })
     }
 
     fn record_once(&self, signals: &Signals, user: Option<&User>) -> anyhow::Result<Recorded> {

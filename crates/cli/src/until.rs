@@ -12,6 +12,7 @@ use regex::bytes::Regex;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -32,6 +33,9 @@ pub struct Until {
     until_file: Option<PathBuf>,
 }
 
+/// The statuses of programs that a signal ended; a shell that waited for one has it, too.
+const ENDED_BY_SIGNAL: RangeInclusive<i32> = 128 + 1..=128 + 64;
+
 /// How a run went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
@@ -46,10 +50,10 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// A signal that was meant for us, too, broke it off: it did not come to the end that it has otherwise. A program that
-    /// ends well at a signal (a server) has come to its end.
+    /// A signal broke it off, sent to us or to the program alone: it did not come to the end that it has otherwise. A
+    /// program that ends well at a signal (a server) has come to its end.
     pub fn is_interrupted(self) -> bool {
-        self.stopped.is_some() && !self.ready && self.status != 0
+        !self.ready && (self.stopped.is_some() && self.status != 0 || ENDED_BY_SIGNAL.contains(&self.status))
     }
 
     /// For whom a run is worth nothing when he was asked to stop meanwhile.
@@ -358,6 +362,25 @@ mod tests {
         assert!(!has_listener("garbage\n x y z\n", 1));
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(is_listened_on("self", socket.local_addr().unwrap().port()));
+    }
+
+    /// Regression: a program that was killed, and not `ahead`, was taken for one that had come to its end.
+    #[test]
+    fn a_run_is_interrupted_by_a_signal_to_either() {
+        let finished = |status, ready, stopped| Finished { status, at: Instant::now(), ready, stopped };
+        for (status, ready, stopped) in [(143, false, Some(15)), (1, false, Some(2)), (137, false, None)] {
+            assert!(finished(status, ready, stopped).is_interrupted(), "{status}");
+        }
+        for (status, ready, stopped) in [
+            (0, false, None),
+            (0, false, Some(15)),
+            (0, true, Some(15)),
+            (137, true, None),
+            (1, false, None),
+            (255, false, None),
+        ] {
+            assert!(!finished(status, ready, stopped).is_interrupted(), "{status}");
+        }
     }
 
     #[test]

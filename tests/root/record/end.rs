@@ -96,6 +96,56 @@ fn an_interrupted_run_replaces_no_whole_one() {
     assert_eq!(fs::read(home.profile()).unwrap(), whole);
 }
 
+/// Regression: two runs took the place of a whole profile, and nothing told that there were to be more.
+#[test]
+fn a_series_that_is_broken_off_replaces_no_whole_profile_and_says_how_far_it_came() {
+    let _still = undisturbed();
+    if !can_record() {
+        return;
+    }
+    let home = Home::new();
+    let count = home.path("count");
+    let script =
+        format!("echo >> {0}; test $(wc -l < {0}) -lt 3 || {{ kill -TERM $PPID; exec sleep 1000; }}", count.display());
+    let interrupted = |options: &[&str]| {
+        let _ = fs::remove_file(&count);
+        let output = home.try_record(&[&["--runs", "5"], options].concat(), &["sh", "-c", &script]);
+        assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = interrupted(&[]);
+    assert!(said.contains("interrupted by a signal after 2 of 5 runs"), "{said}");
+    let profile = home.load().recording;
+    assert_eq!(profile.runs, 2);
+    assert!(profile.source.ends_with("INTERRUPTED by a signal after 2 of 5 runs"), "{}", profile.source);
+    let before = fs::read(home.profile()).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
+    assert_eq!((&told["interrupted"], &told["kept"]), (&true.into(), &false.into()));
+    assert_eq!((&told["runs"], &told["runs_asked"]), (&2.into(), &5.into()));
+    assert_eq!(fs::read(home.profile()).unwrap(), before);
+}
+
+/// Regression: a program that was killed, and not the recorder, left half a profile in place of a whole one.
+#[test]
+fn a_program_that_a_signal_ended_replaces_no_whole_profile() {
+    let _still = undisturbed();
+    if !can_record() {
+        return;
+    }
+    let home = Home::new();
+    home.record(&[], &["true"]);
+    let whole = fs::read(home.profile()).unwrap();
+    for script in ["kill -TERM $$", "sh -c 'kill -KILL $$'; exit $?"] {
+        let output = home.try_record(&[], &["sh", "-c", script]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() > Some(128) && said.contains("stays as it was"), "{said}");
+        assert_eq!(fs::read(home.profile()).unwrap(), whole);
+    }
+    // Its end was named, and came.
+    let (_, profile) = home.record(&["--until-output", "ready"], &["sh", "-c", "echo ready; exec sleep 1000"]);
+    assert!(!profile.recording.source.contains("INTERRUPTED"));
+}
+
 #[test]
 fn what_was_waited_for_and_never_came_is_said() {
     let _still = undisturbed();

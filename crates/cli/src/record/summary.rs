@@ -1,6 +1,6 @@
 //! What a recording says of itself at its end.
 
-use super::Recorded;
+use super::Series;
 use crate::units;
 use ahead_kernel::machine;
 use ahead_profile::{Precision, Profile};
@@ -12,6 +12,7 @@ use std::time::Duration;
 /// What is known beside the profile: of the last run, if there were several.
 pub struct Summary {
     runs: usize,
+    runs_asked: usize,
     took: Duration,
     setup: Duration,
     evaluation: Duration,
@@ -19,24 +20,25 @@ pub struct Summary {
     counters: Counters,
     /// Whether what was waited for came; `None`: nothing was.
     ready: Option<bool>,
-    /// A signal broke it off.
-    pub interrupted: bool,
+    /// How it was broken off, if it was.
+    pub interrupted: Option<String>,
     /// The profile was saved; otherwise the one of before stays.
     kept: bool,
 }
 
 impl Summary {
-    /// Of the last of so many runs.
-    pub fn of(last: &Recorded, runs: usize, waited: bool, kept: bool) -> Summary {
+    pub fn of(series: &Series, waited: bool, kept: bool) -> Summary {
+        let last = series.runs.last().expect("there is at least one run");
         Summary {
-            runs,
+            runs: series.runs.len(),
+            runs_asked: series.asked,
             took: Duration::from_micros(last.profile.recording.duration_us),
             setup: last.setup,
             evaluation: last.finish,
             left_out: last.left_out,
             counters: last.counters,
             ready: waited.then_some(last.finished.ready),
-            interrupted: last.finished.is_interrupted(),
+            interrupted: series.interrupted(),
             kept,
         }
     }
@@ -65,11 +67,12 @@ impl Summary {
             "metadata_seen": profile.recording.metadata_seen,
             "precise": profile.recording.precision == Precision::Precise,
             "runs": self.runs,
+            "runs_asked": self.runs_asked,
             "duration_s": self.took.as_secs_f64(),
             "setup_s": self.setup.as_secs_f64(),
             "evaluation_s": self.evaluation.as_secs_f64(),
             "ready": self.ready,
-            "interrupted": self.interrupted,
+            "interrupted": self.interrupted.is_some(),
             "kept": self.kept,
         });
         for (count, key, _) in self.missing(profile) {
@@ -80,9 +83,9 @@ impl Summary {
 
     /// For people: what was recorded, in one line, and in a second one what is missing, if anything is.
     pub fn print(&self, profile: &Profile, output: &Path) {
-        if !self.kept {
+        if let Some(how) = self.interrupted.as_ref().filter(|_| !self.kept) {
             let file = output.display();
-            eprintln!("ahead: interrupted by a signal: nothing is kept, and {file} stays as it was");
+            eprintln!("ahead: interrupted {how}: nothing is kept, and {file} stays as it was");
             return;
         }
         let recording = &profile.recording;
@@ -100,8 +103,8 @@ impl Summary {
         };
         let (files, took) = (profile.files.len(), self.took());
         eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {}", output.display());
-        if self.interrupted {
-            eprintln!("ahead: interrupted by a signal: this profile ends there, and says so");
+        if let Some(how) = &self.interrupted {
+            eprintln!("ahead: interrupted {how}: this profile ends there, and says so");
         } else if self.ready == Some(false) {
             eprintln!("ahead: it ended before what --until-... waits for came");
         }
