@@ -67,7 +67,7 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 struct Seen {
     files: BTreeSet<PathBuf>,
     owners: Vec<ProcessId>,
-    settings: Vec<(PathBuf, String, String)>,
+    settings: Vec<(PathBuf, String)>,
 }
 
 impl Seen {
@@ -81,8 +81,8 @@ impl Seen {
             if !self.owners.contains(&owner) {
                 self.owners.push(owner);
             }
-            if let (true, Action::SetFile { path, old, new }) = (self.files.insert(path), action) {
-                self.settings.push((path, old, new));
+            if let (true, Action::SetFile { path, old, .. }) = (self.files.insert(path), action) {
+                self.settings.push((path, old));
             }
         }
     }
@@ -282,12 +282,12 @@ fn killed_recording(random: &mut Random) -> bool {
     restore();
     let notes = undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");
-    for (path, old, new) in &seen.settings {
+    for (path, old) in &seen.settings {
         // Another recording on this machine may hold the same setting.
         let is_held =
             notes.iter().any(|(_, note)| matches!(&note.action, Action::SetFile { path: p, .. } if p == path));
         let now = fs::read_to_string(path).unwrap_or_else(|_| old.clone());
-        assert!(is_held || now.trim() == old, "{} is {now} where {old} was, and {new} was set", path.display());
+        assert!(is_held || now.trim() == old, "{} is {now} where {old} was", path.display());
     }
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&own));
     let left = |directory: &Path, name: &str| {

@@ -168,7 +168,7 @@ fn the_device_looks_like_its_model() {
     let Some(mut home) = Home::new() else { return };
     let disk = home.create("looks", &["--size", "64M", "--model", "hdd", "--fs", "none", "--read-ahead-kb", "256"]);
     let model = disk.model().unwrap();
-    let queue = |setting| block::queue_setting(disk.device_number, setting).unwrap();
+    let queue = |setting| block::disk_setting(disk.device_number, setting).unwrap();
     assert_eq!((queue("rotational").as_str(), queue("read_ahead_kb").as_str()), ("1", "256"));
     assert_eq!(queue("max_sectors_kb").parse::<u64>().unwrap() << 10, model.max_request_bytes().min(1 << 20));
     assert_eq!(queue("scheduler"), model.scheduler());

@@ -333,11 +333,15 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
 
 /// Gives the queue what Linux gives such a disk.
 fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Vec<Guard>> {
-    let mut guards = Vec::new();
+    let set = |setting, value: &str| undo::set_file_for(owner, &block::queue_file(device, setting), value);
+    // Noted first, so set back last, and whatever it reads then: of a rotational device the kernel raises the window by
+    // itself, when its longest request is changed and when it is detached.
+    let window = block::queue_file(device, "read_ahead_kb");
+    let mut guards = vec![undo::note_setting(owner, &window)?];
     // The scheduler first: it resets nr_requests.
     let optional = [("scheduler", model.scheduler().to_owned()), ("nr_requests", model.nr_requests().to_string())];
     for (setting, value) in optional {
-        match block::set_queue(owner, device, setting, &value) {
+        match set(setting, &value) {
             Ok(guard) => guards.push(guard),
             // A kernel without that scheduler; a queue longer than the 128 tags of a loop device. The disk works.
             Err(error) => tracing::info!("the disk goes without {setting} {value}: {error}"),
@@ -346,11 +350,11 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
     let required = [
         ("rotational", u8::from(model.rotational()).to_string()),
         ("max_sectors_kb", (longest_request(model) >> 10).to_string()),
-        ("read_ahead_kb", read_ahead_kb.to_string()),
     ];
     for (setting, value) in required {
-        guards.push(block::set_queue(owner, device, setting, &value)?);
+        guards.push(set(setting, &value)?);
     }
+    undo::write_setting(&window, &read_ahead_kb.to_string())?;
     Ok(guards)
 }
 

@@ -9,7 +9,7 @@ use crate::server::{ABANDON, COMMIT};
 use crate::state::{self, Paths};
 use crate::{Error, Result};
 use ahead_kernel::daemon::wait_end;
-use ahead_kernel::undo::{self, Action, Guard, Outcome, ProcessId, Restored};
+use ahead_kernel::undo::{self, Guard, Outcome, ProcessId, Restored};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -132,10 +132,6 @@ pub(crate) fn undo_all_of(process: ProcessId) -> Result<()> {
     for Restored { action, outcome } in undo::restore_owned_by(process)? {
         match outcome {
             Ok(Outcome::Undone) => {}
-            // The kernel sets a loop device's settings anew when it is detached: they go with it.
-            Ok(Outcome::LeftAlone(why)) if matches!(action, Action::SetFile { .. }) => {
-                tracing::debug!("{action} is left alone: {why}");
-            }
             Ok(Outcome::LeftAlone(why)) => tracing::warn!("the {action} is left alone: {why}"),
             Err(error) => first = first.and(Err(error)),
         }

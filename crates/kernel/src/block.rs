@@ -1,10 +1,10 @@
 //! Block devices: their number, their size, and the settings of their queue.
 //!
 //! Settings are files under `/sys/block/NAME/queue`. A change is noted first for the process that will own it, and is
-//! set back with it ([`set_queue`]).
+//! set back with it ([`crate::undo::set_file_for`]).
 
 use crate::bdi::DeviceNumber;
-use crate::undo::{self, Action, Guard, ProcessId};
+use crate::undo;
 use crate::{Error, Result};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -42,26 +42,13 @@ pub fn queue_file(device: DeviceNumber, setting: &str) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}/queue/{setting}", device.0, device.1))
 }
 
-/// A queue setting as it is now; of a choice (`none [mq-deadline]`) the chosen word.
-pub fn queue_setting(device: DeviceNumber, setting: &str) -> Result<String> {
-    undo::read_trimmed(&queue_file(device, setting))
-}
-
-/// A queue setting of the disk that this device is, or is a partition of; `None`: it is neither.
+/// A queue setting of the disk that this device is, or is a partition of; of a choice (`none [mq-deadline]`) the chosen
+/// word. `None`: it is neither.
 pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
     let own = fs::canonicalize(format!("/sys/dev/block/{}:{}", device.0, device.1)).ok()?;
     // A partition has no queue: its directory lies in its disk's.
     let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
     files.iter().find_map(|file| undo::read_trimmed(file).ok())
-}
-
-/// Sets a queue setting. The note to set it back is `owner`'s.
-pub fn set_queue(owner: ProcessId, device: DeviceNumber, setting: &str, new: &str) -> Result<Guard> {
-    let path = queue_file(device, setting);
-    let old = undo::read_trimmed(&path)?;
-    let guard = undo::note_for(owner, Action::SetFile { path: path.clone(), old, new: new.into() })?;
-    undo::write_setting(&path, new)?;
-    Ok(guard)
 }
 
 #[cfg(test)]
@@ -78,7 +65,7 @@ mod tests {
     #[test]
     fn a_device_that_does_not_exist_has_no_size() {
         assert!(size_bytes((4095, 1)).is_err());
-        assert!(queue_setting((4095, 1), "scheduler").is_err());
+        assert!(disk_setting((4095, 1), "scheduler").is_none());
     }
 
     #[test]
@@ -88,7 +75,7 @@ mod tests {
             let (major, minor) = text.trim().split_once(':').unwrap();
             let number = (major.parse().unwrap(), minor.parse().unwrap());
             size_bytes(number).unwrap();
-            assert!(["0", "1"].contains(&queue_setting(number, "rotational").unwrap().as_str()));
+            assert!(["0", "1"].contains(&disk_setting(number, "rotational").unwrap().as_str()));
         }
     }
 }

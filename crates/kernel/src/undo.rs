@@ -12,7 +12,8 @@
 //! has put there: once the thing is made, the note says which it is ([`Guard::made`]), and only that one is undone.
 //!
 //! Between the making and [`Guard::made`], and in notes of older versions, that is missing. Then only what nobody can
-//! miss is taken away: what lies in `/run/ahead`, and what is empty.
+//! miss is taken away: what lies in `/run/ahead`, and what is empty. A setting is set back then, whatever it reads: the
+//! kernel may have rounded what we wrote.
 
 mod identity;
 mod restoring;
@@ -40,14 +41,15 @@ pub const NOTES: &str = "/run/ahead/undo";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// A kernel file was set from `old` to `new`; it is set back only while it still reads `new`.
+    /// A kernel file read `old` and was set; it is set back only while it still reads `new`.
     SetFile {
         /// The kernel file.
         path: PathBuf,
         /// Its content before.
         old: String,
-        /// What we wrote.
-        new: String,
+        /// What it reads since, which need not be what we wrote. `None` until it is set, and where the kernel moves it by
+        /// itself: then it is set back whatever it reads.
+        new: Option<String>,
     },
     /// Something was mounted on `target`; it is unmounted only while it still is.
     Unmount {
@@ -105,7 +107,8 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::SetFile { path, old, new } => write!(f, "{} from {new} back to {old}", path.display()),
+            Action::SetFile { path, old, new: Some(new) } => write!(f, "{} from {new} back to {old}", path.display()),
+            Action::SetFile { path, old, new: None } => write!(f, "{} back to {old}", path.display()),
             Action::Unmount { target, .. } => write!(f, "mount on {}", target.display()),
             Action::DetachLoop { device, .. } => write!(f, "loop device {}", device.display()),
             Action::EndProcess { process } => write!(f, "process {}", process.pid),
@@ -295,10 +298,12 @@ impl Note {
 }
 
 impl Guard {
-    /// The change is made: notes which file, mount or attachment it is now, so that only that one is undone.
+    /// The change is made: notes which file, mount or attachment it is now, or what the setting reads, so that only that
+    /// is undone.
     pub fn made(&mut self) -> Result<()> {
         let Some(note) = &self.note else { return Ok(()) };
         let action = match note.action.clone() {
+            Action::SetFile { path, old, .. } => Action::SetFile { new: Some(read_trimmed(&path)?), path, old },
             Action::Remove { path, .. } => {
                 let file = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
                 Action::Remove { path, file }
@@ -376,12 +381,22 @@ impl Drop for Guard {
     }
 }
 
-/// Sets a kernel file under a guard: notes, writes, and gives the guard that sets it back.
+/// Sets a kernel file under a guard: notes, writes, notes what came of it, and gives the guard that sets it back.
 pub fn set_file(path: &Path, new: &str) -> Result<Guard> {
-    let old = read_trimmed(path)?;
-    let guard = note(Action::SetFile { path: path.into(), old, new: new.into() })?;
+    set_file_for(ProcessId::own()?, path, new)
+}
+
+/// The same for a change that another process of ours shall own.
+pub fn set_file_for(owner: ProcessId, path: &Path, new: &str) -> Result<Guard> {
+    let mut guard = note_setting(owner, path)?;
     write_setting(path, new)?;
+    guard.made()?;
     Ok(guard)
+}
+
+/// Notes what a kernel file reads, before it is set. Until [`Guard::made`] it is set back to that whatever it reads then.
+pub fn note_setting(owner: ProcessId, path: &Path) -> Result<Guard> {
+    note_for(owner, Action::SetFile { path: path.into(), old: read_trimmed(path)?, new: None })
 }
 
 /// How long a kernel file may answer that it is busy.
@@ -392,7 +407,7 @@ const BUSY_EVERY: Duration = Duration::from_millis(2);
 
 /// Writes a kernel file. A disk's queue settings answer `EBUSY` while another change of the queue is under way (Linux 6.17
 /// and later): those are asked again for two seconds.
-pub(crate) fn write_setting(path: &Path, text: &str) -> Result<()> {
+pub fn write_setting(path: &Path, text: &str) -> Result<()> {
     let deadline = Instant::now() + BUSY_TIME;
     loop {
         match fs::write(path, text) {
@@ -445,7 +460,7 @@ mod tests {
         let file = home.path().join("read_ahead_kb");
         fs::write(&file, "0\n").unwrap();
         let notes = home.path().join("undo");
-        let action = Action::SetFile { path: file.clone(), old: "128".into(), new: "0".into() };
+        let action = Action::SetFile { path: file.clone(), old: "128".into(), new: Some("0".into()) };
         drop(note_in(&notes, ProcessId::own().unwrap(), action).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "128");
         assert!(notes_in(&notes).unwrap().is_empty());
@@ -467,9 +482,31 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("read_ahead_kb");
         fs::write(&file, "512\n").unwrap();
-        let action = Action::SetFile { path: file.clone(), old: "128".into(), new: "0".into() };
+        let action = Action::SetFile { path: file.clone(), old: "128".into(), new: Some("0".into()) };
         note_in(&home.path().join("undo"), ProcessId::own().unwrap(), action).unwrap().undo().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "512\n");
+    }
+
+    /// Regression: what the kernel had made of our value seemed to be somebody else's.
+    #[test]
+    fn a_setting_is_set_back_though_the_kernel_rounded_it() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, notes) = (home.path().join("read_ahead_kb"), home.path().join("undo"));
+        let pending = || Action::SetFile { path: file.clone(), old: "128".into(), new: None };
+        // Killed before what came of it was noted.
+        fs::write(&file, "1000\n").unwrap();
+        note_in(&notes, gone(), pending()).unwrap().leave();
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "128");
+        // Noted: from then on it is told from what somebody else sets.
+        for (since, left) in [("1000\n", "128"), ("512\n", "512\n")] {
+            fs::write(&file, "1000\n").unwrap();
+            let mut guard = note_in(&notes, gone(), pending()).unwrap();
+            guard.made().unwrap();
+            fs::write(&file, since).unwrap();
+            drop(guard);
+            assert_eq!(fs::read_to_string(&file).unwrap(), left);
+        }
     }
 
     #[test]
@@ -494,6 +531,8 @@ mod tests {
             serde_json::from_str::<Note>(&text).unwrap().action
         };
         assert_eq!(note(r#""action":"remove","path":"/x""#), Action::remove(Path::new("/x")));
+        let set = Action::SetFile { path: "/x".into(), old: "1".into(), new: Some("2".into()) };
+        assert_eq!(note(r#""action":"set_file","path":"/x","old":"1","new":"2""#), set);
         let unmount = Action::Unmount { target: "/x".into(), mount: None };
         assert_eq!(note(r#""action":"unmount","target":"/x""#), unmount);
         let (device, backing) = ("/dev/loop9".into(), "/x".into());

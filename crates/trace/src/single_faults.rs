@@ -35,7 +35,7 @@ impl SingleFaults {
         // Of a value that is not ours the notes say nothing: somebody else has set it since.
         let noted = if now == single { notes(&file)? } else { Vec::new() };
         let before = noted.into_iter().find_map(|(_, old)| (old != single).then_some(old)).unwrap_or(now.clone());
-        let guard = undo::note(Action::SetFile { path: file.clone(), old: before, new: single.clone() })?;
+        let guard = undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
         if now != single {
             std::fs::write(&file, &single).map_err(|e| Error::io(format!("write {}", file.display()), e))?;
         }
@@ -148,7 +148,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = setting(home.path(), 8192);
         let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
-        let action = Action::SetFile { path: file.clone(), old: "65536".into(), new: machine::page_size().to_string() };
+        let action =
+            Action::SetFile { path: file.clone(), old: "65536".into(), new: Some(machine::page_size().to_string()) };
         let note = undo::note_for(killed, action).unwrap();
         drop(SingleFaults::switch(file.clone(), Vec::new()).unwrap());
         note.keep().unwrap();

@@ -158,3 +158,53 @@ fn a_daemon_that_is_asked_to_end_detaches() {
     wait_until(|| undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon));
     assert_gone(&disk);
 }
+
+/// Gives the loop device that is attached next the window of a new one: earlier disks may have left it so wide that the
+/// kernel has nothing to raise.
+fn freshen_free_device(home: &Home) {
+    let file = home.path("fresh");
+    File::create(&file).unwrap().set_len(1 << 20).unwrap();
+    let attached = loopdev::attach(undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
+    let number = block::device_number(&attached.device).unwrap();
+    undo::write_setting(&block::queue_file(number, "read_ahead_kb"), "128").unwrap();
+    attached.detach().unwrap();
+}
+
+/// Regression: what the kernel had rounded, or raised by itself while detaching a rotational device, seemed to be somebody
+/// else's and stayed.
+#[test]
+fn a_detached_loop_device_has_its_settings_back() {
+    let Some(mut home) = Home::alone() else { return };
+    for (model, is_killed) in [("hdd", false), ("hdd", true), ("ssd", false)] {
+        freshen_free_device(&home);
+        let disk = home.create(model, &["--size", "16M", "--fs", "none", "--model", model, "--read-ahead-kb", "1002"]);
+        let setting = |action| match action {
+            undo::Action::SetFile { path, old, .. } => Some((path.file_name()?.to_str()?.to_owned(), old)),
+            _ => None,
+        };
+        let mut before: Vec<(String, String)> = undo::notes()
+            .unwrap()
+            .into_iter()
+            .filter(|(_, note)| note.owner == disk.daemon)
+            .filter_map(|(_, note)| setting(note.action))
+            .collect();
+        // The scheduler that is set back has its own.
+        before.retain(|(name, _)| name != "nr_requests");
+        assert!(before.iter().any(|(name, _)| name == "read_ahead_kb") && before.len() >= 3, "{before:?}");
+        assert_ne!(block::disk_setting(disk.device_number, "read_ahead_kb").unwrap(), "1002");
+        if is_killed {
+            std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
+            assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+        }
+        let said = ahead(&["disk", "detach", &disk.name]).assert().success();
+        let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
+        assert_eq!(said, "");
+        let now = |name: &str| block::disk_setting(disk.device_number, name).unwrap();
+        let after: Vec<(String, String)> = before.iter().map(|(name, _)| (name.clone(), now(name))).collect();
+        match loopdev::status(&disk.device).unwrap() {
+            Some(_) => eprintln!("skipped: somebody else has the device already"),
+            None => assert_eq!(after, before, "{model} {is_killed}"),
+        }
+        assert_gone(&disk);
+    }
+}

@@ -414,7 +414,7 @@ fn nothing_is_set_back_under_a_cold_recording() {
     let (home, other) = (Home::new(), Home::new());
     let mut recorder = cold_recording(&home);
     let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
-    let action = Action::SetFile { path: file.clone(), old: before.trim().into(), new: "0".into() };
+    let action = Action::SetFile { path: file.clone(), old: before.trim().into(), new: Some("0".into()) };
     undo::note_for(killed, action).unwrap().leave();
     let beside = ahead().args(["record", "-o"]).arg(other.profile()).args(["--", "true"]).output().unwrap();
     let (meanwhile, said) = (read_ahead(), String::from_utf8_lossy(&beside.stderr));

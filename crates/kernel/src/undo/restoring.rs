@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn set(path: &Path, old: &str, new: &str) -> Action {
-        Action::SetFile { path: path.into(), old: old.into(), new: new.into() }
+        Action::SetFile { path: path.into(), old: old.into(), new: Some(new.into()) }
     }
 
     #[test]
