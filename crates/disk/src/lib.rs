@@ -53,4 +53,4 @@ pub use name::{default_name, is_valid_name};
 pub use protocol::{ByteRange, FaultChange, Faults, Lead, Read, Stat};
 pub use punctual::Punctuality;
 pub use server::serve;
-pub use state::{DiskInfo, find, find_by_device, find_holding, list};
+pub use state::{DiskInfo, find, find_by_device, list};

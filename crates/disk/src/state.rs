@@ -145,18 +145,6 @@ pub fn find_by_device(device: DeviceNumber) -> Option<DiskInfo> {
     list().ok()?.into_iter().find(|disk| disk.device_number == device && disk.is_alive())
 }
 
-/// The living disk that holds this file or directory. A btrfs has device numbers of its own: there the mount point
-/// decides.
-pub fn find_holding(path: &Path) -> Option<DiskInfo> {
-    let device = ahead_kernel::bdi::device_of(path).ok()?;
-    let path = std::fs::canonicalize(path).ok()?;
-    let below = |disk: &DiskInfo| disk.mount.as_ref().is_some_and(|mount| path.starts_with(mount));
-    find_by_device(device).or_else(|| {
-        let disks = list().ok()?.into_iter();
-        disks.filter(|disk| disk.filesystem.as_deref() == Some("btrfs") && below(disk)).find(DiskInfo::is_alive)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,8 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_proc() {
-        assert!(find_holding(Path::new("/proc/self/stat")).is_none());
+    fn a_disk_that_is_not_there_is_not_found() {
         assert!(matches!(find("no such disk"), Err(Error::Unknown(_))));
     }
 }

@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const PAGES_DENTRIES_AND_INODES: &str = "3";
 
 /// `BLKFLSBUF`, `_IO(0x12, 97)` in linux/fs.h: write back and drop a block device's own page cache.
 const BLKFLSBUF: libc::c_ulong = 0x1261;
@@ -31,7 +32,7 @@ pub fn everything() -> Result<()> {
             tracing::debug!("{error}");
         }
     }
-    drop_caches("3")?;
+    drop_caches()?;
     // Each processor holds on to the metadata blocks that it used last; before Linux 6.7 dropping caches leaves them.
     for mount in mounts {
         let key = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
@@ -58,14 +59,8 @@ fn checkpoint(mount_point: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Evicts dentries and inodes that nothing holds, on the whole machine; file data stays, and so do inodes that have
-/// some. Needs root.
-pub fn dentries_and_inodes() -> Result<()> {
-    drop_caches("2")
-}
-
-fn drop_caches(what: &str) -> Result<()> {
-    fs::write(DROP_CACHES, what).map_err(|e| match e.kind() {
+fn drop_caches() -> Result<()> {
+    fs::write(DROP_CACHES, PAGES_DENTRIES_AND_INODES).map_err(|e| match e.kind() {
         std::io::ErrorKind::PermissionDenied => Error::needs_root("dropping caches"),
         std::io::ErrorKind::ReadOnlyFilesystem => Error::Unsupported {
             what: "dropping caches".into(),

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_up_and_listing_bring_metadata() {
+    fn a_look_up_tells_what_is_there_and_a_list_counts_up_to_its_limit() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         fs::write(home.path().join("a"), "").unwrap();
         assert!(look_up(&home.path().join("a")).unwrap());

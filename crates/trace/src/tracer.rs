@@ -147,14 +147,6 @@ impl Tracer {
         }
     }
 
-    /// Follows a process no more. What it has started is followed on.
-    pub fn unfollow(&self, tgid: u32) -> Result<()> {
-        match map(&self.object, "followed")?.delete(&tgid.to_ne_bytes()) {
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(|e| bpf_error(&format!("leave process {tgid}"), e)),
-        }
-    }
-
     /// Detaches, and gives everything that was seen.
     pub fn finish(mut self) -> Result<Observed> {
         self.links.clear();
