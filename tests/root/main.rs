@@ -4,5 +4,6 @@ mod crash;
 mod disk;
 mod fetch;
 mod machine_lock;
+mod reclaim;
 mod record;
 mod strangers;

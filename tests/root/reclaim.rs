@@ -1,0 +1,70 @@
+//! The kernel may take pages out of the cache by itself: for want of memory, or because DAMON finds that nobody has used
+//! them for a while. A test that counts cached pages cannot go on then, and begins anew.
+
+use ahead_kernel::{evict, openat};
+use ahead_trace::Evictions;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// How often a test is begun at most. Where the kernel does that every five seconds, a test of one second meets it once
+/// in five times.
+const ATTEMPTS: u32 = 4;
+
+/// Runs a test of what is cached of loop devices' file systems. One that fails while pages of these were reclaimed is run
+/// again, and that is printed; any other failure counts.
+pub fn unless_reclaimed(test: impl Fn()) {
+    let Ok(evictions) = Evictions::start() else { return test() };
+    for attempt in 1.. {
+        let before = reclaimed_bytes(&evictions);
+        let Err(failure) = catch_unwind(AssertUnwindSafe(&test)) else { return };
+        let bytes = reclaimed_bytes(&evictions) - before;
+        if bytes == 0 || attempt == ATTEMPTS {
+            resume_unwind(failure);
+        }
+        eprintln!("begins anew: the kernel has reclaimed {bytes} bytes of loop devices meanwhile");
+    }
+}
+
+/// Of all loop devices, and of the superblocks that have numbers of their own (btrfs).
+fn reclaimed_bytes(evictions: &Evictions) -> u64 {
+    let loops = (0..256).map(|minor| (LOOP_MAJOR, minor));
+    let anonymous = (0..1024).map(|minor| (0, minor));
+    loops.chain(anonymous).map(|device| evictions.of(device).unwrap().reclaimed_bytes).sum()
+}
+
+/// Of loop devices (Documentation/admin-guide/devices.txt).
+const LOOP_MAJOR: u32 = 7;
+
+/// Of the file that is evicted in one way and in the other.
+const BYTES: u64 = 4 << 20;
+
+/// What the kernel does for want of memory and what somebody asks for are not the same.
+#[test]
+fn reclaim_is_told_from_what_is_dropped() {
+    let evictions = match Evictions::start() {
+        Ok(evictions) => evictions,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let _machine = crate::machine_lock::shared();
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().join("data");
+    std::fs::write(&path, vec![1; BYTES as usize]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let key = openat::handle(&path).unwrap().identity().device;
+    let device = openat::device_number(key);
+    let evicted = |work: &dyn Fn()| {
+        let before = evictions.of(device).unwrap();
+        work();
+        let after = evictions.of(device).unwrap();
+        (after.bytes - before.bytes, after.reclaimed_bytes - before.reclaimed_bytes)
+    };
+    let page_out = "import mmap,sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); \
+                    sum(m[::4096]); m.madvise(21)";
+    let (bytes, reclaimed_bytes) = evicted(&|| {
+        assert!(std::process::Command::new("python3").args(["-c", page_out]).arg(&path).status().unwrap().success());
+    });
+    assert!(bytes >= BYTES && reclaimed_bytes >= BYTES, "{bytes} {reclaimed_bytes}");
+    std::fs::read(&path).unwrap();
+    let (bytes, reclaimed_bytes) = evicted(&|| evict::file(&file).unwrap());
+    assert!(bytes >= BYTES && bytes - reclaimed_bytes >= BYTES, "{bytes} {reclaimed_bytes}");
+}
