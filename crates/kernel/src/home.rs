@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn a_lock_is_its_owner_s_alone_also_an_older_one() {
         let home = tempfile::tempdir().unwrap();
-        let lock = home.path().join("lock");
+        let lock = home.path().join("d/lock");
+        make_directory("testing", lock.parent().unwrap()).unwrap();
         drop(open_lock("testing", &lock).unwrap());
         assert_eq!(mode(&lock), 0o600);
         fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();

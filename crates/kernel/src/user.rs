@@ -217,9 +217,11 @@ mod tests {
         }
         let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into() };
         let home = tempfile::tempdir().unwrap();
+        let allow = |mode| std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        allow(0o700);
         let closed = user.with_file_rights(|| std::fs::write(home.path().join("closed"), "")).unwrap();
         assert_eq!(closed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        allow(0o777);
         let open = home.path().join("open");
         user.with_file_rights(|| std::fs::write(&open, "")).unwrap().unwrap();
         let made = std::fs::metadata(&open).unwrap();

@@ -208,12 +208,14 @@ mod tests {
     #[test]
     fn a_note_that_was_being_written_when_its_writer_was_killed_is_swept_away() {
         let home = tempfile::tempdir().unwrap();
-        let of = |pid: u32| home.path().join(format!("00000000000000000001-{pid}-0.tmp"));
+        let notes = home.path().join("undo");
+        home::make_directory("testing", &notes).unwrap();
+        let of = |pid: u32| notes.join(format!("00000000000000000001-{pid}-0.tmp"));
         // Above every number that the kernel gives.
         let dead = (1 << 22) + 1;
         fs::write(of(dead), "{").unwrap();
         fs::write(of(std::process::id()), "{").unwrap();
-        assert!(restore_in(home.path()).unwrap().is_empty());
+        assert!(restore_in(&notes).unwrap().is_empty());
         assert!(!of(dead).exists() && of(std::process::id()).exists());
     }
 

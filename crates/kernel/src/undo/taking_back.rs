@@ -264,6 +264,7 @@ mod tests {
             return;
         }
         let (home, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let notes = home.path().join("undo");
         let mut inside = std::process::Command::new("unshare")
             .args(["-m", "--propagation", "private", "sh", "-c", "mount -t tmpfs ours $0 && echo ready; read end"])
             .arg(target.path())
@@ -275,19 +276,20 @@ mod tests {
         std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let namespace = crate::mounts::namespace(Some(inside.id())).unwrap();
         let mount = Some(MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") });
-        note_in(home.path(), gone(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
-        let done = restore_in(home.path()).unwrap();
+        note_in(&notes, gone(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
+        let done = restore_in(&notes).unwrap();
         assert!(done[0].outcome.as_ref().is_err_and(|e| e.to_string().contains("another mount namespace")), "{done:?}");
-        assert_eq!(notes_in(home.path()).unwrap().len(), 1);
+        assert_eq!(notes_in(&notes).unwrap().len(), 1);
         drop(inside.stdin.take());
         inside.wait().unwrap();
-        assert_eq!(restore_in(home.path()).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
-        assert!(notes_in(home.path()).unwrap().is_empty());
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        assert!(notes_in(&notes).unwrap().is_empty());
     }
 
     #[test]
     fn restore_spares_a_loop_device_that_was_attached_again() {
         let (home, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let notes = home.path().join("undo");
         file.as_file().set_len(1 << 20).unwrap();
         let attached = match crate::loopdev::attach(ProcessId::own().unwrap(), file.path(), false, true) {
             Ok(attached) => attached,
@@ -300,8 +302,8 @@ mod tests {
         };
         let restored = |sequence_of_disk| {
             let action = Action::DetachLoop { device: device.clone(), backing: backing.clone(), sequence_of_disk };
-            note_in(home.path(), gone(), action).unwrap().leave();
-            restore_in(home.path()).unwrap()
+            note_in(&notes, gone(), action).unwrap().leave();
+            restore_in(&notes).unwrap()
         };
         assert!(left_alone(&restored(Some(now - 1))));
         assert!(crate::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing));
