@@ -258,6 +258,9 @@ fn a_recording_beside_it_is_said() {
             && matches!(&note.action, Action::SetFile { path, .. } if path.ends_with("fault_around_bytes"))
     };
     let expected = undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
+    if !expected {
+        eprintln!("skipped: the size of faults cannot be changed here, so nobody's faults are changed");
+    }
     let said = is_said();
     drop(recorder.stdin.take());
     assert!(recorder.wait().unwrap().success());
