@@ -43,6 +43,12 @@ def best(result):
     return "not " + ", ".join(faster) if faster else "yes"
 
 
+def evicted(result):
+    """The most that a run cold, with ahead and warm lost of the cache to the kernel, MiB."""
+    lost = [result[kind].get("evicted_bytes") for kind in ("cold", "ahead", "warm")]
+    return " / ".join("–" if bytes is None else f"{bytes / (1 << 20):.1f}" for bytes in lost)
+
+
 def row(program, goal):
     result = program["result"]
     fetched = result["prefetched_bytes"]
@@ -60,6 +66,7 @@ def row(program, goal):
         percent(result["wasted_bytes"], fetched),
         percent(result["bridged_bytes"], fetched),
         f"{result['cold']['device']['requests']} → {result['ahead']['device']['requests']}",
+        evicted(result),
         best(result),
     ]
     return cells
@@ -70,7 +77,7 @@ def table(results):
     goal = GOALS.get(results["model"], 0.8)
     names = [rival["name"] for rival in programs[0]["result"]["against"]]
     head = ["program", "cold s", *[f"{name} s" for name in names], "ahead s", "warm s", "bound s", "recovered",
-            "prefetched MiB", "wasted", "bridged", "device requests", "best"]
+            "prefetched MiB", "wasted", "bridged", "device requests", "evicted MiB", "best"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row(program, goal)) + " |" for program in programs]
     speedup = geometric_mean([program["result"]["speedup"] for program in programs])
