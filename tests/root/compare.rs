@@ -2,8 +2,8 @@
 
 use crate::machine_lock;
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::machine;
 use ahead_kernel::undo::{self, Action, Note};
+use ahead_kernel::{diskstats, machine};
 use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
@@ -184,6 +184,27 @@ fn the_drive_s_own_buffer_is_empty_in_cold_runs() {
     let (cold, bound) = (&result["cold"]["min_s"], result["bound_s"].as_f64().unwrap());
     // Where the platter stands at the start is chance; a buffer is three times as fast.
     assert!(cold.as_f64().unwrap() > 0.9 * bound, "{result}");
+}
+
+/// Regression: files were looked for after everything was evicted, which read their names and inodes, and everything was
+/// evicted once more.
+#[test]
+fn to_look_at_what_stays_in_memory_reads_nothing() {
+    let _alone = machine_lock::alone();
+    let Some(disk) = Disk::new("compare-look") else { return };
+    let program = disk.program();
+    disk.record(&program);
+    let device = ahead_disk::find(&disk.name).unwrap().device_number;
+    let before = diskstats::reads(device).unwrap();
+    let result = disk.compare_with(&["--no-reference"], &program);
+    let read = (diskstats::reads(device).unwrap() - before).requests;
+    let samples = ["cold", "ahead", "warm"].into_iter().flat_map(|kind| result[kind]["samples"].as_array().unwrap());
+    let in_runs: u64 = samples.map(|sample| sample["requests"].as_u64().unwrap()).sum();
+    // A few may be the machine's; to find the files after each of six evictions takes 24.
+    assert!(
+        in_runs > 80 && (in_runs..in_runs + 4).contains(&read),
+        "{read} requests, {in_runs} of them in runs: {result}"
+    );
 }
 
 /// Regression: the bound was that of the recording, though the program used something else now.

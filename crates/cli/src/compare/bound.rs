@@ -1,4 +1,5 @@
-//! The least time a cold start can take on an emulated disk: nothing that reads the same bytes can be faster.
+//! The least time a cold start can take on an emulated disk: nothing that reads the same bytes can be faster. On btrfs it is
+//! an estimate of that.
 
 use ahead_device::{Model, Op, Request, time_for};
 use ahead_disk::DiskInfo;
@@ -9,7 +10,10 @@ use std::path::Path;
 
 /// Seconds that the disk's model needs for what was used of it, data and metadata, in ascending order: adjacent extents
 /// read as one, requests as large as the disk takes them. Files elsewhere, and extents whose place is unknown, are left
-/// out: the bound gets lower, never higher.
+/// out: that makes the bound lower, never higher.
+///
+/// Places can make it too high on btrfs alone: those that it tells are addresses of its own, which it maps to the disk in
+/// chunks (so the ways between them may be shorter), and what it has compressed is longer in the file than on the disk.
 pub fn device_seconds(profile: &Profile, disk: &DiskInfo) -> anyhow::Result<f64> {
     let model: Model = disk.model()?;
     let mount = disk.mount.as_deref();

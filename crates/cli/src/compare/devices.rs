@@ -40,12 +40,12 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     Some((block::device_number(&node).ok()?, node))
 }
 
-/// What of a profile's files was still in memory after everything was evicted, bytes.
+/// What of a profile's files was still in memory after they were evicted, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Still cached: other processes hold it.
     pub cached: u64,
-    /// Of files about which the kernel does not tell us.
+    /// Of files about which the kernel does not tell us, or that we cannot open.
     pub unknown: u64,
 }
 
@@ -62,14 +62,13 @@ impl Kept {
 
 /// Makes a profile's files cold, as far as we are permitted, and tells what stayed. Emulated disks are put into their
 /// state after power-on: a drive's own buffer, where evicting pages does not reach, would serve much of the next run.
+///
+/// File by file first: to find the files after everything was evicted would bring their names, inodes and blocks back. What
+/// then goes with everything else, a page that was only just given up, is counted as kept all the same.
 pub fn make_cold(profile: &Profile, devices: &Devices) -> anyhow::Result<Kept> {
-    if machine::is_root() {
-        evict_everything(devices)?;
-    }
     let files = profile.files.iter().filter(|file| !file.deleted);
     let kept = files.map(make_file_cold).fold(Kept::default(), Kept::add);
     if machine::is_root() {
-        // To look at the files brought their names, inodes and blocks back.
         evict_everything(devices)?;
         drives::restart(|disk| devices.contains_key(&disk.device_number))?;
     }
@@ -93,7 +92,7 @@ fn make_file_cold(file: &File) -> Kept {
     // One that is gone, or is no file any more, has nothing in memory that the program could read.
     let Some(handle) = handle.ok().filter(|handle| handle.is_regular_file()) else { return Kept::default() };
     let fd = handle.reopen().ok();
-    if let Some(fd) = fd.as_ref().filter(|_| !machine::is_root())
+    if let Some(fd) = &fd
         && let Err(error) = evict::file(fd)
     {
         tracing::debug!("{error}");

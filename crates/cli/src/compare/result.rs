@@ -41,7 +41,7 @@ pub struct Comparison {
     /// cold / ahead, of the medians.
     pub speedup: f64,
     /// The larger of the warm time and the device model's time for the used extents in ascending order; `null` where the
-    /// disk is not an emulated one.
+    /// disk is not an emulated one. On btrfs an estimate.
     pub bound_s: Option<f64>,
     /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
     pub recovered_share: Option<f64>,
@@ -96,7 +96,7 @@ pub struct DeviceReads {
 pub struct ColdState {
     /// `everything` (caches dropped), or `data` (only the pages of files that the caller may evict).
     pub evicted: &'static str,
-    /// The most bytes of the profile that any run found still cached, held by other processes.
+    /// The most bytes of the profile's files that stayed cached when they were evicted before a run.
     pub kept_bytes: u64,
     /// The most bytes of the profile of which the kernel did not tell whether they were cached (files of others).
     pub unknown_bytes: u64,
