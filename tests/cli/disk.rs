@@ -22,9 +22,25 @@ fn wrong_usage_is_status_2() {
         &["disk", "attach", "x.img", "--model", "hdd", "--fail", "5"],
         &["disk", "fault", "x", "--stall", "-1"],
         &["disk", "detach", "x", "--all"],
+        &["disk", "create", "x.img", "--size", "1G", "--model", "no-such-model"],
     ] {
         ahead(arguments).assert().code(2).stdout("");
     }
+}
+
+/// Regression: it was status 1.
+#[test]
+fn a_size_that_no_disk_has_is_wrong_usage() {
+    if !ahead_kernel::machine::is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let image = home.path().join("x.img");
+    for size in ["1", "65T", "16777217"] {
+        ahead(&["disk", "create", image.to_str().unwrap(), "--model", "hdd", "--size", size]).assert().code(2);
+    }
+    assert!(!image.exists());
 }
 
 #[test]

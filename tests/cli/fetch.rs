@@ -152,6 +152,20 @@ fn nothing_but_regular_files_at_their_very_path_is_fetched() {
     let skipped: Vec<&Value> = account["skipped"].as_object().unwrap().values().collect();
     assert_eq!(skipped.iter().map(|s| s["bytes"].as_u64().unwrap()).sum::<u64>(), bytes, "{account}");
     assert_eq!(skipped.iter().map(|s| s["spans"].as_u64().unwrap()).sum::<u64>(), count, "{account}");
+    // Behind a symbolic link: link, way/file, /proc/self/mem.
+    assert_eq!(account["skipped"]["missing"]["spans"], 3, "{account}");
+    assert_eq!(account["skipped"]["refused"]["spans"], count - 3, "{account}");
+}
+
+/// Regression: without a home a profile was looked for below the working directory.
+#[test]
+fn a_place_that_is_not_absolute_is_no_home() {
+    let (_guard, home) = home();
+    for place in ["", "relative"] {
+        let mut run = ahead(&["run", "--", "true"]);
+        run.current_dir(&home).env("HOME", place).env("XDG_STATE_HOME", place);
+        run.assert().success().stderr(predicate::str::contains("cannot read /"));
+    }
 }
 
 #[test]

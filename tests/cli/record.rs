@@ -37,6 +37,7 @@ fn nonsense_is_refused_before_anything_is_done() {
         ["--until-port", "0", "--", "true"],
         ["--duration", "soon", "--", "true"],
         ["--source", "guesswork", "--", "true"],
+        ["--user", "no-such-user-here", "--", "true"],
     ] {
         record(&arguments).code(2);
     }

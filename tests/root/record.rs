@@ -7,8 +7,11 @@ mod rig;
 mod users;
 
 use crate::reclaim::unless_reclaimed;
+use ahead_kernel::undo::{self, Action, ProcessId};
 use ahead_profile::{MilestoneKind, Precision};
-use rig::{Home, PAGE, Volume, ahead, can_record, entry, evict, find, ranges, resident_below, undisturbed};
+use rig::{
+    Home, PAGE, Volume, ahead, can_record, entry, evict, find, ranges, resident_below, undisturbed, with_namespaces,
+};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -244,6 +247,32 @@ fn what_a_program_writes_itself_is_not_fetched() {
     let told = said.rsplit(|byte| *byte == b'\n').find(|line| line.starts_with(b"{")).unwrap();
     let told: serde_json::Value = serde_json::from_slice(told).unwrap();
     assert_eq!(told["files_made_here"], 1, "{told}");
+}
+
+/// Regression: each change was a line that it was not permitted, and the status 1.
+#[test]
+fn a_restore_without_root_names_the_remedy_in_one_line() {
+    if !can_record() {
+        return;
+    }
+    let _alone = with_namespaces();
+    let gone = ProcessId { pid: std::process::id(), start_ticks: 1 };
+    let home = Home::new();
+    for name in ["a", "b"] {
+        fs::write(home.path(name), "").unwrap();
+        undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .arg("restore")
+        .current_dir("/")
+        .output();
+    undo::restore_owned_by(gone).unwrap();
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len(), said.lines().count()), (Some(77), 0, 1), "{said}");
+    assert!(said.contains("sudo ahead restore"), "{said}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ impl Detach {
                 Ok(()) => detached.push(disk),
                 Err(error) => {
                     // With --all the others can go, all the same; a signal is for all of them.
-                    let stop = matches!(error, Error::StillAttached);
+                    let stop = matches!(error, Error::StillAttached(_));
                     failed = failed.or(Some(error));
                     if stop {
                         break;

@@ -1,10 +1,13 @@
-//! Exit statuses: 0 done, 1 failed, 2 usage (clap), 77 not permitted or not supported here. `run` and `record` pass on
-//! the program's own status, and use 125, 126 and 127 as env(1) and timeout(1) do.
+//! Exit statuses: 0 done, 1 failed, 2 usage, 77 not permitted or not supported here, 128 + n stopped by signal n. `run` and
+//! `record` pass on the program's own status, and use 125, 126 and 127 as env(1) and timeout(1) do.
 
+use ahead_disk::Error as DiskError;
 use ahead_kernel::process::ExecError;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
+/// A mistake in the command line.
+pub const USAGE: u8 = 2;
 /// Not permitted or not supported here (as automake's test harness and others use it).
 pub const UNAVAILABLE: u8 = 77;
 /// `ahead` itself failed where otherwise the program's status would be passed on.
@@ -71,6 +74,11 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(stopped) = cause.downcast_ref::<Stopped>() {
             return stopped.code();
+        }
+        match cause.downcast_ref() {
+            Some(DiskError::Interrupted(signal) | DiskError::StillAttached(signal)) => return Stopped(*signal).code(),
+            Some(DiskError::Usage(_)) => return USAGE,
+            _ => {}
         }
         if let Some(exec) = cause.downcast_ref::<ExecError>() {
             match exec {

@@ -2,6 +2,7 @@
 
 use ahead_kernel::user::User;
 use ahead_report::text::percent;
+use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -57,12 +58,20 @@ fn state_directories(user: Option<&User>) -> impl Iterator<Item = PathBuf> {
     named.into_iter().chain([home(user).join(".local/state")])
 }
 
-/// The home directory of this user, or our own.
+/// What systems write where a user has no home.
+const NO_HOME: &str = "/nonexistent";
+
+/// The home directory of this user, or our own: what the environment says, or else the system's list of users. Never a
+/// relative one: it would be another one in each directory.
 pub fn home(user: Option<&User>) -> PathBuf {
-    match user {
-        Some(user) => user.home.clone(),
-        None => std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from),
-    }
+    let own = || std::env::var_os("HOME").map(PathBuf::from);
+    let listed = || User::lookup(&geteuid().to_string()).ok().map(|user| user.home);
+    let usable = |home: &PathBuf| home.is_absolute();
+    let home = match user {
+        Some(user) => Some(user.home.clone()).filter(usable),
+        None => own().filter(usable).or_else(|| listed().filter(usable)),
+    };
+    home.unwrap_or_else(|| NO_HOME.into())
 }
 
 /// The words of a command for JSON, with U+FFFD for what is not UTF-8.

@@ -16,6 +16,7 @@ use ahead_profile::Profile;
 use ahead_trace::{Alone, Counters, LeftOut, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
 use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
 use anyhow::{Context, bail};
+use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
 use keep::Keeper;
 use read_ahead::SwitchedOn;
@@ -133,7 +134,7 @@ impl Record {
         self.check_usage();
         let signals = Signals::take()?;
         let user = match &self.user {
-            Some(name) => Some(User::lookup(name)?),
+            Some(name) => Some(named_user(name)?),
             None => User::behind_sudo()?,
         };
         let keeper = Keeper::new(self.output.as_ref(), &self.command, user.as_ref());
@@ -281,6 +282,16 @@ impl Record {
             }
         }
     }
+}
+
+/// The user of `--user`; one who is unknown is a mistake in the command line.
+fn named_user(name: &str) -> anyhow::Result<User> {
+    User::lookup(name).map_err(|error| match error {
+        ahead_kernel::Error::Unsupported { why, .. } => {
+            others::usage_error(ErrorKind::InvalidValue, &format!("--user {name:?}: {why}"))
+        }
+        other => other.into(),
+    })
 }
 
 /// A signal from the time of set-up would end the program at its first instruction, and a profile of that would replace a

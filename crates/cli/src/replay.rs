@@ -1,12 +1,13 @@
 //! `ahead replay`: fetches what a profile lists, without starting anything.
 
+use crate::exit::Stopped;
 use crate::run::stop_when;
 use ahead_fetch::{Account, HeadStart, Options};
 use ahead_kernel::process::Signals;
 use ahead_kernel::worker::{Dismissal, Employer, Worker};
 use ahead_profile::Profile;
 use ahead_report::number::{count, size, time};
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::Args;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -52,10 +53,13 @@ impl Replay {
         ensure!(!account.is_empty(), "the fetch broke off");
         let printed = std::io::stdout().write_all(&account);
         match signal {
-            None => printed?,
-            Some(number) => bail!("stopped by signal {number}; the account tells how far it came"),
+            None => printed.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+            Some(number) => {
+                let told = "the account tells how far it came";
+                let _ = writeln!(std::io::stderr(), "ahead: stopped by signal {number}; {told}");
+                Ok(ExitCode::from(Stopped(number).code()))
+            }
         }
-        Ok(ExitCode::SUCCESS)
     }
 
     /// The worker's part: fetches, and tells the account. A process of its own may be left to a device that does not answer.

@@ -5,6 +5,8 @@ use ahead_report::text::printable;
 use ahead_trace::{Alone, try_alone};
 use anyhow::bail;
 use clap::Args;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -23,6 +25,7 @@ pub struct Restore {
 
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        check_rights()?;
         let done = undo::restore()?;
         let count = |wanted: fn(&Restored) -> bool| done.iter().filter(|restored| wanted(restored)).count();
         let failed = count(|restored| restored.outcome.is_err());
@@ -43,6 +46,16 @@ impl Restore {
         printed?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Who may not take the notes away may not undo what they say either: told once, not for each change.
+fn check_rights() -> anyhow::Result<()> {
+    let may_not = accessat(CWD, undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
+    if may_not && undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
+        let (what, remedy) = ("undoing what a killed ahead has left".into(), "sudo ahead restore".into());
+        bail!(ahead_kernel::Error::NotPermitted { what, remedy });
+    }
+    Ok(())
 }
 
 /// Sets back the kernel's settings that a killed `ahead` left changed, and says so: with them, results would mean nothing.

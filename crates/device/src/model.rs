@@ -55,8 +55,8 @@ pub(crate) struct Common {
     description: String,
     #[serde(default = "default_scheduler")]
     scheduler: String,
-    #[serde(default = "default_nr_requests")]
-    nr_requests: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nr_requests: Option<u32>,
     #[serde(default = "default_max_request_kb")]
     max_request_kb: u32,
 }
@@ -71,9 +71,7 @@ fn default_scheduler() -> String {
 }
 
 /// Twice the 32 tags of SATA: what the block layer gives a scheduler on such a device.
-fn default_nr_requests() -> u32 {
-    64
-}
+const LEAST_DEFAULT_NR_REQUESTS: u32 = 64;
 
 /// `max_sectors_kb` that Linux gave disks for a decade (`BLK_DEF_MAX_SECTORS`, 2560 sectors).
 fn default_max_request_kb() -> u32 {
@@ -195,9 +193,10 @@ impl Model {
     }
 
     /// `nr_requests` that Linux gives its queue: twice the tags with a scheduler, the tags without
-    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h).
+    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). Where a model does not say, no fewer than it
+    /// serves at once: with fewer it could never be that busy.
     pub fn nr_requests(&self) -> u32 {
-        self.common().nr_requests
+        self.common().nr_requests.unwrap_or_else(|| self.channels().max(LEAST_DEFAULT_NR_REQUESTS))
     }
 
     /// The longest request that Linux sends it (`max_sectors_kb`).

@@ -30,6 +30,19 @@ fn a_users_own_model_may_be_short() {
     assert_eq!(Model::from_toml(&model.to_toml()).unwrap(), model);
 }
 
+/// Regression: a volume with 128 requests in service had a queue of 64.
+#[test]
+fn a_queue_has_room_for_all_that_is_served_at_once() {
+    let cloud = "kind = \"cloud\"\nlatency_us = 500\niops = 3000\nmb_per_s = 100\n";
+    for (more, nr_requests) in
+        [("", 128), ("outstanding = 256\n", 256), ("outstanding = 2\n", 64), ("nr_requests = 32\n", 32)]
+    {
+        let model = Model::from_toml(&format!("{cloud}{more}")).unwrap();
+        assert_eq!(model.nr_requests(), nr_requests, "{more}");
+        assert_eq!(Model::from_toml(&model.to_toml()).unwrap(), model);
+    }
+}
+
 #[test]
 fn mistakes_are_named_by_line_and_field() {
     for (wrong, message) in [

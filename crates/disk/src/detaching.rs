@@ -58,8 +58,8 @@ struct Detaching<'a> {
 impl Detaching<'_> {
     fn run(&self) -> Result<()> {
         let disk = self.disk;
-        if self.signals.poll().is_some() {
-            return Err(Error::StillAttached);
+        if let Some(signal) = self.signals.poll() {
+            return Err(Error::StillAttached(signal.number));
         }
         let mount = only_mount(disk)?;
         if self.is_attached()? && !self.soon(|| holders::of(&disk.device).is_empty())? {
@@ -136,8 +136,8 @@ impl Detaching<'_> {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            if self.signals.wait(Some(LOOK_EVERY))?.is_some() {
-                return Err(Error::StillAttached);
+            if let Some(signal) = self.signals.wait(Some(LOOK_EVERY))? {
+                return Err(Error::StillAttached(signal.number));
             }
         }
         Ok(true)

@@ -11,9 +11,12 @@ pub enum Error {
     /// The kernel refused, or something is missing here.
     #[error("{0}")]
     Kernel(ahead_kernel::Error),
-    /// What was asked for makes no sense: a bad image, size, mount point, name or model.
+    /// What was asked for does not go together with what is there: a bad image, mount point, name or model.
     #[error("{0}")]
     Invalid(String),
+    /// What was asked for can be no disk at all, whatever there is on this machine: a mistake in the command line.
+    #[error("{0}")]
+    Usage(String),
     /// Something still uses the disk.
     #[error("{0}")]
     Busy(String),
@@ -33,10 +36,10 @@ pub enum Error {
     Daemon(String),
     /// A signal asked us to stop before the disk was ready.
     #[error("interrupted; nothing is left behind")]
-    Interrupted,
+    Interrupted(i32),
     /// A signal asked us to stop before the disk was detached.
     #[error("interrupted; the disk is as it was")]
-    StillAttached,
+    StillAttached(i32),
 }
 
 impl Error {

@@ -90,7 +90,7 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
     attach.faults.check(*size_bytes)?;
     filesystem.map(Filesystem::mkfs).transpose()?;
     if filesystem.is_none() && attach.mount.is_some() {
-        return Err(Error::Invalid("without a file system there is nothing to mount: leave out --mount".into()));
+        return Err(Error::Usage("without a file system there is nothing to mount: leave out --mount".into()));
     }
     let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
     let (image, guard) = new_image(&attach.image, *size_bytes)?;
@@ -128,13 +128,13 @@ fn check_size(size_bytes: u64, filesystem: Option<Filesystem>) -> Result<()> {
     let least = filesystem.map_or(SIZE_LEAST_BYTES, Filesystem::least_bytes);
     let on = filesystem.map_or(String::new(), |f| format!(" with {}", f.name()));
     if size_bytes < least {
-        return Err(Error::Invalid(format!("a disk{on} needs at least {} MiB: give a larger --size", least >> 20)));
+        return Err(Error::Usage(format!("a disk{on} needs at least {} MiB: give a larger --size", least >> 20)));
     }
     if size_bytes > SIZE_MOST_BYTES {
-        return Err(Error::Invalid("a disk can have at most 64 TiB: give a smaller --size".into()));
+        return Err(Error::Usage("a disk can have at most 64 TiB: give a smaller --size".into()));
     }
     if !size_bytes.is_multiple_of(SIZE_STEP_BYTES) {
-        return Err(Error::Invalid("a disk's size must be a multiple of 4096 bytes".into()));
+        return Err(Error::Usage("a disk's size must be a multiple of 4096 bytes".into()));
     }
     Ok(())
 }
@@ -306,7 +306,7 @@ fn untrue(punctuality: &[Punctuality]) -> Option<String> {
 
 /// A signal that asks us to stop is heard between two steps.
 fn go_on(signals: &Signals) -> Result<()> {
-    if signals.poll().is_some() { Err(Error::Interrupted) } else { Ok(()) }
+    signals.poll().map_or(Ok(()), |signal| Err(Error::Interrupted(signal.number)))
 }
 
 fn longest_request(model: &Model) -> u64 {

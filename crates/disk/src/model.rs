@@ -26,7 +26,7 @@ impl ModelSource {
         }
         let path = Path::new(text);
         if !path.exists() {
-            return Err(Error::Invalid(format!(
+            return Err(Error::Usage(format!(
                 "{text:?} is neither a model ({}) nor a TOML file",
                 [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ")
             )));

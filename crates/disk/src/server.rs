@@ -89,7 +89,7 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
             Event::StarterGone => {
                 launcher.spawn_finish_after(ProcessId::own()?)?;
                 leave(guards);
-                return Err(Error::Interrupted);
+                return Err(Error::Daemon("who started it is gone".into()));
             }
             Event::Signal => launcher.spawn_detach(&setup.name)?,
         }

@@ -46,6 +46,8 @@ impl AsFd for Readable {
 pub enum Closed {
     /// The file is not as it was recorded.
     Stale,
+    /// The disk could not be read on the way to it; the system's error number.
+    Failed(i32),
     /// Another reason.
     Skipped(Reason),
 }
@@ -237,10 +239,27 @@ fn closed_by(error: ahead_kernel::Error) -> Closed {
 
 /// What an error means, where it would be `otherwise` were it not one of those that say something about us.
 fn closed_or(error: ahead_kernel::Error, otherwise: Reason) -> Closed {
-    // EPERM 1, EACCES 13; ENFILE 23, EMFILE 24.
-    Closed::Skipped(match error.raw_os_error() {
-        Some(1 | 13) => Reason::NotPermitted,
-        Some(23 | 24) => Reason::TooManyOpen,
-        _ => otherwise,
-    })
+    match error.raw_os_error() {
+        // EIO, and what file systems say of their own damage: EBADMSG, EUCLEAN.
+        Some(number @ (5 | 74 | 117)) => Closed::Failed(number),
+        // EPERM, EACCES.
+        Some(1 | 13) => Closed::Skipped(Reason::NotPermitted),
+        // ENFILE, EMFILE.
+        Some(23 | 24) => Closed::Skipped(Reason::TooManyOpen),
+        _ => Closed::Skipped(otherwise),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a directory that the disk could not read made the files in it missing.
+    #[test]
+    fn what_the_disk_cannot_read_is_not_missing() {
+        let closed = |number| closed_by(ahead_kernel::Error::io("open", std::io::Error::from_raw_os_error(number)));
+        assert_eq!(closed(5), Closed::Failed(5));
+        assert_eq!(closed(2), Closed::Skipped(Reason::Missing));
+        assert_eq!(closed(13), Closed::Skipped(Reason::NotPermitted));
+    }
 }

@@ -146,6 +146,10 @@ impl Shift<'_> {
             Ok(readable) => readable,
             Err(Closed::Skipped(reason)) => return self.note(|account| account.skip(reason, span.used_bytes())),
             Err(Closed::Stale) => return self.stale(span),
+            Err(Closed::Failed(number)) => {
+                let why = format!("open: {}", std::io::Error::from_raw_os_error(number));
+                return self.note(|account| account.fail(span.used_bytes(), why));
+            }
         };
         let used = within(&span.used, readable.size_bytes);
         let beyond = span.used_bytes() - length(&used);

@@ -87,6 +87,28 @@ fn assert_mounted_as_before(disk: &DiskInfo) {
     assert_eq!(undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
 }
 
+/// Regression: it was status 1.
+#[test]
+fn an_interrupted_create_has_the_status_of_the_signal() {
+    let Some(home) = Home::new() else { return };
+    let image = home.path("never.img");
+    // It finds the signal when it first looks.
+    let with_signal = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGINT)); kill(INT => $$); exec(@ARGV)";
+    let output = std::process::Command::new("perl")
+        .args(["-e", with_signal])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["disk", "create", "--size", "64M", "--model", "ssd"])
+        .arg(&image)
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        (output.status.code(), message.as_str()),
+        (Some(128 + 2), "ahead: interrupted; nothing is left behind\n")
+    );
+    assert!(!image.exists());
+}
+
 /// Regression: Ctrl-C after the unmount left the disk half taken down.
 #[test]
 fn an_interrupted_detach_leaves_the_disk_as_it_was() {
@@ -107,7 +129,7 @@ fn an_interrupted_detach_leaves_the_disk_as_it_was() {
     std::process::Command::new("kill").args(["-INT", &detaching.id().to_string()]).status().unwrap();
     let ended = detaching.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!((ended.status.code(), message.as_str()), (Some(1), "ahead: interrupted; the disk is as it was\n"));
+    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is as it was\n"));
     assert_eq!(fs::read(Path::new(&mount).join("file")).unwrap(), b"still there");
     assert!(is_mounted() && loopdev::status(&disk.device).unwrap().is_some() && disk.is_alive());
     drop(other);

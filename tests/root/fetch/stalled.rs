@@ -148,6 +148,30 @@ fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
     }
 }
 
+/// Regression: it was status 1.
+#[test]
+fn a_replay_that_a_signal_ends_has_the_status_of_that() {
+    let Some(disk) = Disk::new("ssd", 200) else { return };
+    let profile = saved(&disk.profile);
+    disk.stall();
+    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+        let mut replay = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+        replay.args(["replay", "--wait"]).arg(profile.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let replay = replay.spawn().unwrap();
+        let pid = replay.id();
+        // When its worker is there, it listens.
+        let deadline = Instant::now() + LONGEST;
+        while fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "there is no worker");
+        }
+        std::process::Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap();
+        let output = replay.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(128 + number), "{said}");
+        assert!(said.contains(&format!("stopped by signal {number}")) && said.lines().count() == 1, "{said}");
+    }
+}
+
 /// Regression: the program was held for three quarters of what a profile claimed, or until a device answered; and its end
 /// was told only when the device had answered.
 #[test]

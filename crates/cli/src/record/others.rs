@@ -101,7 +101,7 @@ impl Record {
     }
 }
 
-fn usage_error(kind: ErrorKind, why: &str) -> ! {
+pub(super) fn usage_error(kind: ErrorKind, why: &str) -> ! {
     let mut cli = Cli::command();
     // Names and usages of subcommands are only complete then.
     cli.build();
