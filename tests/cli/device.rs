@@ -43,10 +43,12 @@ fn what_is_no_small_file_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let huge = directory.path().join("huge.toml");
     std::fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
-    for model in [directory.path().join("missing.toml"), directory.path().to_owned(), huge, "/dev/zero".into()] {
+    let missing = directory.path().join("missing.toml");
+    // Neither a model nor a file is wrong usage.
+    for (model, status) in [(missing, 2), (directory.path().to_owned(), 1), (huge, 1), ("/dev/zero".into(), 1)] {
         create_disk(directory.path(), &model)
             .failure()
-            .code(1)
+            .code(status)
             .stdout("")
             .stderr(predicate::str::contains("TOML file"));
     }

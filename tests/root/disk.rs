@@ -423,20 +423,21 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
     let (image, other) = (disk.image.to_str().unwrap().to_owned(), home.path("other.img"));
     let other = other.to_str().unwrap();
     let directory = home.directory.path().to_str().unwrap().to_owned();
-    let refused = |arguments: &[&str], says: &str| {
-        let assert = ahead(&["disk"]).args(arguments).assert().code(1);
+    let refused_as = |status: i32, arguments: &[&str], says: &str| {
+        let assert = ahead(&["disk"]).args(arguments).assert().code(status);
         let message = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
         assert!(message.contains(says) && message.lines().count() == 1, "{arguments:?}: {message}");
         assert!(!Path::new(other).exists(), "{arguments:?}");
     };
+    let refused = |arguments: &[&str], says: &str| refused_as(1, arguments, says);
     let size = ["--size", "16M", "--model", "ssd"];
     refused(&[&["create", &image, "--name", "fresh"], &size[..]].concat(), "exists already");
     refused(&[&["create", other, "--name", &disk.name], &size[..]].concat(), "named");
     refused(&[&["create", other, "--name", "a/b"], &size[..]].concat(), "cannot be a disk's name");
-    refused(&[&["create", other, "--fs", "xfs"], &size[..]].concat(), "at least 300 MiB");
+    refused_as(2, &[&["create", other, "--fs", "xfs"], &size[..]].concat(), "at least 300 MiB");
     refused(&[&["create", other, "--mount", "/no/such/place"], &size[..]].concat(), "mkdir -p");
     refused(&[&["create", other, "--mount", &directory], &size[..]].concat(), "not empty");
-    refused(&["create", other, "--size", "16M", "--model", "tape"], "roudier-8) nor a TOML file");
+    refused_as(2, &["create", other, "--size", "16M", "--model", "tape"], "roudier-8) nor a TOML file");
     refused(&["create", "/no/such/place/x.img", "--size", "16M", "--model", "ssd"], "No such file");
     refused(&["attach", &image, "--name", "again", "--model", "ssd"], "already attached");
     refused(&["attach", "/dev/null", "--model", "ssd"], "not a regular file");

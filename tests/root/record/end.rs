@@ -455,5 +455,5 @@ fn the_program_runs_as_the_user_who_is_named() {
     let (output, _) = home.record(&["--user", "nobody"], &["id", "-un"]);
     assert_eq!(output.stdout, b"nobody\n");
     let output = home.try_record(&["--user", "no-such-user"], &["true"]);
-    assert_eq!(output.status.code(), Some(77), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
