@@ -3,7 +3,9 @@
 
     run.py [--runs 15] [--programs NAME,...] [--out DIR]
 
-Each round runs a program plainly, with `ahead run`, and under `ahead record`, one after the other, everything cached.
+Each round runs a program plainly, with `ahead run`, and under `ahead record`, everything cached. A program that has just
+run is some percent faster (processor caches), and one that has waited for the recording's set-up is not: so a plain run comes
+before each timed one, and both that are compared for recording wait as long as a set-up takes.
 Needs root, the tree of coldstart/tree.sh, and a built `ahead`. Writes DIR/overhead.json, from which coldstart/table.py
 makes its part of docs/benchmarks.md.
 """
@@ -26,6 +28,8 @@ sys.path.insert(0, str(HERE.parent / "coldstart"))
 import run as coldstart  # noqa: E402
 
 LOOP_MIB, LOOP_TIMES = 64, 20
+# What a recording here needs before it starts the program (it says so itself), rounded.
+SET_UP_S = 0.2
 
 
 def quiet(command):
@@ -47,17 +51,24 @@ class Case:
         if self.prepare:
             quiet(["sh", "-c", self.prepare[1]])
 
-    def inside_s(self, command):
+    def outside_s(self, command):
         self.fresh()
+        quiet(self.command)
+        self.fresh()
+        return quiet(command)
+
+    def inside_s(self, command, pause_s=0.0):
+        self.fresh()
+        quiet(self.command)
+        self.fresh()
+        time.sleep(pause_s)
         quiet(command)
         return int(self.took.read_text()) / 1e9
 
     def round(self):
-        self.fresh()
-        plain = quiet(self.command)
-        self.fresh()
-        with_run = quiet([self.ahead, "run", "-p", self.profile, "--", *self.command])
-        plain_inside = self.inside_s(self.timed)
+        plain = self.outside_s(self.command)
+        with_run = self.outside_s([self.ahead, "run", "-p", self.profile, "--", *self.command])
+        plain_inside = self.inside_s(self.timed, SET_UP_S)
         recorded = self.inside_s([self.ahead, "record", "-o", self.again, "--", *self.timed])
         return {"plain_s": plain, "run_s": with_run, "plain_inside_s": plain_inside, "recorded_s": recorded}
 

@@ -98,7 +98,7 @@ impl Sample {
                 device: 0,
                 extents: vec![extent(1 << 20, 4096, 10), extent(1 << 30, 8192, 20)],
             }],
-            lookups: vec![Lookup { path: b"/etc".to_vec(), ..Lookup::default() }],
+            lookups: vec![Lookup { path: b"/etc"[..].into(), ..Lookup::default() }],
             milestones: vec![Milestone { time_us: 7, kind: MilestoneKind::Exec, path: b"/usr/bin/python3".to_vec() }],
         };
         change(&mut profile);

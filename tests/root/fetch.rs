@@ -178,7 +178,7 @@ impl Mounted {
 
     fn lookup(&self, path: &Path, listed: bool) -> Lookup {
         let now = openat::handle(path).unwrap().identity();
-        let path = path.as_os_str().as_bytes().to_vec();
+        let path = path.as_os_str().as_bytes().to_vec().into();
         Lookup { path, inode: now.inode, device: now.device, listed, first_use_us: 0 }
     }
 }
@@ -499,7 +499,7 @@ fn nothing_is_mounted_for_a_listing() {
     drop(to_daemon);
     let automount = Taken(offered.clone());
     let on_disk = mounted.lookup(&mounted.root, true);
-    let lookups = vec![Lookup { path: offered.as_os_str().as_bytes().to_vec(), ..on_disk.clone() }, on_disk];
+    let lookups = vec![Lookup { path: offered.as_os_str().as_bytes().to_vec().into(), ..on_disk.clone() }, on_disk];
     let account = replay(&Profile { lookups, ..Profile::default() }, &[]);
     assert_eq!(account["lookups"], 2);
     // The kernel's end is closed with the mount.

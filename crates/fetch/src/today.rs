@@ -9,9 +9,9 @@ use std::collections::btree_map::Entry;
 
 /// By the recorded number of each device, the number of what is mounted today where its first path lies.
 pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
-    let metadata = profile.metadata.iter().map(|metadata| (metadata.device, &metadata.mount_point));
-    let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path));
-    let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path));
+    let metadata = profile.metadata.iter().map(|metadata| (metadata.device, &metadata.mount_point[..]));
+    let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path[..]));
+    let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path[..]));
     let mut numbers = BTreeMap::new();
     // Where a device was mounted is not always known.
     for (device, path) in metadata.chain(files).chain(lookups).filter(|(_, path)| !path.is_empty()) {
@@ -66,7 +66,7 @@ mod tests {
                 file(2, "/srv/file"),
                 file(3, "/srv/file"),
             ],
-            lookups: vec![Lookup { device: 4, path: b"/usr".to_vec(), ..Lookup::default() }],
+            lookups: vec![Lookup { device: 4, path: b"/usr"[..].into(), ..Lookup::default() }],
             ..Profile::default()
         };
         let expected = [(1, (8, 3)), (2, (8, 3)), (3, (8, 3)), (4, (8, 1))];

@@ -5,6 +5,7 @@ use crate::error::DecodeError;
 use crate::header;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use crate::reader::{Reader, Result};
+use bytes::Bytes;
 
 // The smallest encodings of a record, in bytes: one for the array's head and one for each of its fields. They bound
 // what a claimed number of entries may allocate.
@@ -19,6 +20,12 @@ const SMALLEST_MILESTONE: usize = 1 + 3;
 /// Errors: every [`DecodeError`]; never panics, never allocates more than some 20 times the input (at most
 /// [`header::MAX_FILE_BYTES`]).
 pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
+    decode_shared(&Bytes::copy_from_slice(bytes))
+}
+
+/// As [`decode`], but the paths of the lookups stay where they are: in these bytes. There may be tens of thousands of
+/// them between the user and the program.
+pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError> {
     let mut reader = Reader::new(header::unwrap(bytes)?);
     let mut profile = Profile::default();
     let mut extents_left = check::MAX_EXTENTS;
@@ -34,7 +41,7 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
                 profile.metadata =
                     reader.list(check::MAX_DEVICES, SMALLEST_METADATA, |reader| metadata(reader, &mut extents_left))?
             }
-            3 => profile.lookups = reader.list(check::MAX_LOOKUPS, SMALLEST_LOOKUP, lookup)?,
+            3 => profile.lookups = reader.list(check::MAX_LOOKUPS, SMALLEST_LOOKUP, |reader| lookup(reader, bytes))?,
             _ => profile.milestones = reader.list(check::MAX_MILESTONES, SMALLEST_MILESTONE, milestone)?,
         }
         Ok(())
@@ -145,10 +152,10 @@ fn extent(reader: &mut Reader) -> Result<Extent> {
     })
 }
 
-fn lookup(reader: &mut Reader) -> Result<Lookup> {
+fn lookup(reader: &mut Reader, all: &Bytes) -> Result<Lookup> {
     reader.record(5, |reader| {
         Ok(Lookup {
-            path: reader.named("path", path)?,
+            path: reader.named("path", |reader| reader.bytes(check::MAX_PATH_BYTES).map(|path| all.slice_ref(path)))?,
             inode: reader.named("inode", Reader::number)?,
             device: reader.named("device", Reader::number)?,
             listed: reader.named("listed", Reader::flag)?,

@@ -165,7 +165,7 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 /// Errors: every [`LoadError`]; a FIFO, device or directory is refused without being opened.
 pub fn load(path: &Path) -> Result<Profile, LoadError> {
     let bytes = read(path)?;
-    crate::decode(&bytes).map_err(|source| LoadError::Decode { path: path.into(), source })
+    crate::decode::decode_shared(&bytes.into()).map_err(|source| LoadError::Decode { path: path.into(), source })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -144,7 +144,7 @@ fn merge_metadata(profiles: &[Profile], total_runs: u32) -> Vec<Metadata> {
 }
 
 fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
-    let mut paths: BTreeMap<&PathBytes, Vec<(u32, &Lookup)>> = BTreeMap::new();
+    let mut paths: BTreeMap<&[u8], Vec<(u32, &Lookup)>> = BTreeMap::new();
     for profile in profiles {
         for lookup in &profile.lookups {
             paths.entry(&lookup.path).or_default().push((profile.recording.runs, lookup));

@@ -1,5 +1,6 @@
 //! The types of a profile. Offsets and lengths are bytes, times are microseconds since the program's exec.
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// A path as the kernel has it: any bytes but NUL, not necessarily UTF-8.
@@ -126,8 +127,9 @@ pub struct Metadata {
 /// A path that was looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
-    /// The path by which it can be reached from where the recording was made.
-    pub path: PathBytes,
+    /// The path by which it can be reached from where the recording was made; a part of the file that it was loaded from,
+    /// as there may be tens of thousands.
+    pub path: Bytes,
     /// Inode number; 0: nothing was there (a failed lookup, fetched for its negative answer).
     pub inode: u64,
     /// Device number, `(major << 32) | minor`.

@@ -46,7 +46,7 @@ pub(crate) fn lookups(
         Some(at) => found[*at].listed |= listed,
         None => {
             index.insert(path.clone(), found.len());
-            found.push(Lookup { path, listed, first_use_us: time_us, ..Lookup::default() });
+            found.push(Lookup { path: path.into(), listed, first_use_us: time_us, ..Lookup::default() });
         }
     };
     for seen in observed.lookups.iter().filter(|seen| seen.time_ns <= run.ended_ns) {
@@ -141,7 +141,7 @@ mod tests {
             ..Mount::default()
         };
         let table = [mount("/", "ext4"), mount("/proc", "proc")];
-        let lookup = |path: &str| Lookup { path: path.into(), ..Lookup::default() };
+        let lookup = |path: &str| Lookup { path: path.to_owned().into(), ..Lookup::default() };
         assert!(!identify(&mut lookup("/proc/self/maps"), &table));
         let mut missing = lookup("/no/such/file/here");
         assert!(identify(&mut missing, &table));

@@ -120,7 +120,7 @@ proptest! {
 #[test]
 fn a_time_that_is_over_fetches_nothing() {
     let (_guard, home) = home();
-    let lookup = |_| ahead_profile::Lookup { path: b"/".to_vec(), ..ahead_profile::Lookup::default() };
+    let lookup = |_| ahead_profile::Lookup { path: b"/"[..].into(), ..ahead_profile::Lookup::default() };
     let lookups = (0..100).map(lookup).collect();
     let profile = Arc::new(Profile { lookups, ..Profile::clone(&one_file(&home, 64)) });
     for deadline in [Duration::ZERO, Duration::from_micros(1)] {

@@ -66,7 +66,7 @@ fn chunk_of(lookup: &LookUp) -> u64 {
 /// one in [`NAMES_OF_INDEX`] of the others.
 fn needed(profile: &Profile, lookups: &[LookUp], in_chunk: impl Fn(&LookUp) -> bool) -> HashSet<Path> {
     let listed = profile.lookups.iter().filter(|lookup| lookup.listed);
-    let mut left_out: HashMap<&[u8], usize> = listed.map(|lookup| (lookup.path.as_slice(), 0)).collect();
+    let mut left_out: HashMap<&[u8], usize> = listed.map(|lookup| (&lookup.path[..], 0)).collect();
     let mut by_first_use: Vec<&LookUp> = lookups.iter().collect();
     by_first_use.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
     let mut is_needed = |lookup: &LookUp| {
@@ -120,7 +120,7 @@ mod tests {
 
     fn gathered(recorded: Vec<(String, u64, bool)>) -> (Vec<InodeRange>, Vec<Path>) {
         let lookup = |(index, (path, inode, listed)): (usize, (String, u64, bool))| Lookup {
-            path: path.into_bytes(),
+            path: path.into_bytes().into(),
             inode,
             listed,
             first_use_us: index as u64,

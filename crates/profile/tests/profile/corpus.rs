@@ -57,7 +57,7 @@ fn full() -> Profile {
             device: 254 << 32,
             extents: vec![extent(1 << 20, 4096, 10)],
         }],
-        lookups: vec![Lookup { path: b"/etc".to_vec(), inode: 2, device: 0, listed: true, first_use_us: 5 }],
+        lookups: vec![Lookup { path: b"/etc"[..].into(), inode: 2, device: 0, listed: true, first_use_us: 5 }],
         milestones: vec![Milestone { time_us: 0, kind: MilestoneKind::Exec, path: b"/usr/bin/python3.11".to_vec() }],
     }
 }

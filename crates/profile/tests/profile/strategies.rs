@@ -85,8 +85,9 @@ fn recording(runs: u32) -> impl Strategy<Value = Recording> {
 }
 
 fn lookup() -> impl Strategy<Value = Lookup> {
-    (path(), any::<u64>(), any::<u64>(), any::<bool>(), 0..1u64 << 40)
-        .prop_map(|(path, inode, device, listed, first_use_us)| Lookup { path, inode, device, listed, first_use_us })
+    (path(), any::<u64>(), any::<u64>(), any::<bool>(), 0..1u64 << 40).prop_map(
+        |(path, inode, device, listed, first_use_us)| Lookup { path: path.into(), inode, device, listed, first_use_us },
+    )
 }
 
 fn milestone() -> impl Strategy<Value = Milestone> {
