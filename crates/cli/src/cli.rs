@@ -1,6 +1,6 @@
 //! The one definition of the command line: help, man pages and completions are made from it.
 
-use crate::{compare, disk, generate, record, replay, restore, run, show};
+use crate::{compare, disk, generate, record, replay, restore, run, show, sim};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -22,6 +22,7 @@ pub enum Command {
     Replay(replay::Replay),
     Restore(restore::Restore),
     Show(show::Show),
+    Sim(sim::Sim),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
@@ -36,6 +37,7 @@ impl Command {
             Command::Replay(command) => command.run(),
             Command::Restore(command) => command.run(),
             Command::Show(command) => command.run(),
+            Command::Sim(command) => command.run(),
             Command::Generate(command) => command.run(),
         }
     }

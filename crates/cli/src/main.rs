@@ -16,6 +16,7 @@ mod replay;
 mod restore;
 mod run;
 mod show;
+mod sim;
 mod units;
 mod until;
 

@@ -1,0 +1,182 @@
+//! `ahead sim`: policies over workloads, in a machine that is only reckoned.
+
+use ahead_policy::{CATALOGUE, PAGE_BYTES};
+use ahead_report::number::{grouped, size};
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_sim::{Counters, Scenario};
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run read-ahead policies over workloads in a simulated machine
+///
+/// The machine has one processor, a page cache, a request queue and a disk model; the policies are every read-ahead of Linux
+/// from 1.3 to today, those of the papers, and our own. The same scenario gives the same figures on every machine. Needs no
+/// privileges.
+#[derive(Debug, Args)]
+pub struct Sim {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Run),
+    Policies(Policies),
+}
+
+/// Run the policies of a scenario and compare them
+#[derive(Debug, Args)]
+struct Run {
+    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/formats.md)
+    scenario: PathBuf,
+    /// Print JSON instead of a table (see docs/formats.md)
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print comma-separated values instead of a table
+    #[arg(long)]
+    csv: bool,
+}
+
+/// List the policies
+#[derive(Debug, Args)]
+struct Policies {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sim {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Run(command) => command.run(),
+            Command::Policies(command) => command.run(),
+        }
+    }
+}
+
+impl Run {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let path = self.scenario.display().to_string();
+        let scenario = Scenario::load(&self.scenario).with_context(|| path.clone())?;
+        let results = scenario.policies.iter().map(|choice| Ok((choice.to_string(), scenario.run(choice)?)));
+        let results: Vec<(String, Counters)> = results.collect::<anyhow::Result<_>>()?;
+        let text = if self.json {
+            let policies: Vec<Value> = results.iter().map(|(name, counters)| as_json(name, counters)).collect();
+            let whole = json!({ "scenario": scenario.name, "disk": scenario.model.name(), "policies": policies });
+            format!("{}\n", serde_json::to_string_pretty(&whole)?)
+        } else if self.csv {
+            csv(&results)
+        } else {
+            table(&scenario, &results)
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn seconds(time_ns: u64) -> f64 {
+    time_ns as f64 / 1e9
+}
+
+fn as_json(name: &str, counters: &Counters) -> Value {
+    let bytes = |pages: u64| pages * PAGE_BYTES;
+    json!({
+        "policy": name,
+        "elapsed_s": seconds(counters.elapsed_ns),
+        "user_s": seconds(counters.user_ns),
+        "system_s": seconds(counters.system_ns),
+        "idle_s": seconds(counters.idle_ns()),
+        "throughput_bytes_per_s": counters.throughput_bytes_per_s(),
+        "latency_most_s": seconds(counters.latency_most_ns),
+        "wait_s": seconds(counters.wait_ns),
+        "hits": counters.hits,
+        "locked": counters.locked,
+        "misses": counters.misses,
+        "queue_waits": counters.queue_waits,
+        "read_bytes": counters.read_bytes,
+        "issued_bytes": bytes(counters.issued_pages),
+        "used_bytes": bytes(counters.used_pages),
+        "wasted_bytes": bytes(counters.wasted_pages),
+        "unread_bytes": bytes(counters.unread_pages),
+        "dropped_bytes": bytes(counters.dropped_pages),
+        "thrashings": counters.thrashings,
+        "decisions": counters.decisions,
+        "device": {
+            "requests": counters.device.requests,
+            "bytes": counters.device.bytes,
+            "busy_s": seconds(counters.device.busy_ns),
+            "seeks": counters.device.seeks,
+        },
+    })
+}
+
+/// The same figures with the same names; those of the device with `device_` before them.
+fn csv(results: &[(String, Counters)]) -> String {
+    let mut text = String::new();
+    for (name, counters) in results {
+        let row = as_json(name, counters);
+        let cells = row.as_object().into_iter().flatten().flat_map(|(key, value)| match value.as_object() {
+            Some(inner) => inner.iter().map(|(inner, value)| (format!("{key}_{inner}"), value.to_string())).collect(),
+            None => vec![(key.clone(), value.to_string())],
+        });
+        let (keys, values): (Vec<String>, Vec<String>) = cells.unzip();
+        if text.is_empty() {
+            text = format!("{}\n", keys.join(","));
+        }
+        text += &format!("{}\n", values.join(","));
+    }
+    text
+}
+
+fn table(scenario: &Scenario, results: &[(String, Counters)]) -> String {
+    let columns = ["elapsed", "user", "system", "idle", "MB/s", "hits", "locked", "misses", "queue waits"];
+    let columns = columns.into_iter().chain(["issued", "wasted", "thrashings", "requests"]);
+    let columns = columns.map(|name| (name, Kind::Number));
+    let mut table = Table::new(std::iter::once(("policy", Kind::Text)).chain(columns));
+    for (name, counters) in results {
+        let time = |time_ns: u64| format!("{:.3} s", seconds(time_ns));
+        table.row([
+            name.clone(),
+            time(counters.elapsed_ns),
+            time(counters.user_ns),
+            time(counters.system_ns),
+            time(counters.idle_ns()),
+            format!("{:.2}", counters.throughput_bytes_per_s() / 1e6),
+            grouped(counters.hits),
+            grouped(counters.locked),
+            grouped(counters.misses),
+            grouped(counters.queue_waits),
+            size(counters.issued_pages * PAGE_BYTES),
+            size((counters.wasted_pages + counters.unread_pages) * PAGE_BYTES),
+            grouped(counters.thrashings),
+            grouped(counters.device.requests),
+        ]);
+    }
+    let screen = Screen::stdout();
+    let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
+    let about = format!("{} on {}, read-ahead {} KiB", title, scenario.model.name(), scenario.limits.window_pages * 4);
+    format!("{}\n{}", screen.heading(&about), table.render(screen))
+}
+
+impl Policies {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let text = if self.json {
+            let policies = CATALOGUE.iter().map(|policy| {
+                json!({ "name": policy.name, "usage": policy.usage(), "summary": policy.summary, "source": policy.source })
+            });
+            format!("{}\n", serde_json::to_string_pretty(&policies.collect::<Vec<Value>>())?)
+        } else {
+            let mut table = Table::new([("policy", Kind::Text), ("what it does", Kind::Text), ("source", Kind::Text)]);
+            for policy in CATALOGUE {
+                table.row([policy.usage(), policy.summary.to_owned(), policy.source.to_owned()]);
+            }
+            table.render(Screen::stdout())
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,38 @@
+//! What a policy may know of the machine when it is made.
+
+/// What a disk is like, as a policy needs to know it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceTraits {
+    /// From request to arrival of a small random read, nanoseconds.
+    pub access_ns: u64,
+    /// Of a long sequential read.
+    pub bandwidth_bytes_per_s: f64,
+    /// How many requests it serves at the same time.
+    pub parallelism: u32,
+}
+
+impl DeviceTraits {
+    /// What the disk transfers in the time of one access, in pages: a shorter request is mostly waiting.
+    pub fn pages_per_access(&self) -> u64 {
+        let bytes = self.bandwidth_bytes_per_s * self.access_ns as f64 * 1e-9;
+        ((bytes / crate::access::PAGE_BYTES as f64) as u64).max(1)
+    }
+}
+
+impl Default for DeviceTraits {
+    /// Wu's disk of 2010: 8 ms and 100 MB/s.
+    fn default() -> Self {
+        DeviceTraits { access_ns: 8_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 1 }
+    }
+}
+
+/// What a policy is made with.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    /// The disk; only policies that say so look at it.
+    pub device: DeviceTraits,
+    /// The most that may be read and not yet used, over all files; `None`: a quarter of the memory.
+    pub budget_pages: Option<u64>,
+    /// Every access that will come, in order: for the policy that knows the future.
+    pub future: Option<std::sync::Arc<[(crate::FileId, crate::Page)]>>,
+}

@@ -1,0 +1,328 @@
+//! `ahead`: our own. It follows patterns instead of positions, and looks as far ahead as waiting has shown to be needed and
+//! memory has shown to be safe.
+//!
+//! Each file has some streams, whoever reads them and through whichever opening. A stream is a pattern that has repeated:
+//!
+//! ```text
+//!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
+//!     backwards   ◀■■■■◀■■■■◀■■■■         step = − length
+//!     stride      ■──▶■──▶■──▶            any other step, three times the same
+//!     interleaved streams are simply several; an access belongs to the one whose next step it is
+//! ```
+//!
+//! How it decides, in the words of the design:
+//!
+//! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
+//!   forwards, three otherwise. A random reader gets what it asks for and nothing else.
+//! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
+//!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when half of it is used up.
+//! - **Grown by waits alone.** The distance doubles when the reader really had to wait, up to what keeps the disk busy; and
+//!   falls by an eighth when for long nobody waited.
+//! - **Safe by its own history.** No more is read ahead than is still cached behind the reader: what lives so long behind it
+//!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
+//! - **One budget.** All streams together stay below a share of the memory.
+//!
+//! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
+
+use crate::{
+    Access, Advice, By, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants,
+    WhenFull,
+};
+use std::collections::HashMap;
+
+/// Patterns that are followed in one file: more interleaved readers than this are seldom.
+const MOST_STREAMS: usize = 32;
+/// A request takes so many times what the disk transfers during one access: four fifths of its time are then transfer.
+const SIZE_IN_ACCESSES: u64 = 4;
+/// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
+const LEAST_SIZE_PAGES: u64 = 32;
+/// Nor longer: 8 MiB.
+const MOST_SIZE_PAGES: u64 = 2048;
+/// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
+const FIRST_LENGTHS: u64 = 4;
+/// Without a wait over so many distances the distance falls.
+const HOLD_OFF: u64 = 16;
+/// Share of the memory that may be unread, unless a budget is given: one part in so many.
+const MEMORY_SHARE: u64 = 4;
+
+/// A pattern in a file.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// The last access: first page and pages.
+    first: Page,
+    length: u64,
+    /// From one access's first page to the next one's.
+    step: i64,
+    /// How often that has been so in a row.
+    repeated: u32,
+    /// Pages of the pattern that were asked for and lie before the reader.
+    ahead: u64,
+    /// How many there should be.
+    distance: u64,
+    /// Pages that were used since the last wait.
+    since_wait: u64,
+    /// For replacing the one that was not used for longest.
+    used_at: u64,
+}
+
+/// How an access follows a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Follows {
+    Not,
+    /// Where the last access ended.
+    Adjacent,
+    /// By the known step.
+    Step,
+}
+
+impl Stream {
+    fn end(&self) -> Page {
+        self.first + self.length
+    }
+
+    fn is_forwards(&self) -> bool {
+        self.step == self.length as i64
+    }
+
+    fn is_backwards(&self) -> bool {
+        self.step == -(self.length as i64)
+    }
+
+    fn is_confirmed(&self) -> bool {
+        if self.is_forwards() { self.repeated >= 1 } else { self.repeated >= 2 && self.step != 0 }
+    }
+
+    fn follows(&self, page: Page) -> Follows {
+        // A call may begin in the page in which the last one ended.
+        if page == self.end() || (page + 1 == self.end() && self.length > 1) {
+            Follows::Adjacent
+        } else if self.repeated > 0 && self.first.checked_add_signed(self.step) == Some(page) {
+            Follows::Step
+        } else {
+            Follows::Not
+        }
+    }
+
+    /// Takes an access for its next one.
+    fn advance(&mut self, page: Page, length: u64, how: Follows) {
+        let step = if how == Follows::Adjacent { length as i64 } else { page.wrapping_sub(self.first) as i64 };
+        let same = match how {
+            Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
+            _ => step == self.step,
+        };
+        self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
+        if !same {
+            self.ahead = 0;
+        }
+        (self.first, self.length, self.step) = (page, length, step);
+    }
+}
+
+/// Our own policy.
+#[derive(Clone, Debug)]
+pub struct Ahead {
+    device: DeviceTraits,
+    budget_pages: Option<u64>,
+    files: HashMap<FileId, Vec<Stream>>,
+    /// Streams that have something ahead.
+    active: u64,
+    clock: u64,
+}
+
+impl Ahead {
+    /// For a disk like this, within the budget.
+    pub fn new(parameters: &Parameters) -> Ahead {
+        let (device, budget_pages) = (parameters.device, parameters.budget_pages);
+        Ahead { device, budget_pages, files: HashMap::new(), active: 0, clock: 0 }
+    }
+
+    /// Length of a request of a sequential stream.
+    fn size(&self) -> u64 {
+        (SIZE_IN_ACCESSES * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
+    }
+
+    /// The most that keeps the disk busy with accesses of this length: two requests of a sequential stream, twice as many
+    /// as it serves at once of any other.
+    fn most(&self, stream: &Stream) -> u64 {
+        let sequential = stream.is_forwards() || stream.is_backwards();
+        if sequential { 2 * self.size() } else { 2 * u64::from(self.device.parallelism).max(4) * stream.length }
+    }
+
+    /// What each stream may have unread.
+    fn share(&self, view: &dyn View) -> u64 {
+        let memory = view.memory();
+        let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
+        (self.budget_pages.unwrap_or(all / MEMORY_SHARE) / self.active.max(1)).max(1)
+    }
+
+    /// The stream that an access belongs to, as it is afterwards.
+    fn follow(&mut self, access: &Access) -> (usize, &mut Vec<Stream>) {
+        let (page, length) = (access.page, access.wanted);
+        self.clock += 1;
+        let used_at = self.clock;
+        let streams = self.files.entry(access.file).or_default();
+        let by = |how: Follows| streams.iter().position(|stream| stream.follows(page) == how);
+        let found = by(Follows::Step).map(|index| (index, Follows::Step));
+        let found = found.or_else(|| by(Follows::Adjacent).map(|index| (index, Follows::Adjacent)));
+        if let Some((index, how)) = found {
+            streams[index].advance(page, length, how);
+            streams[index].used_at = used_at;
+            return (index, streams);
+        }
+        // Perhaps the second access of a new pattern: the nearest one that nobody has continued yet.
+        let single = |stream: &&(usize, &Stream)| stream.1.repeated < 2 && stream.1.ahead == 0;
+        let nearest = streams.iter().enumerate().collect::<Vec<_>>();
+        let nearest = nearest
+            .iter()
+            .filter(single)
+            .min_by_key(|(_, stream)| stream.first.abs_diff(page))
+            .map(|(index, _)| *index);
+        let fresh = Stream { first: page, length, used_at, ..Stream::default() };
+        if let Some(index) = nearest
+            && streams.len() >= MOST_STREAMS / 2
+        {
+            streams[index].advance(page, length, Follows::Step);
+            streams[index].used_at = used_at;
+            return (index, streams);
+        }
+        if let Some(index) = nearest
+            && let Some(before) = streams.get(index).copied()
+            && before.used_at + 1 == used_at
+        {
+            streams[index].advance(page, length, Follows::Step);
+            streams[index].used_at = used_at;
+            return (index, streams);
+        }
+        if streams.len() < MOST_STREAMS {
+            streams.push(fresh);
+            return (streams.len() - 1, streams);
+        }
+        let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
+        streams[oldest] = fresh;
+        (oldest, streams)
+    }
+
+    /// Asks for more of a pattern, if half of what should be ahead is used up.
+    fn extend(&mut self, mut stream: Stream, access: &Access, view: &dyn View, requests: &mut Requests) -> Stream {
+        let moved = stream.step.unsigned_abs().min(stream.length).max(1);
+        let had = stream.ahead;
+        stream.ahead = stream.ahead.saturating_sub(moved);
+        stream.since_wait += moved;
+        let most = self.most(&stream);
+        if stream.distance == 0 {
+            stream.distance = FIRST_LENGTHS * stream.length;
+        }
+        if stream.since_wait > HOLD_OFF * stream.distance {
+            (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
+        }
+        stream.distance = stream.distance.clamp(stream.length, most.max(stream.length));
+        let mut distance = stream.distance.min(self.share(view).max(stream.length));
+        if stream.is_forwards() {
+            // What is still cached behind the reader, this access not included.
+            let history = view.present_before(access.file, access.page, distance);
+            distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
+        }
+        if 2 * stream.ahead > distance {
+            return stream;
+        }
+        if had == 0 {
+            self.active += 1;
+        }
+        self.ask(&mut stream, distance, access.file, view, requests);
+        if stream.ahead == 0 {
+            self.active = self.active.saturating_sub(1);
+        }
+        stream
+    }
+
+    /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
+    fn ask(&self, stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+        let file_pages = view.file_pages(file);
+        let mut request = |first: Page, pages: u64| {
+            let when_full = WhenFull::Wait;
+            requests.add(Request { file, first, pages, order: 0, mark: None, when_full });
+        };
+        if stream.is_forwards() {
+            let from = stream.end() + stream.ahead;
+            let to = (stream.end() + distance).min(file_pages);
+            request(from, to.saturating_sub(from));
+            stream.ahead = to.saturating_sub(stream.end()).max(stream.ahead);
+        } else if stream.is_backwards() {
+            let to = stream.first.saturating_sub(stream.ahead);
+            let from = stream.first.saturating_sub(distance);
+            request(from, to.saturating_sub(from));
+            stream.ahead = stream.ahead.max(stream.first - from);
+        } else {
+            let mut index = stream.ahead / stream.length + 1;
+            while stream.ahead < distance.max(stream.length) {
+                let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
+                let Some(at) = step.and_then(|step| stream.first.checked_add_signed(step)) else { break };
+                if at >= file_pages {
+                    break;
+                }
+                request(at, stream.length.min(file_pages - at));
+                stream.ahead += stream.length;
+                index += 1;
+            }
+        }
+    }
+}
+
+impl Policy for Ahead {
+    fn wants(&self) -> Wants {
+        Wants { calls: true, faults: true, waits: true, evictions: true, ..Wants::default() }
+    }
+
+    fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let file_pages = view.file_pages(access.file);
+        if access.found == Found::Absent {
+            requests.pages(access.file, access.page, access.wanted.min(file_pages.saturating_sub(access.page)));
+        }
+        let random = matches!(access.by, By::Fault { advice: Advice::Random, .. });
+        if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
+            return;
+        }
+        let (index, streams) = self.follow(access);
+        let mut stream = streams[index];
+        let begins_file = access.page == 0 && stream.repeated == 0;
+        if begins_file {
+            stream.step = stream.length as i64;
+        }
+        if begins_file || stream.is_confirmed() {
+            stream = self.extend(stream, access, view, requests);
+        }
+        if let Some(place) = self.files.get_mut(&access.file).and_then(|streams| streams.get_mut(index)) {
+            *place = stream;
+        }
+    }
+
+    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+        match *event {
+            Event::Waited { file, page, .. } => {
+                for stream in self.files.get_mut(&file).into_iter().flatten() {
+                    let near = stream.first <= page && page < stream.end();
+                    if near && stream.distance > 0 {
+                        (stream.distance, stream.since_wait) = (2 * stream.distance, 0);
+                    }
+                }
+            }
+            Event::Evicted { file, page, unused: true } => {
+                for stream in self.files.get_mut(&file).into_iter().flatten() {
+                    if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
+                        (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
+                        stream.ahead = page - stream.end();
+                    }
+                }
+            }
+            Event::Mapped { file, first, pages, .. } => {
+                // What a fault mapped besides is used without our being told.
+                for stream in self.files.get_mut(&file).into_iter().flatten() {
+                    if (first..first + pages).contains(&stream.first) && stream.length == 1 {
+                        stream.length = first + pages - stream.first;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

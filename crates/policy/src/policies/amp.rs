@@ -1,0 +1,133 @@
+//! `amp`: adaptive asynchronous prefetching (Gill and Bathen, FAST 2007). Two numbers per stream, both found by what goes
+//! wrong.
+//!
+//! ```text
+//!     │ set being read                 g ▼        │ set under way: p pages      │
+//!                                     trigger
+//!     p, how much:  + one request when the last page of a set was used;   − one request when it was evicted unused
+//!     g, how early: + one request when a reader had to wait for a set's first page;   never p or more
+//! ```
+//!
+//! So p comes to the rate of the stream times the life of a page in the cache, and g to the rate times the time of a read:
+//! more would be wasted, less would be late.
+//!
+//! Source: the paper, *Algorithm AMP*. There p and g are kept with the pages of the cache; here with the stream. A set is
+//! synchronous up to 4 pages and has a trigger from there on (`APT`); its trigger is at 2 to begin with.
+
+use crate::streams::States;
+use crate::{Access, By, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use std::collections::HashMap;
+
+/// Sets longer than this are asked for ahead (the paper's asynchronous prefetch threshold).
+pub const ASYNCHRONOUS_PAGES: u64 = 4;
+
+/// A sequential reader.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    file: FileId,
+    /// Pages of the next set.
+    degree: u64,
+    /// So many pages before the end of a set the next one is asked for.
+    trigger: u64,
+    /// The newest set: its first page, and one after its last.
+    set: (Page, Page),
+    /// The last page of the set before, which was given another chance or not at all.
+    previous_last: Option<Page>,
+    /// Where the reader is expected.
+    next: Page,
+    /// Pages of its last request.
+    wanted: u64,
+}
+
+/// Adaptive asynchronous prefetching.
+#[derive(Clone, Debug, Default)]
+pub struct Amp {
+    streams: States<Stream>,
+    /// Last pages of sets, and whose they are.
+    last_pages: HashMap<(FileId, Page), OpenId>,
+}
+
+impl Amp {
+    fn ask(&mut self, open: OpenId, first: Page, pages: u64, view: &dyn View, requests: &mut Requests) {
+        let stream = self.streams.of(open);
+        let file = stream.file;
+        let pages = pages.min(view.file_pages(file).saturating_sub(first));
+        if pages == 0 {
+            return;
+        }
+        let end = first + pages;
+        stream.previous_last = stream.set.1.checked_sub(1);
+        stream.set = (first, end);
+        requests.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+        self.last_pages.insert((file, end - 1), open);
+    }
+}
+
+impl Policy for Amp {
+    fn wants(&self) -> Wants {
+        Wants { pages: true, waits: true, evictions: true, ..Wants::default() }
+    }
+
+    fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let (open, page) = (access.open, access.page);
+        let most = view.file_pages(access.file);
+        let stream = self.streams.of(open);
+        let sequential = stream.wanted > 0 && page == stream.next && stream.file == access.file;
+        if !sequential {
+            let wanted = if access.by == By::Read { access.wanted } else { 1 };
+            let set = (page, page + wanted);
+            *stream = Stream { file: access.file, next: page + 1, wanted, set, ..Stream::default() };
+            if access.found == Found::Absent {
+                requests.pages(access.file, page, wanted.min(most.saturating_sub(page)));
+            }
+            return;
+        }
+        stream.next = page + 1;
+        if access.begins {
+            stream.wanted = access.wanted;
+        }
+        let request = stream.wanted;
+        if access.found == Found::Absent {
+            // The stream goes on where nothing was asked for: a synchronous set.
+            stream.degree = stream.degree.max(request);
+            let pages = access.wanted + stream.degree;
+            return self.ask(open, page, pages, view, requests);
+        }
+        if self.last_pages.remove(&(access.file, page)).is_some() {
+            let stream = self.streams.of(open);
+            stream.degree = stream.degree.saturating_add(request).min(most);
+            if stream.trigger == 0 && stream.degree > ASYNCHRONOUS_PAGES {
+                stream.trigger = ASYNCHRONOUS_PAGES / 2;
+            }
+        }
+        let stream = self.streams.of(open);
+        let (_, end) = stream.set;
+        let at = end.saturating_sub(stream.trigger.max(1));
+        if stream.degree > ASYNCHRONOUS_PAGES && page >= at && page < end {
+            let degree = stream.degree;
+            self.ask(open, end, degree, view, requests);
+        }
+    }
+
+    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => {
+                self.streams.forget(open);
+                self.last_pages.retain(|_, whose| *whose != open);
+            }
+            Event::Waited { open, page, .. } => {
+                let stream = self.streams.of(open);
+                if page == stream.set.0 && stream.degree > ASYNCHRONOUS_PAGES {
+                    stream.trigger = (stream.trigger + stream.wanted).min(stream.degree - 1);
+                }
+            }
+            Event::Evicted { file, page, unused: true } => {
+                let Some(open) = self.last_pages.remove(&(file, page)) else { return };
+                let stream = self.streams.of(open);
+                stream.degree = stream.degree.saturating_sub(stream.wanted).max(1);
+                stream.trigger = stream.trigger.min(stream.degree - 1);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `true-readahead(n, P)`: O'Connor and Tracy's own (2000). On hits too, and never blocking.
+//!
+//! The file is divided into groups of n pages. While the program is in group g, everything of g and g + 1 that was not yet
+//! asked for is asked for, at the second page of the file and every P accesses after it, hit or miss:
+//!
+//! ```text
+//!     │ group g            │ group g + 1        │
+//!     │ used ▲ asked for   │ asked for     │    │      high: the first page that was not asked for yet
+//!            access                        high
+//! ```
+//!
+//! Where the queue is full the rest is dropped instead of waited for; `high` stays where that began, and the next trigger
+//! asks again. So the program waits for pages that it needs and for nothing else. For n below P the period is n.
+//!
+//! P = 16 was found by trial; *"an optimal value for P could in principle be determined adaptively"*, the paper says. With
+//! P = `adaptive` it is: doubled whenever a trigger had nothing to ask for, up to n; halved whenever the program waited.
+//!
+//! n need not be a power of two, which the paper left open. What it leaves unsaid: a jump backwards by more than a group, or
+//! forwards beyond what was asked for, begins anew there.
+
+use crate::streams::States;
+use crate::{Access, Event, Page, Policy, Request, Requests, View, Wants, WhenFull};
+
+/// The paper's P.
+pub const PERIOD: u64 = 16;
+
+/// How often it looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Period {
+    /// Every so many accesses.
+    Fixed(u64),
+    /// As often as the program's speed asks for.
+    Adaptive,
+}
+
+/// The state of an opening.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// Accesses since the last trigger; the first one is at the second access.
+    accesses: u64,
+    /// The first page that was not asked for yet.
+    high: Page,
+    /// The adaptive period; 0: not yet known.
+    period: u64,
+    begun: bool,
+}
+
+/// Reads ahead by groups.
+#[derive(Clone, Debug)]
+pub struct TrueReadahead {
+    group: u64,
+    period: Period,
+    states: States<State>,
+    /// The opening whose requests are being carried out: what is dropped was its.
+    asking: crate::OpenId,
+}
+
+impl TrueReadahead {
+    /// Groups of so many pages.
+    pub fn new(group: u64, period: Period) -> TrueReadahead {
+        TrueReadahead { group, period, states: States::default(), asking: crate::OpenId(0) }
+    }
+
+    fn period(&self, state: &State) -> u64 {
+        match self.period {
+            Period::Fixed(period) => period.min(self.group),
+            Period::Adaptive => state.period.clamp(1, self.group),
+        }
+    }
+}
+
+impl Policy for TrueReadahead {
+    fn wants(&self) -> Wants {
+        Wants { pages: true, waits: true, ..Wants::default() }
+    }
+
+    fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let mut state = *self.states.of(access.open);
+        let first = !state.begun;
+        state.begun = true;
+        state.accesses += 1;
+        let due = state.accesses >= if first { 2 } else { self.period(&state) };
+        // The first access of all is one short of a trigger.
+        if first {
+            state.accesses = self.period(&state).saturating_sub(1);
+        }
+        if due {
+            state.accesses = 0;
+            let group = access.page - access.page % self.group;
+            let is_elsewhere = state.high + self.group < access.page || access.page + 2 * self.group < state.high;
+            let from = if is_elsewhere { group } else { state.high.max(group) };
+            let end = group.saturating_add(2 * self.group).min(view.file_pages(access.file));
+            let pages = end.saturating_sub(from);
+            if pages == 0 {
+                state.period = 2 * self.period(&state);
+            } else {
+                state.high = end;
+                let when_full = WhenFull::Drop;
+                requests.add(Request { file: access.file, first: from, pages, order: 0, mark: None, when_full });
+            }
+        }
+        *self.states.of(access.open) = state;
+        self.asking = access.open;
+    }
+
+    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            Event::Dropped { first, .. } => {
+                let state = self.states.of(self.asking);
+                state.high = state.high.min(first);
+            }
+            Event::Waited { open, .. } => {
+                let state = self.states.of(open);
+                state.period /= 2;
+            }
+            _ => {}
+        }
+    }
+}

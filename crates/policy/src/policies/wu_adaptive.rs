@@ -1,0 +1,184 @@
+//! `wu-adaptive`: windows that are as long as memory lets them live (Wu Fengguang's adaptive read-ahead, 2005 to 2007).
+//!
+//! Pages that were read ahead wait on the inactive list until they are used. If the list is too short for all the streams
+//! there are, they are evicted before that, and read again: *thrashing*. So the length of the list, shared between the
+//! streams by their speed, bounds the window:
+//!
+//! ```text
+//!     inactive list   new ▶ │ · · · this stream's unread pages · · · ahead of them those of all others · · · │ ▶ evicted
+//!                           └──── global_size: free and inactive pages ────────────────────────────────────┘
+//!     while the whole list moved by global_shift pages, this stream used stream_shift of its own
+//!     ─▶ it will have used T = stream_shift × global_size / global_shift pages when the newest of its pages is evicted
+//! ```
+//!
+//! *State method*, when a mark is touched: the new window and what is still unread must fit into T. If the unread pages are
+//! about to be evicted, they are brought back to the list's new end and nothing is read. *Context method*, on a miss without
+//! a window: the history that is still cached right before the page is a lower bound of T.
+//!
+//! A first window is moderate, and the next one is asked for as early as possible, to learn T soon.
+//!
+//! Sources: the patch of October 2005 and later versions, as posted. The look-ahead share of 8 is from memory. Not modelled:
+//! the bias that a whole device's thrashing gives to new streams, and the three samples that stand for the history there
+//! (here all of it is looked at).
+
+use super::on_demand::first_size;
+use crate::access::PAGE_BYTES;
+use crate::streams::States;
+use crate::{Access, Event, FileId, Found, Memory, Page, Policy, Request, Requests, View, Wants, WhenFull};
+
+/// Share of T that is used, percent (`readahead_ratio`).
+pub const RATIO_PERCENT: u64 = 50;
+/// The look-ahead is one part in so many of the window (`LOOKAHEAD_RATIO`).
+pub const LOOKAHEAD_SHARE: u64 = 8;
+/// Smallest window (`VM_MIN_READAHEAD` 16 KiB).
+pub const LEAST_PAGES: u64 = 4;
+
+/// The state of an opening.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// First page of the newest request.
+    requested: Page,
+    /// Its mark.
+    mark: Page,
+    /// One after its last page.
+    end: Page,
+    /// Where the reader was then.
+    reader: Page,
+    /// [`Memory::added_pages`] then.
+    added: u64,
+    /// Where the read that is going on, and the one before it, ended, bytes.
+    ends_at: Option<u64>,
+    prev_pos: Option<u64>,
+}
+
+/// Windows bounded by memory.
+#[derive(Clone, Debug, Default)]
+pub struct WuAdaptive {
+    states: States<State>,
+}
+
+struct Turn<'a> {
+    file: FileId,
+    page: Page,
+    wanted: u64,
+    most: u64,
+    view: &'a dyn View,
+    requests: &'a mut Requests,
+}
+
+/// So many pages can be waiting for their use before the list's end reaches them, and so many until it reaches those that
+/// are unread now.
+fn thrashing_threshold(memory: &Memory, global_shift: u64, stream_shift: u64) -> (u64, u64) {
+    let size = memory.free_pages + memory.inactive_pages;
+    let shift = u128::from(global_shift.max(1));
+    let times =
+        |pages: u64| (u128::from(stream_shift) * u128::from(pages) / shift).min(u128::from(u64::MAX / 256)) as u64;
+    (times(size) * RATIO_PERCENT / 100, times(size.saturating_sub(global_shift)))
+}
+
+impl Turn<'_> {
+    /// The reader has come to the newest mark.
+    fn by_state(&mut self, state: &mut State) {
+        let memory = self.view.memory();
+        let stream_shift = self.page.saturating_sub(state.reader).max(1);
+        let (threshold, remain) = thrashing_threshold(&memory, memory.added_pages - state.added, stream_shift);
+        let unread = state.end.saturating_sub(state.mark);
+        if remain <= unread && unread > 1 {
+            return self.requests.rescue(self.file, state.mark, unread);
+        }
+        if threshold <= unread {
+            return;
+        }
+        let old = state.end - state.requested;
+        let limit = self.most.min(2 * old + self.most.saturating_sub(old) / 16);
+        let size = (threshold - unread).min(limit);
+        let mut ahead = (1 + (threshold - unread) / LOOKAHEAD_SHARE).min(size);
+        // The reader should have a quarter of the window before it at least when the next one is asked for.
+        let stream = unread + size - ahead;
+        if stream < size / 4 {
+            ahead -= (size / 4 - stream).min(ahead);
+        }
+        self.ask(state, state.end, size, ahead);
+    }
+
+    /// A miss, and nothing is known of the reader: what it left in the cache tells.
+    fn by_context(&mut self, state: &mut State) -> bool {
+        let history = self.view.present_before(self.file, self.page, self.most);
+        if history == 0 {
+            return false;
+        }
+        let bound = history * RATIO_PERCENT / 100;
+        let mut size = bound.max(LEAST_PAGES).max(self.wanted).min(self.most);
+        let mut ahead = 1 + size / LOOKAHEAD_SHARE;
+        if history == self.page {
+            // It reads the file from its beginning on: twice the pace.
+            size = (2 * size).min(self.most);
+            ahead = size / 2;
+        }
+        self.ask(state, self.page, size, ahead.min(size));
+        true
+    }
+
+    fn ask(&mut self, state: &mut State, first: Page, size: u64, ahead: u64) {
+        let file_pages = self.view.file_pages(self.file);
+        let (mut end, mut mark) = (first + size, Some(first + size - ahead));
+        if end + size / 2 > file_pages {
+            // So little would be left that it is read along.
+            (end, mark) = (file_pages, None);
+        }
+        let pages = end.saturating_sub(first);
+        let when_full = WhenFull::Wait;
+        self.requests.add(Request { file: self.file, first, pages, order: 0, mark, when_full });
+        (state.requested, state.mark, state.end) = (first, mark.unwrap_or(end), end);
+        (state.reader, state.added) = (self.page, self.view.memory().added_pages);
+    }
+}
+
+impl Policy for WuAdaptive {
+    fn wants(&self) -> Wants {
+        Wants { calls: true, ..Wants::default() }
+    }
+
+    fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let state = self.states.of(access.open);
+        if access.begins {
+            let end = access.call.offset_bytes + access.call.length_bytes;
+            state.prev_pos = state.ends_at.replace(end);
+        }
+        let most = view.limits(access.file).window_pages;
+        let mut turn = Turn { file: access.file, page: access.page, wanted: access.wanted, most, view, requests };
+        if most == 0 {
+            return;
+        }
+        if access.found.is_marked() {
+            if access.page == state.mark {
+                turn.by_state(state);
+            } else if let Some(hole) = view.next_absent(access.file, access.page + 1, most) {
+                // Another reader's mark, or an older one of this reader: as far ahead again as that one was.
+                let size = (2 * (hole - access.page)).min(most);
+                turn.ask(state, hole, size, size);
+            }
+        } else if access.found == Found::Absent {
+            let sequential = state.prev_pos.is_some_and(|pos| access.page.wrapping_sub(pos / PAGE_BYTES) <= 1);
+            if access.page == 0 {
+                // A new file: the mark on the second page, so that the stream's speed is known soon.
+                let size = first_size(access.wanted, most);
+                turn.ask(state, 0, size, size.saturating_sub(access.wanted.max(1)).max(1));
+            } else if !turn.by_context(state) {
+                if sequential || access.wanted > most {
+                    let size = first_size(access.wanted, most);
+                    turn.ask(state, access.page, size, size.saturating_sub(access.wanted).max(1));
+                } else {
+                    let left = view.file_pages(access.file).saturating_sub(access.page);
+                    turn.requests.pages(access.file, access.page, access.wanted.min(left));
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+        if let Event::Opened { open, .. } | Event::Closed { open } = event {
+            self.states.forget(*open);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a policy asks for.
+
+use crate::{FileId, Page};
+
+/// A group of pages that is cached as one: `1 << order` pages from `first` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folio {
+    /// Its first page, a multiple of its length.
+    pub first: Page,
+    /// Its length as a power of two.
+    pub order: u8,
+}
+
+impl Folio {
+    /// How many pages it has.
+    pub fn pages(&self) -> u64 {
+        1 << self.order
+    }
+
+    /// Its pages.
+    pub fn range(&self) -> std::ops::Range<Page> {
+        self.first..self.first + self.pages()
+    }
+
+    /// A single page.
+    pub fn single(page: Page) -> Folio {
+        Folio { first: page, order: 0 }
+    }
+}
+
+/// What becomes of a request that finds the queue full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Whoever reads ahead waits until there is room.
+    #[default]
+    Wait,
+    /// The rest is left out ([`crate::Event::Dropped`]).
+    Drop,
+}
+
+/// Pages to read, without those that are cached already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Of this file.
+    pub file: FileId,
+    /// From this page on.
+    pub first: Page,
+    /// So many; within the file.
+    pub pages: u64,
+    /// Folios of at most this size ([`folios`]).
+    pub order: u8,
+    /// The policy wants to be called when this page is touched. If it was cached already, there is no mark.
+    pub mark: Option<Page>,
+    /// What to do when the queue is full.
+    pub when_full: WhenFull,
+}
+
+/// The requests of one call, in the order in which they are to be sent.
+#[derive(Clone, Debug, Default)]
+pub struct Requests {
+    list: Vec<Request>,
+    rescued: Vec<(FileId, Page, u64)>,
+}
+
+impl Requests {
+    /// Adds a request for single pages that waits for room.
+    pub fn pages(&mut self, file: FileId, first: Page, pages: u64) {
+        self.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+    }
+
+    /// Adds a request; one for no page is none.
+    pub fn add(&mut self, request: Request) {
+        if request.pages > 0 {
+            self.list.push(request);
+        }
+    }
+
+    /// These pages are cached and unread, and about to be evicted: they go back to the list's new end.
+    pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
+        self.rescued.push((file, first, pages));
+    }
+
+    /// What is to be rescued: file, first page, pages; afterwards there is nothing.
+    pub fn take_rescued(&mut self) -> Vec<(FileId, Page, u64)> {
+        std::mem::take(&mut self.rescued)
+    }
+
+    /// The requests so far; afterwards there are none.
+    pub fn take(&mut self) -> Vec<Request> {
+        std::mem::take(&mut self.list)
+    }
+
+    /// Goes through the requests, and forgets them.
+    pub fn drain(&mut self) -> impl Iterator<Item = Request> + '_ {
+        self.list.drain(..)
+    }
+
+    /// Whether this page was asked for.
+    pub fn cover(&self, file: FileId, page: Page) -> bool {
+        self.list
+            .iter()
+            .any(|request| request.file == file && (request.first..request.first + request.pages).contains(&page))
+    }
+
+    /// Whether nothing was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// The folios that Linux allocates for a request, and which of them is marked: as large as the request's order, the
+/// position's alignment and the end of request and file allow (`page_cache_ra_order` in mm/readahead.c, since 5.18). Where
+/// a page of a large folio is cached already, the rest of the request is read in single pages, without those that are.
+///
+/// `largest` is the file system's limit as a power of two, `file_pages` the length of the file.
+pub fn folios(
+    request: &Request,
+    largest: u8,
+    file_pages: u64,
+    mut is_present: impl FnMut(Page) -> bool,
+) -> impl Iterator<Item = (Folio, bool)> {
+    let (mark, end) = (request.mark, request.first.saturating_add(request.pages).min(file_pages));
+    let mut order = request.order.min(largest).min(request.pages.max(1).ilog2() as u8);
+    let mut next = request.first;
+    std::iter::from_fn(move || {
+        while next < end {
+            let aligned = next.trailing_zeros().min(u32::from(order)) as u8;
+            let folio = Folio { first: next, order: aligned.min((end - next).ilog2() as u8) };
+            if folio.order > 0 && folio.range().any(&mut is_present) {
+                order = 0;
+                continue;
+            }
+            next += folio.pages();
+            if folio.order == 0 && is_present(folio.first) {
+                order = 0;
+                continue;
+            }
+            return Some((folio, mark.is_some_and(|mark| folio.range().contains(&mark))));
+        }
+        None
+    })
+}

@@ -1,0 +1,563 @@
+//! The page cache: what is there, on its way, marked, used; and what goes when memory is short.
+//!
+//! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few operations.
+//! Which pages go first is kept in two lists of entries, each a node and some of its pages, oldest first:
+//!
+//! ```text
+//!     read ──▶ inactive list ──────────────▶ evicted           used once or not at all
+//!                    │ used again                              (a mapped page that was used gets another round)
+//!                    ▼
+//!              active list ──▶ back to inactive, when that has become the shorter one
+//! ```
+//!
+//! An entry holds for a page as long as the page carries the entry's stamp; an entry that was overtaken is skipped. So
+//! nothing is ever searched for in a list.
+//!
+//! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`, `shrink_folio_list`,
+//! `inactive_is_low`. Memory beside the page cache is not modelled.
+
+use ahead_policy::{FileId, Folio, Found, Page};
+use std::collections::{HashMap, VecDeque};
+
+/// Pages of a node.
+const NODE_PAGES: u64 = 64;
+/// Pages that are reclaimed at a time (`SWAP_CLUSTER_MAX`).
+const BATCH_PAGES: u64 = 32;
+
+/// 64 pages of a file in a row, one bit for each.
+#[derive(Clone, Debug)]
+struct Node {
+    file: FileId,
+    number: u64,
+    /// Cached, or on its way.
+    present: u64,
+    /// On its way.
+    locked: u64,
+    /// Carries a policy's mark.
+    marked: u64,
+    /// Nobody has used it yet.
+    unused: u64,
+    /// Was used once (`PG_referenced`).
+    referenced: u64,
+    /// Is on the active list.
+    active: u64,
+    /// Is mapped, so that using it costs no fault.
+    mapped: u64,
+    /// Somebody waits for it: it stays until it is used.
+    pinned: u64,
+    /// Was used through a mapping since reclaim has looked at it (the accessed bit).
+    young: u64,
+    /// The size of the folio that it is a part of.
+    order: [u8; NODE_PAGES as usize],
+    /// The entry that holds for it.
+    stamp: [u32; NODE_PAGES as usize],
+}
+
+/// Pages of one node that came to a list together.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    node: u32,
+    pages: u64,
+    stamp: u32,
+}
+
+/// A page that was evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Of this file.
+    pub file: FileId,
+    /// The page.
+    pub page: Page,
+    /// Nobody had used it.
+    pub unused: bool,
+}
+
+/// How pages are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// By a call that copies them.
+    Read,
+    /// Through a mapping.
+    Mapped,
+}
+
+/// The page cache.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    limit_pages: u64,
+    index: HashMap<(FileId, u64), u32>,
+    nodes: Vec<Node>,
+    spare: Vec<u32>,
+    inactive: VecDeque<Entry>,
+    active: VecDeque<Entry>,
+    inactive_pages: u64,
+    active_pages: u64,
+    locked_pages: u64,
+    added_pages: u64,
+    next_stamp: u32,
+}
+
+/// The bits of `pages` pages from the `offset`th on.
+fn mask(offset: u64, pages: u64) -> u64 {
+    let ones = if pages >= NODE_PAGES { u64::MAX } else { (1 << pages) - 1 };
+    ones << offset
+}
+
+/// The parts of a range that lie in one node each: number of the node, first page in it, pages.
+fn parts(first: Page, pages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let end = first + pages;
+    let mut next = first;
+    std::iter::from_fn(move || {
+        if next >= end {
+            return None;
+        }
+        let (number, offset) = (next / NODE_PAGES, next % NODE_PAGES);
+        let length = (NODE_PAGES - offset).min(end - next);
+        next += length;
+        Some((number, offset, length))
+    })
+}
+
+/// The positions of the bits that are set.
+fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (mask != 0).then(|| mask.trailing_zeros())?;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+impl Cache {
+    /// An empty cache that may hold so many pages.
+    pub fn new(limit_pages: u64) -> Cache {
+        Cache {
+            limit_pages,
+            index: HashMap::new(),
+            nodes: Vec::new(),
+            spare: Vec::new(),
+            inactive: VecDeque::new(),
+            active: VecDeque::new(),
+            inactive_pages: 0,
+            active_pages: 0,
+            locked_pages: 0,
+            added_pages: 0,
+            next_stamp: 0,
+        }
+    }
+
+    /// Pages that are cached or on their way.
+    pub fn pages(&self) -> u64 {
+        self.inactive_pages + self.active_pages
+    }
+
+    /// Pages that fit.
+    pub fn limit_pages(&self) -> u64 {
+        self.limit_pages
+    }
+
+    /// Pages on the inactive list.
+    pub fn inactive_pages(&self) -> u64 {
+        self.inactive_pages
+    }
+
+    /// Pages on the active list.
+    pub fn active_pages(&self) -> u64 {
+        self.active_pages
+    }
+
+    /// Pages that were added to the inactive list since the beginning.
+    pub fn added_pages(&self) -> u64 {
+        self.added_pages
+    }
+
+    /// Pages that nobody has used yet.
+    pub fn unused_pages(&self) -> u64 {
+        self.index.values().map(|node| u64::from(self.nodes[*node as usize].unused.count_ones())).sum()
+    }
+
+    fn node(&self, file: FileId, number: u64) -> Option<&Node> {
+        self.index.get(&(file, number)).map(|node| &self.nodes[*node as usize])
+    }
+
+    fn bit(&self, file: FileId, page: Page, of: impl Fn(&Node) -> u64) -> bool {
+        self.node(file, page / NODE_PAGES).is_some_and(|node| of(node) >> (page % NODE_PAGES) & 1 == 1)
+    }
+
+    /// Whether a page is cached, or on its way.
+    pub fn is_present(&self, file: FileId, page: Page) -> bool {
+        self.bit(file, page, |node| node.present)
+    }
+
+    /// Whether a page is on its way.
+    pub fn is_locked(&self, file: FileId, page: Page) -> bool {
+        self.bit(file, page, |node| node.locked)
+    }
+
+    /// Whether a page is mapped.
+    pub fn is_mapped(&self, file: FileId, page: Page) -> bool {
+        self.bit(file, page, |node| node.mapped)
+    }
+
+    /// How a page is found.
+    pub fn found(&self, file: FileId, page: Page) -> Found {
+        let offset = page % NODE_PAGES;
+        let is_set = |bits: u64| bits >> offset & 1 == 1;
+        match self.node(file, page / NODE_PAGES) {
+            Some(node) if is_set(node.present) => {
+                let order = node.order[offset as usize];
+                let folio = Folio { first: page >> order << order, order };
+                let marked = self.bit(file, folio.first, |node| node.marked);
+                if is_set(node.locked) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
+            }
+            _ => Found::Absent,
+        }
+    }
+
+    /// Takes the mark from a folio.
+    pub fn unmark(&mut self, file: FileId, folio: Folio) {
+        self.change(file, folio.first, 1, |node, mask| node.marked &= !mask);
+    }
+
+    /// How many pages from `page` on, up to `end`, are there without a mark, so that a reader passes without a stop.
+    pub fn clear_run(&self, file: FileId, page: Page, end: Page) -> u64 {
+        self.run(file, page, end, |node| node.present & !node.locked & !node.marked)
+    }
+
+    /// How many pages from `page` on, up to `end`, are mapped.
+    pub fn mapped_run(&self, file: FileId, page: Page, end: Page) -> u64 {
+        self.run(file, page, end, |node| node.mapped)
+    }
+
+    fn run(&self, file: FileId, page: Page, end: Page, of: impl Fn(&Node) -> u64) -> u64 {
+        let mut count = 0;
+        for (number, offset, length) in parts(page, end.saturating_sub(page)) {
+            let Some(node) = self.node(file, number) else { break };
+            let ones = u64::from((of(node) >> offset).trailing_ones()).min(length);
+            count += ones;
+            if ones < length {
+                break;
+            }
+        }
+        count
+    }
+
+    /// The first page from `page` on, among `most`, that is not cached.
+    pub fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {
+        let run = self.run(file, page, page.saturating_add(most), |node| node.present);
+        (run < most).then_some(page + run)
+    }
+
+    /// How many pages right before `page` are cached, at most `most`.
+    pub fn present_before(&self, file: FileId, page: Page, most: u64) -> u64 {
+        let (mut at, mut count) = (page, 0);
+        while count < most && at > 0 {
+            let (number, last) = ((at - 1) / NODE_PAGES, (at - 1) % NODE_PAGES);
+            let Some(node) = self.node(file, number) else { break };
+            let ones = u64::from((node.present << (NODE_PAGES - 1 - last)).leading_ones()).min(last + 1);
+            count += ones;
+            at -= ones;
+            if ones < last + 1 {
+                break;
+            }
+        }
+        count.min(most)
+    }
+
+    /// How many of these pages are not cached.
+    pub fn absent(&self, file: FileId, first: Page, pages: u64) -> u64 {
+        let present = parts(first, pages).map(|(number, offset, length)| {
+            self.node(file, number).map_or(0, |node| (node.present & mask(offset, length)).count_ones())
+        });
+        pages - present.map(u64::from).sum::<u64>()
+    }
+
+    fn change(&mut self, file: FileId, first: Page, pages: u64, mut change: impl FnMut(&mut Node, u64)) {
+        for (number, offset, length) in parts(first, pages) {
+            if let Some(node) = self.index.get(&(file, number)) {
+                change(&mut self.nodes[*node as usize], mask(offset, length));
+            }
+        }
+    }
+
+    fn stamp(&mut self) -> u32 {
+        // Wraps after four billion additions; an entry that old was scanned long before.
+        self.next_stamp = self.next_stamp.wrapping_add(1);
+        self.next_stamp
+    }
+
+    /// Adds a folio that is on its way; none of its pages may be there.
+    pub fn add(&mut self, file: FileId, folio: Folio, marked: bool) {
+        let stamp = self.stamp();
+        for (number, offset, length) in parts(folio.first, folio.pages()) {
+            let id = self.node_for(file, number);
+            let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
+            node.present |= mask;
+            node.locked |= mask;
+            node.unused |= mask;
+            let range = offset as usize..(offset + length) as usize;
+            node.order[range.clone()].fill(folio.order);
+            node.stamp[range].fill(stamp);
+            self.inactive.push_back(Entry { node: id, pages: mask, stamp });
+        }
+        if marked {
+            self.change(file, folio.first, 1, |node, mask| node.marked |= mask);
+        }
+        self.inactive_pages += folio.pages();
+        self.locked_pages += folio.pages();
+        self.added_pages += folio.pages();
+    }
+
+    /// Adds single pages in a row that are on their way; none of them may be there.
+    pub fn add_run(&mut self, file: FileId, first: Page, pages: u64) {
+        for (number, offset, length) in parts(first, pages) {
+            let id = self.node_for(file, number);
+            let stamp = self.stamp();
+            let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
+            node.present |= mask;
+            node.locked |= mask;
+            node.unused |= mask;
+            let range = offset as usize..(offset + length) as usize;
+            node.order[range.clone()].fill(0);
+            node.stamp[range].fill(stamp);
+            self.inactive.push_back(Entry { node: id, pages: mask, stamp });
+        }
+        self.inactive_pages += pages;
+        self.locked_pages += pages;
+        self.added_pages += pages;
+    }
+
+    /// Puts a policy's mark on a page that is cached.
+    pub fn mark(&mut self, file: FileId, page: Page) {
+        self.change(file, page, 1, |node, mask| node.marked |= mask & node.present);
+    }
+
+    /// The first page from `page` on, below `end`, that is cached; `end` if there is none.
+    pub fn next_present(&self, file: FileId, page: Page, end: Page) -> Page {
+        let mut at = page;
+        for (number, offset, length) in parts(page, end.saturating_sub(page)) {
+            let present = self.node(file, number).map_or(0, |node| node.present >> offset);
+            let zeros = u64::from(present.trailing_zeros()).min(length);
+            at += zeros;
+            if zeros < length {
+                break;
+            }
+        }
+        at
+    }
+
+    fn node_for(&mut self, file: FileId, number: u64) -> u32 {
+        if let Some(node) = self.index.get(&(file, number)) {
+            return *node;
+        }
+        let fresh = Node {
+            file,
+            number,
+            present: 0,
+            locked: 0,
+            marked: 0,
+            unused: 0,
+            referenced: 0,
+            active: 0,
+            mapped: 0,
+            pinned: 0,
+            young: 0,
+            order: [0; NODE_PAGES as usize],
+            stamp: [0; NODE_PAGES as usize],
+        };
+        let id = match self.spare.pop() {
+            Some(id) => {
+                self.nodes[id as usize] = fresh;
+                id
+            }
+            None => {
+                self.nodes.push(fresh);
+                (self.nodes.len() - 1) as u32
+            }
+        };
+        self.index.insert((file, number), id);
+        id
+    }
+
+    /// Pages have arrived.
+    pub fn arrive(&mut self, file: FileId, first: Page, pages: u64) {
+        let mut arrived = 0;
+        self.change(file, first, pages, |node, mask| {
+            arrived += u64::from((node.locked & mask).count_ones());
+            node.locked &= !mask;
+        });
+        self.locked_pages -= arrived;
+    }
+
+    /// Pages are used; gives how many of them are so for the first time.
+    pub fn use_pages(&mut self, file: FileId, first: Page, pages: u64, by: Use) -> u64 {
+        let mut fresh = 0;
+        for (number, offset, length) in parts(first, pages) {
+            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
+            let node = &mut self.nodes[id as usize];
+            let mask = mask(offset, length) & node.present;
+            fresh += u64::from((node.unused & mask).count_ones());
+            node.unused &= !mask;
+            node.pinned &= !mask;
+            if by == Use::Mapped {
+                node.young |= mask;
+                continue;
+            }
+            let again = node.referenced & mask & !node.active;
+            node.referenced |= mask;
+            if again != 0 {
+                self.activate(id, again);
+            }
+        }
+        fresh
+    }
+
+    /// Keeps a page until it is used.
+    pub fn pin(&mut self, file: FileId, page: Page) {
+        self.change(file, page, 1, |node, mask| node.pinned |= mask & node.present);
+    }
+
+    /// Maps pages.
+    pub fn map(&mut self, file: FileId, first: Page, pages: u64) {
+        self.change(file, first, pages, |node, mask| node.mapped |= mask & node.present);
+    }
+
+    fn activate(&mut self, id: u32, pages: u64) {
+        let stamp = self.stamp();
+        let node = &mut self.nodes[id as usize];
+        node.active |= pages;
+        node.referenced &= !pages;
+        bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
+        let count = u64::from(pages.count_ones());
+        self.inactive_pages -= count;
+        self.active_pages += count;
+        self.active.push_back(Entry { node: id, pages, stamp });
+    }
+
+    /// Puts pages that are on the inactive list to its new end.
+    pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
+        for (number, offset, length) in parts(first, pages) {
+            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
+            let stamp = self.stamp();
+            let node = &mut self.nodes[id as usize];
+            let pages = mask(offset, length) & node.present & !node.active;
+            bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
+            self.inactive.push_back(Entry { node: id, pages, stamp });
+        }
+    }
+
+    /// Evicts until so many pages more fit, as far as there is anything to evict.
+    pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
+        // Every entry may be looked at twice: once to be given another round, once to go.
+        let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;
+        while self.pages() + pages > self.limit_pages && left > 0 {
+            self.balance();
+            let Some(entry) = self.inactive.pop_front() else { return };
+            left -= 1;
+            self.shrink(entry, evicted);
+        }
+    }
+
+    /// Takes pages from the active list while it is the longer one. (Below a gigabyte the kernel wants them equal.)
+    fn balance(&mut self) {
+        let mut moved = 0;
+        while self.inactive_pages < self.active_pages && moved < BATCH_PAGES {
+            let Some(entry) = self.active.pop_front() else { return };
+            let stamp = self.stamp();
+            let node = &mut self.nodes[entry.node as usize];
+            let valid = Self::valid(node, entry) & node.active;
+            node.active &= !valid;
+            bits(valid).for_each(|bit| node.stamp[bit as usize] = stamp);
+            let count = u64::from(valid.count_ones());
+            self.active_pages -= count;
+            self.inactive_pages += count;
+            self.added_pages += count;
+            moved += count;
+            if valid != 0 {
+                self.inactive.push_back(Entry { node: entry.node, pages: valid, stamp });
+            }
+        }
+    }
+
+    /// The pages that an entry still holds for.
+    fn valid(node: &Node, entry: Entry) -> u64 {
+        let holds = bits(entry.pages & node.present).filter(|bit| node.stamp[*bit as usize] == entry.stamp);
+        holds.fold(0, |mask, bit| mask | 1 << bit)
+    }
+
+    /// Looks at the oldest entry of the inactive list.
+    fn shrink(&mut self, entry: Entry, evicted: &mut Vec<Evicted>) {
+        let stamp = self.stamp();
+        let node = &mut self.nodes[entry.node as usize];
+        let valid = Self::valid(node, entry) & !node.active;
+        // On their way, waited for, or used through a mapping: another round. A mapped page that was used twice is active.
+        let held = node.locked | node.pinned;
+        let young = valid & node.young & !held;
+        let again = young & node.referenced;
+        let kept = (valid & held) | (young & !again);
+        node.young &= !young;
+        node.referenced |= young;
+        bits(kept).for_each(|bit| node.stamp[bit as usize] = stamp);
+        let out = valid & !kept & !again;
+        if kept != 0 {
+            self.inactive.push_back(Entry { node: entry.node, pages: kept, stamp });
+        }
+        if again != 0 {
+            self.activate(entry.node, again);
+        }
+        self.evict(entry.node, out, evicted);
+    }
+
+    /// A folio goes as a whole, also where it reaches into other nodes.
+    fn evict(&mut self, id: u32, pages: u64, evicted: &mut Vec<Evicted>) {
+        let (file, base) = (self.nodes[id as usize].file, self.nodes[id as usize].number * NODE_PAGES);
+        for bit in bits(pages) {
+            let page = base + u64::from(bit);
+            let Found::Present { folio, .. } = self.found(file, page) else { continue };
+            if folio.order == 0 {
+                self.drop_pages(file, page, 1, evicted);
+            } else if self.run(file, folio.first, folio.range().end, |node| node.present & !node.locked & !node.pinned)
+                == folio.pages()
+            {
+                self.drop_pages(file, folio.first, folio.pages(), evicted);
+            } else {
+                // A part of it is still on its way: another round.
+                let stamp = self.nodes[id as usize].stamp[bit as usize];
+                self.inactive.push_back(Entry { node: id, pages: 1 << bit, stamp });
+            }
+        }
+    }
+
+    /// Takes pages out.
+    fn drop_pages(&mut self, file: FileId, first: Page, pages: u64, evicted: &mut Vec<Evicted>) {
+        for (number, offset, length) in parts(first, pages) {
+            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
+            let node = &mut self.nodes[id as usize];
+            let gone = mask(offset, length) & node.present;
+            evicted.extend(bits(gone).map(|bit| Evicted {
+                file,
+                page: number * NODE_PAGES + u64::from(bit),
+                unused: node.unused >> bit & 1 == 1,
+            }));
+            let active = u64::from((node.active & gone).count_ones());
+            self.active_pages -= active;
+            self.inactive_pages -= u64::from(gone.count_ones()) - active;
+            for field in [
+                &mut node.present,
+                &mut node.locked,
+                &mut node.marked,
+                &mut node.unused,
+                &mut node.referenced,
+                &mut node.active,
+                &mut node.mapped,
+                &mut node.pinned,
+                &mut node.young,
+            ] {
+                *field &= !gone;
+            }
+            if node.present == 0 {
+                self.index.remove(&(file, number));
+                self.spare.push(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a run is described by.
+
+use crate::queue::Served;
+
+/// Everything that is counted. Times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// From the beginning to the end of the last process.
+    pub elapsed_ns: u64,
+    /// Processor time of the programs themselves.
+    pub user_ns: u64,
+    /// Processor time of the kernel for them: calls, faults, copying, requests, programmed input.
+    pub system_ns: u64,
+    /// Bytes that programs have read or touched, again and again included.
+    pub read_bytes: u64,
+    /// Accesses to pages that were there.
+    pub hits: u64,
+    /// Accesses to pages that were on their way: a wait.
+    pub locked: u64,
+    /// Accesses to pages that nobody had asked for.
+    pub misses: u64,
+    /// How often somebody waited for room in the queue.
+    pub queue_waits: u64,
+    /// Time that processes waited for pages, all of them added up.
+    pub wait_ns: u64,
+    /// Longest time from the beginning of a call to its end.
+    pub latency_most_ns: u64,
+    /// Pages that were asked of the disk.
+    pub issued_pages: u64,
+    /// Of these: used.
+    pub used_pages: u64,
+    /// Of these: evicted before anybody used them.
+    pub wasted_pages: u64,
+    /// Of these: still cached, and nobody has used them.
+    pub unread_pages: u64,
+    /// Of these: left out, for the queue was full.
+    pub dropped_pages: u64,
+    /// Misses on pages that had been evicted unused.
+    pub thrashings: u64,
+    /// How often a policy asked for something.
+    pub decisions: u64,
+    /// What the disk did.
+    pub device: Served,
+}
+
+impl Counters {
+    /// Time in which the processor had nothing to do.
+    pub fn idle_ns(&self) -> u64 {
+        self.elapsed_ns.saturating_sub(self.user_ns + self.system_ns)
+    }
+
+    /// All accesses to pages.
+    pub fn accesses(&self) -> u64 {
+        self.hits + self.locked + self.misses
+    }
+
+    /// Bytes per second that programs got.
+    pub fn throughput_bytes_per_s(&self) -> f64 {
+        if self.elapsed_ns == 0 { 0.0 } else { self.read_bytes as f64 * 1e9 / self.elapsed_ns as f64 }
+    }
+
+    /// Bytes that the disk read for each byte that was used; `None`: nothing was used.
+    pub fn amplification(&self) -> Option<f64> {
+        (self.used_pages > 0).then(|| self.issued_pages as f64 / self.used_pages as f64)
+    }
+}

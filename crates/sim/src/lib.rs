@@ -1,0 +1,49 @@
+//! A deterministic machine that runs read-ahead policies over workloads.
+//!
+//! In: a scenario (machine, disk, workloads, policies; TOML). Out: for each policy what it took and where the time went: user,
+//! system and idle time; hits, waits and misses; pages issued, used and wasted; what the disk did.
+//!
+//! ```text
+//!     workload ──▶ processes ──▶ page cache ◀── policy          the very objects that the live engines drive
+//!                  one processor     │  ▲
+//!                                    ▼  │ locked, then there
+//!                               request queue ──▶ device model  the very model that the emulated disk sleeps by
+//! ```
+//!
+//! What it must never do: read a clock, use threads or chance of its own; end differently when run again; run for ever (a
+//! scenario has an end).
+//!
+//! ```
+//! use ahead_sim::Scenario;
+//!
+//! let text = r#"
+//!     policies = ["none", "linux-6.18"]
+//!     [disk]
+//!     model = "ssd"
+//!     [[workload]]
+//!     pattern = "sequential"
+//!     file_mb = 4
+//! "#;
+//! let scenario = Scenario::from_toml(text, ".".as_ref()).unwrap();
+//! let [none, linux] = [0, 1].map(|index| scenario.run(&scenario.policies[index]).unwrap());
+//! assert_eq!(none.misses, 1024);
+//! assert!(linux.misses == 1 && linux.elapsed_ns < none.elapsed_ns / 3);
+//! ```
+
+mod cache;
+mod counters;
+mod machine;
+mod patterns;
+mod queue;
+mod scenario;
+mod workload;
+mod world;
+
+pub use cache::{Cache, Evicted, Use};
+pub use counters::Counters;
+pub use machine::{Costs, Machine, Program, Settings};
+pub use patterns::{Chance, Pattern, Stream};
+pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
+pub use scenario::{Scenario, ScenarioError};
+pub use workload::{Op, Ops};
+pub use world::{FileLayout, World};

@@ -1,0 +1,64 @@
+//! What programs do: the operations of each process, one after the other.
+
+use ahead_policy::{Advice, FileId, OpenId, Page};
+
+/// One thing that a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Opens a file.
+    Open {
+        /// By this number.
+        open: OpenId,
+        /// This one.
+        file: FileId,
+    },
+    /// Closes it.
+    Close {
+        /// The number.
+        open: OpenId,
+    },
+    /// Says how the file will be used.
+    Advise {
+        /// Through this opening.
+        open: OpenId,
+        /// Of this file.
+        file: FileId,
+        /// What.
+        advice: Advice,
+    },
+    /// Reads by a call.
+    Read {
+        /// Through this opening.
+        open: OpenId,
+        /// Of this file.
+        file: FileId,
+        /// From here on, bytes.
+        offset_bytes: u64,
+        /// So much, bytes.
+        length_bytes: u64,
+    },
+    /// Touches mapped pages, one after the other.
+    Touch {
+        /// Through a mapping of this opening.
+        open: OpenId,
+        /// Of this file.
+        file: FileId,
+        /// From this page on.
+        first: Page,
+        /// So many.
+        pages: u64,
+    },
+    /// Computes.
+    Compute {
+        /// So long, nanoseconds.
+        time_ns: u64,
+    },
+    /// Does nothing for a while.
+    Sleep {
+        /// So long, nanoseconds.
+        time_ns: u64,
+    },
+}
+
+/// The operations of a process, in their order.
+pub type Ops = Box<dyn Iterator<Item = Op> + Send>;

@@ -1,0 +1,96 @@
+//! What holds for every policy, whatever the workload.
+
+use ahead_policy::CATALOGUE;
+use ahead_sim::Scenario;
+use proptest::prelude::*;
+
+/// Every policy, with some argument where it needs one.
+fn policies() -> Vec<String> {
+    CATALOGUE
+        .iter()
+        .map(|policy| match policy.arguments.len() {
+            0 => policy.name.to_owned(),
+            1 => format!("{}(48)", policy.name),
+            _ => format!("{}(48, adaptive)", policy.name),
+        })
+        .collect()
+}
+
+fn scenario() -> impl Strategy<Value = String> {
+    let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed"];
+    let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 4..64u32);
+    let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
+    (disk, prop::collection::vec(workload, 1..3), 1..6u64, any::<u32>()).prop_map(
+        |((model, window_kb, order, requests), workloads, memory_mb, seed)| {
+            let mut text = format!(
+                "policies = [\"{}\"]\nseed = {seed}\n[machine]\nmemory_mb = {memory_mb}\npio_us_per_page = 1.5\n\
+                 [disk]\nmodel = \"{model}\"\nread_ahead_kb = {window_kb}\nfolio_order = {order}\nnr_requests = {requests}\n",
+                policies().join("\", \"")
+            );
+            for (pattern, file_mb, block, mapped, streams, passes) in workloads {
+                let via = if mapped { "mmap" } else { "read" };
+                text += &format!(
+                    "[[workload]]\npattern = \"{pattern}\"\nfile_mb = {file_mb}\nblock_kb = {}\nvia = \"{via}\"\n\
+                     streams = {streams}\npasses = {passes}\nuser_us_per_page = 2\n",
+                    block * 4
+                );
+            }
+            text
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Every page that was asked for is used, wasted or still cached; every access is a hit, a wait or a miss; times add up;
+    /// and the same scenario gives the same figures.
+    #[test]
+    fn nothing_is_lost_and_nothing_is_left_to_chance(text in scenario()) {
+        let scenario = Scenario::from_toml(&text, ".".as_ref()).unwrap();
+        let mut accesses = None;
+        for choice in &scenario.policies {
+            let counters = scenario.run(choice).unwrap();
+            prop_assert_eq!(
+                counters.issued_pages,
+                counters.used_pages + counters.wasted_pages + counters.unread_pages,
+                "{}: {:?}", choice, counters
+            );
+            // What was asked for last may still wait in the queue.
+            prop_assert!(counters.device.bytes <= counters.issued_pages * 4096, "{}: {:?}", choice, counters);
+            prop_assert!(counters.user_ns + counters.system_ns <= counters.elapsed_ns, "{}: {:?}", choice, counters);
+            // What is read does not depend on the policy.
+            let same = *accesses.get_or_insert((counters.accesses(), counters.read_bytes));
+            prop_assert_eq!((counters.accesses(), counters.read_bytes), same, "{}", choice);
+            prop_assert_eq!(&scenario.run(choice).unwrap(), &counters, "{}", choice);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = Scenario::from_toml(&text, ".".as_ref());
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_their_line() {
+    let good = "policies = [\"none\"]\n[disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n";
+    Scenario::from_toml(good, ".".as_ref()).unwrap();
+    for (from, to, says) in [
+        ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
+        ("\"none\"", "", "policies is empty"),
+        ("\"ssd\"", "\"tape\"", "line 3: \"tape\" is neither a model (hdd"),
+        ("sequential", "sideways", "line 5: unknown variant `sideways`, expected one of"),
+        ("file_mb = 1", "file_mb = 0", "line 6: 0 is not a whole number from 1 to"),
+        ("file_mb = 1", "file_mb = -1", "line 6: -1 is not a whole number"),
+        ("file_mb = 1", "file_gb = 1", "line 6: unknown field `file_gb`, expected one of"),
+        ("file_mb = 1", "file_mb = 1\nblock_kb = 2048", "a block (block_kb) is larger than the file"),
+        ("file_mb = 1", "file_mb = 1\nstride_kb = 4", "stride_kb goes with pattern"),
+        ("file_mb = 1", "file_mb = 1\ncompute_us = -5", "are from 0 to"),
+        ("[disk]", "[machine]\nmemory_mb = 0\n[disk]", "line 3: 0 is not a whole number"),
+        ("model", "scheduler = \"bfq\"\nmodel", "line 3: \"bfq\" is no scheduler"),
+    ] {
+        let error = Scenario::from_toml(&good.replacen(from, to, 1), ".".as_ref()).unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains('\n'), "{error}");
+    }
+}
