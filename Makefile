@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help demo test test-kernels bench-coldstart lint dist fuzz
+.PHONY: help demo test test-kernels bench-coldstart bench-sim lint dist fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 
 bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/benchmarks.md
 	@bench/coldstart/run.sh
+
+bench-sim: ## Measure how fast the simulator is
+	@cargo bench -q -p ahead-sim
 
 lint: ## Formatting, clippy, generated files, licences of dependencies
 	@scripts/lint

@@ -43,6 +43,9 @@ _ahead() {
             ahead,show)
                 cmd="ahead__subcmd__show"
                 ;;
+            ahead,sim)
+                cmd="ahead__subcmd__sim"
+                ;;
             ahead__subcmd__disk,attach)
                 cmd="ahead__subcmd__disk__subcmd__attach"
                 ;;
@@ -124,6 +127,9 @@ _ahead() {
             ahead__subcmd__help,show)
                 cmd="ahead__subcmd__help__subcmd__show"
                 ;;
+            ahead__subcmd__help,sim)
+                cmd="ahead__subcmd__help__subcmd__sim"
+                ;;
             ahead__subcmd__help__subcmd__disk,attach)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__attach"
                 ;;
@@ -148,6 +154,39 @@ _ahead() {
             ahead__subcmd__help__subcmd__disk,stat)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__stat"
                 ;;
+            ahead__subcmd__help__subcmd__sim,policies)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__policies"
+                ;;
+            ahead__subcmd__help__subcmd__sim,run)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__run"
+                ;;
+            ahead__subcmd__help__subcmd__sim,sweep)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__sweep"
+                ;;
+            ahead__subcmd__sim,help)
+                cmd="ahead__subcmd__sim__subcmd__help"
+                ;;
+            ahead__subcmd__sim,policies)
+                cmd="ahead__subcmd__sim__subcmd__policies"
+                ;;
+            ahead__subcmd__sim,run)
+                cmd="ahead__subcmd__sim__subcmd__run"
+                ;;
+            ahead__subcmd__sim,sweep)
+                cmd="ahead__subcmd__sim__subcmd__sweep"
+                ;;
+            ahead__subcmd__sim__subcmd__help,help)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__help"
+                ;;
+            ahead__subcmd__sim__subcmd__help,policies)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__policies"
+                ;;
+            ahead__subcmd__sim__subcmd__help,run)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__run"
+                ;;
+            ahead__subcmd__sim__subcmd__help,sweep)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__sweep"
+                ;;
             *)
                 ;;
         esac
@@ -155,7 +194,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version compare disk record run replay restore show generate help"
+            opts="-h -V --help --version compare disk record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -563,7 +602,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="compare disk record run replay restore show generate help"
+            opts="compare disk record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -814,6 +853,62 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__sim)
+            opts="run sweep policies"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__sweep)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__record)
             opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --json --discard-output --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -958,6 +1053,148 @@ _ahead() {
                     return 0
                     ;;
                 --top)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim)
+            opts="-h -V --help --version run sweep policies help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help)
+            opts="run sweep policies help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__sweep)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__policies)
+            opts="-h -V --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__run)
+            opts="-h -V --json --csv --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__sweep)
+            opts="-h -V --policy --window --device --jobs --json --csv --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -8,3 +8,4 @@ mod generate;
 mod help;
 mod record;
 mod show;
+mod sim;

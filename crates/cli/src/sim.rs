@@ -1,5 +1,7 @@
 //! `ahead sim`: policies over workloads, in a machine that is only reckoned.
 
+mod sweep;
+
 use ahead_policy::{CATALOGUE, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
 use ahead_report::table::{Kind, Screen, Table};
@@ -25,6 +27,7 @@ pub struct Sim {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(Run),
+    Sweep(sweep::Sweep),
     Policies(Policies),
 }
 
@@ -53,6 +56,7 @@ impl Sim {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Run(command) => command.run(),
+            Command::Sweep(command) => command.run(),
             Command::Policies(command) => command.run(),
         }
     }
@@ -66,10 +70,10 @@ impl Run {
         let results: Vec<(String, Counters)> = results.collect::<anyhow::Result<_>>()?;
         let text = if self.json {
             let policies: Vec<Value> = results.iter().map(|(name, counters)| as_json(name, counters)).collect();
-            let whole = json!({ "scenario": scenario.name, "disk": scenario.model.name(), "policies": policies });
+            let whole = json!({ "scenario": scenario.name, "disk": scenario.disk.model.name(), "policies": policies });
             format!("{}\n", serde_json::to_string_pretty(&whole)?)
         } else if self.csv {
-            csv(&results)
+            csv_of(&results.iter().map(|(name, counters)| as_json(name, counters)).collect::<Vec<Value>>())
         } else {
             table(&scenario, &results)
         };
@@ -114,11 +118,10 @@ fn as_json(name: &str, counters: &Counters) -> Value {
     })
 }
 
-/// The same figures with the same names; those of the device with `device_` before them.
-fn csv(results: &[(String, Counters)]) -> String {
+/// Rows of figures, with their names above; those of the device with `device_` before them.
+fn csv_of(rows: &[Value]) -> String {
     let mut text = String::new();
-    for (name, counters) in results {
-        let row = as_json(name, counters);
+    for row in rows {
         let cells = row.as_object().into_iter().flatten().flat_map(|(key, value)| match value.as_object() {
             Some(inner) => inner.iter().map(|(inner, value)| (format!("{key}_{inner}"), value.to_string())).collect(),
             None => vec![(key.clone(), value.to_string())],
@@ -158,7 +161,8 @@ fn table(scenario: &Scenario, results: &[(String, Counters)]) -> String {
     }
     let screen = Screen::stdout();
     let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
-    let about = format!("{} on {}, read-ahead {} KiB", title, scenario.model.name(), scenario.limits.window_pages * 4);
+    let about =
+        format!("{} on {}, read-ahead {} KiB", title, scenario.disk.model.name(), scenario.disk.window_pages * 4);
     format!("{}\n{}", screen.heading(&about), table.render(screen))
 }
 

@@ -209,9 +209,9 @@ pub enum Event {
         by: By,
         /// Of this file.
         file: FileId,
-        /// From this page on.
+        /// The page that was touched.
         first: Page,
-        /// So many pages, the touched one included.
+        /// How many in a row are mapped from it on, itself included.
         pages: u64,
     },
     /// The queue was full, and the rest of a request was left out ([`crate::WhenFull::Drop`]).

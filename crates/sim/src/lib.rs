@@ -44,6 +44,6 @@ pub use counters::Counters;
 pub use machine::{Costs, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::{Disk, Scenario, ScenarioError, Workload};
 pub use workload::{Op, Ops};
 pub use world::{FileLayout, World};

@@ -520,14 +520,13 @@ impl Machine {
         let around = self.settings.fault_around_pages.max(1);
         let first = pages.page - pages.page % around;
         let end = (first + around).min(self.world.file_pages(pages.file));
-        let mut mapped = 0;
         let mut at = first;
         while at < end {
             let run = self.world.cache.clear_run(pages.file, at, end);
             self.world.cache.map(pages.file, at, run);
-            mapped += run;
             at += run + 1;
         }
+        let mapped = self.world.cache.clear_run(pages.file, pages.page, end);
         if around == 1 {
             self.world.cache.map(pages.file, pages.page, 1);
         }

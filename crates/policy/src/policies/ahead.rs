@@ -25,13 +25,16 @@
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
 use crate::{
-    Access, Advice, By, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants,
-    WhenFull,
+    Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
+    Wants, WhenFull,
 };
 use std::collections::HashMap;
 
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
 const MOST_STREAMS: usize = 32;
+/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are mostly
+/// farther apart.
+const NEAR_PAGES: u64 = 1024;
 /// A request takes so many times what the disk transfers during one access: four fifths of its time are then transfer.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
@@ -57,7 +60,7 @@ struct Stream {
     repeated: u32,
     /// Pages of the pattern that were asked for and lie before the reader.
     ahead: u64,
-    /// How many there should be.
+    /// How many there should be; 0: not yet known.
     distance: u64,
     /// Pages that were used since the last wait.
     since_wait: u64,
@@ -68,11 +71,14 @@ struct Stream {
 /// How an access follows a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Follows {
-    Not,
+    /// Within the last access: nothing new.
+    Within,
     /// Where the last access ended.
     Adjacent,
     /// By the known step.
     Step,
+    /// It may be the second access of a pattern.
+    Near,
 }
 
 impl Stream {
@@ -92,19 +98,27 @@ impl Stream {
         if self.is_forwards() { self.repeated >= 1 } else { self.repeated >= 2 && self.step != 0 }
     }
 
-    fn follows(&self, page: Page) -> Follows {
-        // A call may begin in the page in which the last one ended.
-        if page == self.end() || (page + 1 == self.end() && self.length > 1) {
-            Follows::Adjacent
+    fn follows(&self, page: Page, length: u64) -> Option<Follows> {
+        if page >= self.first && page + length <= self.end() {
+            Some(Follows::Within)
         } else if self.repeated > 0 && self.first.checked_add_signed(self.step) == Some(page) {
-            Follows::Step
+            Some(Follows::Step)
+        } else if page == self.end() || page + 1 == self.end() {
+            // A call may begin in the page in which the last one ended.
+            Some(Follows::Adjacent)
+        } else if self.repeated < 2 && self.ahead == 0 && self.first.abs_diff(page) <= NEAR_PAGES {
+            Some(Follows::Near)
         } else {
-            Follows::Not
+            None
         }
     }
 
-    /// Takes an access for its next one.
-    fn advance(&mut self, page: Page, length: u64, how: Follows) {
+    /// Takes an access for its next one; gives how many pages of the pattern that uses up.
+    fn advance(&mut self, page: Page, length: u64, how: Follows) -> u64 {
+        if how == Follows::Within {
+            return 0;
+        }
+        let old_end = self.end();
         let step = if how == Follows::Adjacent { length as i64 } else { page.wrapping_sub(self.first) as i64 };
         let same = match how {
             Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
@@ -115,6 +129,7 @@ impl Stream {
             self.ahead = 0;
         }
         (self.first, self.length, self.step) = (page, length, step);
+        if self.is_forwards() { self.end().saturating_sub(old_end) } else { length }
     }
 }
 
@@ -124,6 +139,7 @@ pub struct Ahead {
     device: DeviceTraits,
     budget_pages: Option<u64>,
     files: HashMap<FileId, Vec<Stream>>,
+    opened: HashMap<OpenId, FileId>,
     /// Streams that have something ahead.
     active: u64,
     clock: u64,
@@ -132,8 +148,14 @@ pub struct Ahead {
 impl Ahead {
     /// For a disk like this, within the budget.
     pub fn new(parameters: &Parameters) -> Ahead {
-        let (device, budget_pages) = (parameters.device, parameters.budget_pages);
-        Ahead { device, budget_pages, files: HashMap::new(), active: 0, clock: 0 }
+        Ahead {
+            device: parameters.device,
+            budget_pages: parameters.budget_pages,
+            files: HashMap::new(),
+            opened: HashMap::new(),
+            active: 0,
+            clock: 0,
+        }
     }
 
     /// Length of a request of a sequential stream.
@@ -155,115 +177,91 @@ impl Ahead {
         (self.budget_pages.unwrap_or(all / MEMORY_SHARE) / self.active.max(1)).max(1)
     }
 
-    /// The stream that an access belongs to, as it is afterwards.
-    fn follow(&mut self, access: &Access) -> (usize, &mut Vec<Stream>) {
+    /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
+    fn find(&self, access: &Access) -> Option<(usize, Follows)> {
         let (page, length) = (access.page, access.wanted);
-        self.clock += 1;
-        let used_at = self.clock;
-        let streams = self.files.entry(access.file).or_default();
-        let by = |how: Follows| streams.iter().position(|stream| stream.follows(page) == how);
-        let found = by(Follows::Step).map(|index| (index, Follows::Step));
-        let found = found.or_else(|| by(Follows::Adjacent).map(|index| (index, Follows::Adjacent)));
-        if let Some((index, how)) = found {
-            streams[index].advance(page, length, how);
-            streams[index].used_at = used_at;
-            return (index, streams);
+        let streams = self.files.get(&access.file)?;
+        let following = streams.iter().enumerate().filter_map(|(index, stream)| {
+            let how = stream.follows(page, length)?;
+            Some((how as u8, stream.first.abs_diff(page), index, how))
+        });
+        if let Some((_, _, index, how)) = following.min_by_key(|(how, distance, _, _)| (*how, *distance)) {
+            return Some((index, how));
         }
-        // Perhaps the second access of a new pattern: the nearest one that nobody has continued yet.
-        let single = |stream: &&(usize, &Stream)| stream.1.repeated < 2 && stream.1.ahead == 0;
-        let nearest = streams.iter().enumerate().collect::<Vec<_>>();
-        let nearest = nearest
-            .iter()
-            .filter(single)
-            .min_by_key(|(_, stream)| stream.first.abs_diff(page))
-            .map(|(index, _)| *index);
-        let fresh = Stream { first: page, length, used_at, ..Stream::default() };
-        if let Some(index) = nearest
-            && streams.len() >= MOST_STREAMS / 2
-        {
-            streams[index].advance(page, length, Follows::Step);
-            streams[index].used_at = used_at;
-            return (index, streams);
-        }
-        if let Some(index) = nearest
-            && let Some(before) = streams.get(index).copied()
-            && before.used_at + 1 == used_at
-        {
-            streams[index].advance(page, length, Follows::Step);
-            streams[index].used_at = used_at;
-            return (index, streams);
-        }
-        if streams.len() < MOST_STREAMS {
-            streams.push(fresh);
-            return (streams.len() - 1, streams);
-        }
-        let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
-        streams[oldest] = fresh;
-        (oldest, streams)
+        // A single reader may take wide steps.
+        let lone = streams.len() == 1 && streams[0].repeated < 2 && streams[0].ahead == 0;
+        lone.then_some((0, Follows::Near))
     }
 
-    /// Asks for more of a pattern, if half of what should be ahead is used up.
-    fn extend(&mut self, mut stream: Stream, access: &Access, view: &dyn View, requests: &mut Requests) -> Stream {
-        let moved = stream.step.unsigned_abs().min(stream.length).max(1);
-        let had = stream.ahead;
+    /// Begins a stream; the one that was not used for longest makes room.
+    fn begin(&mut self, access: &Access) -> usize {
+        let fresh = Stream { first: access.page, length: access.wanted, used_at: self.clock, ..Stream::default() };
+        let streams = self.files.entry(access.file).or_default();
+        if streams.len() < MOST_STREAMS {
+            streams.push(fresh);
+            return streams.len() - 1;
+        }
+        let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
+        self.active -= u64::from(streams[oldest].ahead > 0);
+        streams[oldest] = fresh;
+        oldest
+    }
+
+    /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
+    fn extend(&self, stream: &mut Stream, moved: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         stream.ahead = stream.ahead.saturating_sub(moved);
         stream.since_wait += moved;
-        let most = self.most(&stream);
         if stream.distance == 0 {
             stream.distance = FIRST_LENGTHS * stream.length;
         }
         if stream.since_wait > HOLD_OFF * stream.distance {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
-        stream.distance = stream.distance.clamp(stream.length, most.max(stream.length));
+        stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
         let mut distance = stream.distance.min(self.share(view).max(stream.length));
         if stream.is_forwards() {
             // What is still cached behind the reader, this access not included.
             let history = view.present_before(access.file, access.page, distance);
             distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
         }
-        if 2 * stream.ahead > distance {
-            return stream;
+        if 2 * stream.ahead <= distance {
+            ask(stream, distance, access.file, view, requests);
         }
-        if had == 0 {
-            self.active += 1;
-        }
-        self.ask(&mut stream, distance, access.file, view, requests);
-        if stream.ahead == 0 {
-            self.active = self.active.saturating_sub(1);
-        }
-        stream
     }
 
-    /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-    fn ask(&self, stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
-        let file_pages = view.file_pages(file);
-        let mut request = |first: Page, pages: u64| {
-            let when_full = WhenFull::Wait;
-            requests.add(Request { file, first, pages, order: 0, mark: None, when_full });
-        };
-        if stream.is_forwards() {
-            let from = stream.end() + stream.ahead;
-            let to = (stream.end() + distance).min(file_pages);
-            request(from, to.saturating_sub(from));
-            stream.ahead = to.saturating_sub(stream.end()).max(stream.ahead);
-        } else if stream.is_backwards() {
-            let to = stream.first.saturating_sub(stream.ahead);
-            let from = stream.first.saturating_sub(distance);
-            request(from, to.saturating_sub(from));
-            stream.ahead = stream.ahead.max(stream.first - from);
-        } else {
-            let mut index = stream.ahead / stream.length + 1;
-            while stream.ahead < distance.max(stream.length) {
-                let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
-                let Some(at) = step.and_then(|step| stream.first.checked_add_signed(step)) else { break };
-                if at >= file_pages {
-                    break;
-                }
-                request(at, stream.length.min(file_pages - at));
-                stream.ahead += stream.length;
-                index += 1;
-            }
+    /// Changes every stream of a file, and keeps count of those that have something ahead.
+    fn change(&mut self, file: FileId, mut change: impl FnMut(&mut Stream)) {
+        for stream in self.files.get_mut(&file).into_iter().flatten() {
+            let before = u64::from(stream.ahead > 0);
+            change(stream);
+            self.active = self.active + u64::from(stream.ahead > 0) - before;
+        }
+    }
+}
+
+/// Asks for the pages of the pattern that are not asked for yet, up to the distance.
+fn ask(stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+    let file_pages = view.file_pages(file);
+    let mut request = |first: Page, pages: u64| {
+        requests.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+    };
+    if stream.is_forwards() {
+        let (from, to) = (stream.end() + stream.ahead, (stream.end() + distance).min(file_pages));
+        request(from, to.saturating_sub(from));
+        stream.ahead = to.saturating_sub(stream.end()).max(stream.ahead);
+    } else if stream.is_backwards() {
+        let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
+        request(from, to.saturating_sub(from));
+        stream.ahead = stream.ahead.max(stream.first - from);
+    } else {
+        let mut index = stream.ahead / stream.length + 1;
+        while stream.ahead < distance {
+            let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
+            let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
+            let Some(at) = at else { break };
+            request(at, stream.length.min(file_pages - at));
+            stream.ahead += stream.length;
+            index += 1;
         }
     }
 }
@@ -282,46 +280,72 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        let (index, streams) = self.follow(access);
-        let mut stream = streams[index];
-        let begins_file = access.page == 0 && stream.repeated == 0;
-        if begins_file {
-            stream.step = stream.length as i64;
+        self.clock += 1;
+        let (index, moved) = match self.find(access) {
+            Some((index, how)) => {
+                let Some(stream) = self.files.get_mut(&access.file).map(|streams| &mut streams[index]) else { return };
+                let before = u64::from(stream.ahead > 0);
+                let moved = stream.advance(access.page, access.wanted, how);
+                stream.used_at = self.clock;
+                self.active = self.active + u64::from(stream.ahead > 0) - before;
+                (index, moved)
+            }
+            None => (self.begin(access), access.wanted),
+        };
+        let Some(mut stream) = self.files.get(&access.file).map(|streams| streams[index]) else { return };
+        if moved == 0 {
+            return;
         }
-        if begins_file || stream.is_confirmed() {
-            stream = self.extend(stream, access, view, requests);
+        // The file's first page begins a stream at once.
+        if access.page == 0 && stream.repeated == 0 {
+            (stream.step, stream.repeated) = (stream.length as i64, 1);
         }
-        if let Some(place) = self.files.get_mut(&access.file).and_then(|streams| streams.get_mut(index)) {
-            *place = stream;
+        if stream.is_confirmed() {
+            let before = u64::from(stream.ahead > 0);
+            self.extend(&mut stream, moved, access, view, requests);
+            self.active = self.active + u64::from(stream.ahead > 0) - before;
+        }
+        if let Some(streams) = self.files.get_mut(&access.file) {
+            streams[index] = stream;
         }
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
         match *event {
-            Event::Waited { file, page, .. } => {
-                for stream in self.files.get_mut(&file).into_iter().flatten() {
-                    let near = stream.first <= page && page < stream.end();
-                    if near && stream.distance > 0 {
-                        (stream.distance, stream.since_wait) = (2 * stream.distance, 0);
-                    }
+            Event::Opened { open, file } => {
+                self.opened.insert(open, file);
+            }
+            // What was asked for stays cached, but nobody is on the way to it.
+            Event::Closed { open } => {
+                if let Some(file) = self.opened.remove(&open)
+                    && !self.opened.values().any(|other| *other == file)
+                {
+                    self.change(file, |stream| stream.ahead = 0);
+                    self.files.remove(&file);
                 }
             }
-            Event::Evicted { file, page, unused: true } => {
-                for stream in self.files.get_mut(&file).into_iter().flatten() {
-                    if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
-                        (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
-                        stream.ahead = page - stream.end();
+            Event::Waited { file, page, .. } => self.change(file, |stream| {
+                if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
+                    (stream.distance, stream.since_wait) = (2 * stream.distance, 0);
+                }
+            }),
+            Event::Evicted { file, page, unused: true } => self.change(file, |stream| {
+                if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
+                    (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
+                    stream.ahead = page - stream.end();
+                }
+            }),
+            // What a fault mapped after its own page is used without our being told.
+            Event::Mapped { file, first, pages, .. } => self.change(file, |stream| {
+                if stream.first == first && stream.length == 1 {
+                    let forwards = stream.is_forwards();
+                    stream.length = pages;
+                    if forwards {
+                        stream.step = pages as i64;
+                        stream.ahead = stream.ahead.saturating_sub(pages - 1);
                     }
                 }
-            }
-            Event::Mapped { file, first, pages, .. } => {
-                // What a fault mapped besides is used without our being told.
-                for stream in self.files.get_mut(&file).into_iter().flatten() {
-                    if (first..first + pages).contains(&stream.first) && stream.length == 1 {
-                        stream.length = first + pages - stream.first;
-                    }
-                }
-            }
+            }),
             _ => {}
         }
     }

@@ -1,0 +1,167 @@
+//! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
+
+use super::{as_json, csv_of, seconds};
+use crate::units::parse_size;
+use ahead_device::Model;
+use ahead_policy::{Choice, PAGE_BYTES, named};
+use ahead_report::number::size;
+use ahead_report::progress::Progress;
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_sim::{Counters, Disk, Scenario};
+use anyhow::Context;
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Run a scenario's workloads with other policies, windows and disks
+///
+/// Each workload runs by itself with each policy, each window and each disk; what is not given is that of the scenario. Runs
+/// are shared between all processors.
+#[derive(Debug, Args)]
+pub struct Sweep {
+    /// Scenario whose machine and workloads are used (see docs/formats.md)
+    scenario: PathBuf,
+    /// Policies, as `ahead sim policies` lists them
+    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    policy: Vec<Choice>,
+    /// Largest windows (read_ahead_kb)
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_window)]
+    window: Vec<u64>,
+    /// Disks: built-in models
+    #[arg(long, value_name = "MODEL", value_delimiter = ',', value_parser = parse_model)]
+    device: Vec<Model>,
+    /// Run so many at a time [default: as many as there are processors]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    jobs: Option<u32>,
+    /// Print JSON instead of a table (see docs/formats.md)
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print comma-separated values instead of a table
+    #[arg(long)]
+    csv: bool,
+}
+
+fn parse_policy(text: &str) -> Result<Choice, String> {
+    named(text).map_err(|error| error.to_string())
+}
+
+fn parse_model(text: &str) -> Result<Model, String> {
+    let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
+    Model::builtin(text).ok_or_else(|| format!("there is no such model; there are {known}"))
+}
+
+/// Pages.
+fn parse_window(text: &str) -> Result<u64, String> {
+    Ok(parse_size(text)? / PAGE_BYTES)
+}
+
+/// One run.
+struct Job {
+    workload: String,
+    scenario: Scenario,
+    choice: Choice,
+}
+
+impl Job {
+    fn row(&self, counters: &Counters) -> Value {
+        let mut row = as_json(&self.choice.to_string(), counters);
+        if let Some(row) = row.as_object_mut() {
+            row.insert("workload".into(), self.workload.clone().into());
+            row.insert("disk".into(), self.scenario.disk.model.name().into());
+            row.insert("window_bytes".into(), (self.scenario.disk.window_pages * PAGE_BYTES).into());
+        }
+        row
+    }
+}
+
+impl Sweep {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let scenario = Scenario::load(&self.scenario).with_context(|| self.scenario.display().to_string())?;
+        let jobs = self.list(&scenario);
+        let results = self.run_all(&jobs)?;
+        let rows = || jobs.iter().zip(&results).map(|(job, counters)| job.row(counters)).collect::<Vec<Value>>();
+        let text = if self.json {
+            format!("{}\n", serde_json::to_string_pretty(&json!({ "scenario": scenario.name, "runs": rows() }))?)
+        } else if self.csv {
+            csv_of(&rows())
+        } else {
+            table(&jobs, &results)
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn list(&self, scenario: &Scenario) -> Vec<Job> {
+        fn or<T: Clone>(given: &[T], own: Vec<T>) -> Vec<T> {
+            if given.is_empty() { own } else { given.to_vec() }
+        }
+        let models = or(&self.device, vec![scenario.disk.model.clone()]);
+        let windows = or(&self.window, vec![scenario.disk.window_pages]);
+        let policies = or(&self.policy, scenario.policies.clone());
+        let mut jobs = Vec::new();
+        for workload in &scenario.workloads {
+            for model in &models {
+                for window_pages in &windows {
+                    let disk = Disk { model: model.clone(), window_pages: *window_pages, ..scenario.disk.clone() };
+                    let alone = Scenario { workloads: vec![workload.clone()], disk, ..scenario.clone() };
+                    let job = |choice: &Choice| Job {
+                        workload: workload.name.clone(),
+                        scenario: alone.clone(),
+                        choice: choice.clone(),
+                    };
+                    jobs.extend(policies.iter().map(job));
+                }
+            }
+        }
+        jobs
+    }
+
+    fn run_all(&self, jobs: &[Job]) -> anyhow::Result<Vec<Counters>> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = self.jobs.map_or(processors, |jobs| jobs as usize).min(jobs.len());
+        let (next, progress) = (AtomicUsize::new(0), Progress::new(jobs.len() as u64));
+        let results: Mutex<Vec<Option<Result<Counters, _>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some((index, job)) =
+                        Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
+                    {
+                        progress.say(format!("{} {} {}", job.workload, job.scenario.disk.model.name(), job.choice));
+                        let result = job.scenario.run(&job.choice);
+                        progress.step();
+                        results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[index] = Some(result);
+                    }
+                });
+            }
+        });
+        let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        results.into_iter().map(|result| Ok(result.context("a run broke off")??)).collect()
+    }
+}
+
+fn table(jobs: &[Job], results: &[Counters]) -> String {
+    let text = ["workload", "disk", "policy"].map(|name| (name, Kind::Text));
+    let numbers = ["window", "elapsed", "MB/s", "misses", "waits", "issued", "unused", "requests"];
+    let mut table = Table::new(text.into_iter().chain(numbers.map(|name| (name, Kind::Number))));
+    for (job, counters) in jobs.iter().zip(results) {
+        table.row([
+            job.workload.clone(),
+            job.scenario.disk.model.name().to_owned(),
+            job.choice.to_string(),
+            size(job.scenario.disk.window_pages * PAGE_BYTES),
+            format!("{:.3} s", seconds(counters.elapsed_ns)),
+            format!("{:.2}", counters.throughput_bytes_per_s() / 1e6),
+            counters.misses.to_string(),
+            counters.locked.to_string(),
+            size(counters.issued_pages * PAGE_BYTES),
+            size((counters.wasted_pages + counters.unread_pages) * PAGE_BYTES),
+            counters.device.requests.to_string(),
+        ]);
+    }
+    table.render(Screen::stdout())
+}

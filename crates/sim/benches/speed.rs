@@ -1,0 +1,54 @@
+//! How many accesses to pages are simulated per second, on one processor: `make bench-sim`.
+
+use ahead_sim::Scenario;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+
+fn main() {
+    divan::main();
+}
+
+/// Runs a scenario with one policy; counts pages.
+fn bench(bencher: Bencher, text: &str) {
+    let scenario = Scenario::from_toml(text, ".".as_ref()).expect("a scenario that is known at compile time");
+    let run = || scenario.run(&scenario.policies[0]).expect("a policy that knows no future");
+    let accesses = run().accesses();
+    bencher.counter(ItemsCount::new(accesses)).bench(run);
+}
+
+const POLICIES: [&str; 5] = ["none", "linux-2.6", "linux-6.12", "linux-6.18", "ahead"];
+
+/// 4 GiB from front to back, 64 KiB at a time, 1 GiB of memory.
+#[divan::bench(args = POLICIES, sample_count = 5)]
+fn sequential(bencher: Bencher, policy: &str) {
+    bench(bencher, &scan(policy, 64, 4096));
+}
+
+/// The same in pages.
+#[divan::bench(args = POLICIES, sample_count = 5)]
+fn sequential_by_pages(bencher: Bencher, policy: &str) {
+    bench(bencher, &scan(policy, 4, 4096));
+}
+
+/// Sixteen readers of 256 MiB each, 64 MiB of memory.
+#[divan::bench(args = POLICIES, sample_count = 5)]
+fn sixteen_streams_under_pressure(bencher: Bencher, policy: &str) {
+    let text = format!(
+        "policies = [\"{policy}\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"ssd\"\nread_ahead_kb = 512\n\
+         [[workload]]\npattern = \"sequential\"\nfile_mb = 256\nstreams = 16\n"
+    );
+    bench(bencher, &text);
+}
+
+/// A terabyte, if the time is linear: a thirty-second part of it.
+#[divan::bench(sample_count = 1)]
+fn a_thirty_second_part_of_a_terabyte(bencher: Bencher) {
+    bench(bencher, &scan("linux-6.18", 1024, 32768));
+}
+
+fn scan(policy: &str, block_kb: u64, file_mb: u64) -> String {
+    format!(
+        "policies = [\"{policy}\"]\n[machine]\nmemory_mb = 1024\n[disk]\nmodel = \"nvme\"\n\
+         [[workload]]\npattern = \"sequential\"\nfile_mb = {file_mb}\nblock_kb = {block_kb}\n"
+    )
+}

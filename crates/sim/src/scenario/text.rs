@@ -1,0 +1,312 @@
+//! A scenario from TOML; `docs/formats.md` has every field. What comes from outside is checked here, and complaints name
+//! their line.
+
+use super::{Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
+use crate::machine::{Costs, Settings};
+use crate::patterns::{Pattern, Stream};
+use crate::queue::Scheduler;
+use ahead_device::Model;
+use ahead_policy::{Choice, PAGE_BYTES};
+use serde::{Deserialize, Deserializer};
+use std::path::Path;
+
+/// A whole number from `LEAST` to `MOST`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Whole<const LEAST: u64, const MOST: u64>(u64);
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(deserializer)?;
+        match u64::try_from(number) {
+            Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
+            _ => Err(serde::de::Error::custom(format!("{number} is not a whole number from {LEAST} to {MOST}"))),
+        }
+    }
+}
+
+/// A number from 0 to `MOST`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Amount<const MOST: u64>(f64);
+
+impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        if (0.0..=MOST as f64).contains(&number) {
+            Ok(Amount(number))
+        } else {
+            Err(serde::de::Error::custom(format!("{number} is not a number from 0 to {MOST}")))
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    #[serde(default)]
+    name: String,
+    policies: Vec<toml::Spanned<String>>,
+    #[serde(default)]
+    machine: MachineText,
+    #[serde(default)]
+    disk: DiskText,
+    workload: Vec<toml::Spanned<WorkloadText>>,
+    #[serde(default)]
+    seed: u32,
+}
+
+/// Costs are those of a present machine unless stated: 10 GB/s of copying, half a microsecond for a fault.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct MachineText {
+    memory_mb: Whole<1, 16_777_216>,
+    copy_us_per_page: Amount<1_000_000>,
+    call_us: Amount<1_000_000>,
+    fault_us: Amount<1_000_000>,
+    request_us_per_page: Amount<1_000_000>,
+    pio_us_per_page: Amount<1_000_000>,
+    fault_around_pages: Whole<1, 512>,
+    slice_ms: Amount<10_000>,
+    end_s: Whole<1, 1_000_000_000>,
+}
+
+impl Default for MachineText {
+    fn default() -> Self {
+        MachineText {
+            memory_mb: Whole(1024),
+            copy_us_per_page: Amount(0.4),
+            call_us: Amount(0.2),
+            fault_us: Amount(0.5),
+            request_us_per_page: Amount(0.2),
+            pio_us_per_page: Amount(0.0),
+            fault_around_pages: Whole(16),
+            slice_ms: Amount(3.0),
+            end_s: Whole(1_000_000),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DiskText {
+    model: toml::Spanned<String>,
+    read_ahead_kb: Whole<0, 4_194_304>,
+    nr_requests: Option<Whole<1, 65_536>>,
+    max_request_kb: Option<Whole<4, 65_536>>,
+    scheduler: Option<toml::Spanned<String>>,
+    folio_order: Whole<0, 9>,
+}
+
+impl Default for DiskText {
+    fn default() -> Self {
+        DiskText {
+            model: toml::Spanned::new(0..0, "hdd".into()),
+            read_ahead_kb: Whole(128),
+            nr_requests: None,
+            max_request_kb: None,
+            scheduler: None,
+            folio_order: Whole(9),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadText {
+    name: Option<String>,
+    pattern: Pattern,
+    file_mb: Whole<1, 16_777_216>,
+    #[serde(default = "one")]
+    streams: Whole<1, 100_000>,
+    #[serde(default = "one")]
+    passes: Whole<1, 1_000_000>,
+    #[serde(default)]
+    via: Via,
+    block_kb: Option<Whole<4, 1_048_576>>,
+    stride_kb: Option<Whole<4, 1_048_576>>,
+    readers: Option<Whole<2, 4096>>,
+    #[serde(default)]
+    user_us_per_page: Microseconds,
+    #[serde(default)]
+    compute_us: Microseconds,
+    rate_kb_per_s: Option<Whole<1, 100_000_000>>,
+    #[serde(default)]
+    reopens: bool,
+}
+
+fn one<const MOST: u64>() -> Whole<1, MOST> {
+    Whole(1)
+}
+
+/// Microseconds; 0 unless stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+struct Microseconds(f64);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Via {
+    #[default]
+    Read,
+    Mmap,
+}
+
+impl WorkloadText {
+    /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
+    fn describe(&self) -> String {
+        let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
+        let pattern = format!("{:?}", self.pattern).to_lowercase();
+        let via = if self.via == Via::Mmap { ", mmap" } else { "" };
+        format!("{streams}{pattern}{via}")
+    }
+}
+
+/// The lines of a text.
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn of(&self, at: usize) -> usize {
+        1 + self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn wrong<T>(&self, span: std::ops::Range<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
+        Err(ScenarioError::Field { line: self.of(span.start), message: message.into() })
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario; models that are files are looked for in `directory`.
+    ///
+    /// Errors: every [`ScenarioError`].
+    pub fn from_toml(text: &str, directory: &Path) -> Result<Scenario, ScenarioError> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(ScenarioError::TooLarge);
+        }
+        let lines = Lines(text);
+        let parsed: Text = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| lines.of(span.start));
+            ScenarioError::Field { line, message: error.message().replace('\n', " ") }
+        })?;
+        let policies = parsed.policies.iter().map(|name| {
+            ahead_policy::named(name.get_ref()).or_else(|error| lines.wrong(name.span(), error.to_string()))
+        });
+        let policies: Vec<Choice> = policies.collect::<Result<_, _>>()?;
+        if policies.is_empty() {
+            return lines.wrong(0..0, "policies is empty: name one at least (ahead sim policies lists them)");
+        }
+        let memory_pages = (parsed.machine.memory_mb.0 << 20) / PAGE_BYTES;
+        let workloads = parsed.workload.iter().map(|workload| {
+            let one = stream(workload, parsed.seed, &lines)?;
+            if one.block_pages > memory_pages {
+                return lines.wrong(workload.span(), "a block is larger than the memory (memory_mb)");
+            }
+            let text = workload.get_ref();
+            let name = text.name.clone().unwrap_or_else(|| text.describe());
+            Ok(Workload { name, streams: vec![one; text.streams.0 as usize] })
+        });
+        let workloads: Vec<Workload> = workloads.collect::<Result<_, _>>()?;
+        if workloads.is_empty() {
+            return lines.wrong(0..0, "there is no [[workload]]");
+        }
+        Ok(Scenario {
+            name: parsed.name,
+            policies,
+            disk: disk(&parsed.disk, &lines, directory)?,
+            settings: settings(&parsed.machine),
+            memory_pages,
+            workloads,
+        })
+    }
+}
+
+fn model(disk: &DiskText, lines: &Lines, directory: &Path) -> Result<Model, ScenarioError> {
+    let name = disk.model.get_ref();
+    if let Some(model) = Model::builtin(name) {
+        return Ok(model);
+    }
+    let path = directory.join(name);
+    let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Model::from_toml(&text)
+            .or_else(|error| lines.wrong(disk.model.span(), format!("{}: {error}", path.display()))),
+        Err(error) => lines.wrong(
+            disk.model.span(),
+            format!("{name:?} is neither a model ({known}) nor a file that can be read: {error}"),
+        ),
+    }
+}
+
+fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, ScenarioError> {
+    let scheduler = match &text.scheduler {
+        None => None,
+        Some(name) => Some(match name.get_ref().as_str() {
+            "none" => Scheduler::None,
+            "mq-deadline" => Scheduler::Deadline,
+            other => {
+                return lines.wrong(name.span(), format!("{other:?} is no scheduler; there are none and mq-deadline"));
+            }
+        }),
+    };
+    Ok(Disk {
+        model: model(text, lines, directory)?,
+        window_pages: text.read_ahead_kb.0 / 4,
+        folio_order: text.folio_order.0 as u8,
+        nr_requests: text.nr_requests.map(|number| number.0 as u32),
+        longest_bytes: text.max_request_kb.map(|kb| kb.0 << 10),
+        scheduler,
+    })
+}
+
+fn settings(machine: &MachineText) -> Settings {
+    let costs = Costs {
+        copy_per_page_ns: machine.copy_us_per_page.0 * 1e3,
+        call_ns: machine.call_us.0 * 1e3,
+        fault_ns: machine.fault_us.0 * 1e3,
+        request_per_page_ns: machine.request_us_per_page.0 * 1e3,
+        pio_per_page_ns: machine.pio_us_per_page.0 * 1e3,
+    };
+    Settings {
+        costs,
+        slice_ns: ((machine.slice_ms.0 * 1e6) as u64).max(1000),
+        fault_around_pages: machine.fault_around_pages.0,
+        end_ns: machine.end_s.0 * 1_000_000_000,
+    }
+}
+
+fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Result<Stream, ScenarioError> {
+    let (text, span) = (spanned.get_ref(), spanned.span());
+    let default_kb = if text.via == Via::Mmap { 4 } else { 64 };
+    let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
+    let file_pages = (text.file_mb.0 << 20) / PAGE_BYTES;
+    let stride_pages = text.stride_kb.map_or(4 * block_pages, |kb| kb.0 / 4);
+    if block_pages > file_pages {
+        return lines.wrong(span, "a block (block_kb) is larger than the file (file_mb)");
+    }
+    if text.pattern == Pattern::Stride && stride_pages < block_pages {
+        return lines.wrong(span, "the stride (stride_kb) is shorter than a block (block_kb)");
+    }
+    if text.stride_kb.is_some() && text.pattern != Pattern::Stride {
+        return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
+    }
+    if text.readers.is_some() && text.pattern != Pattern::Interleaved {
+        return lines.wrong(span, "readers goes with pattern = \"interleaved\" alone");
+    }
+    if !(0.0..1e9).contains(&text.compute_us.0) || !(0.0..1e9).contains(&text.user_us_per_page.0) {
+        return lines.wrong(span, "compute_us and user_us_per_page are from 0 to 1000000000");
+    }
+    let sleep_ns = text.rate_kb_per_s.map_or(0, |rate| block_pages * 4 * 1_000_000_000 / rate.0);
+    Ok(Stream {
+        pattern: text.pattern,
+        id: 0,
+        file_pages,
+        block_pages,
+        stride_pages,
+        readers: text.readers.map_or(4, |readers| readers.0),
+        passes: text.passes.0,
+        mapped: text.via == Via::Mmap,
+        user_per_page_ns: text.user_us_per_page.0 * 1e3,
+        compute_ns: (text.compute_us.0 * 1e3) as u64,
+        sleep_ns,
+        reopens: text.reopens,
+        seed: u64::from(seed),
+    })
+}

@@ -1,0 +1,111 @@
+//! `ahead sim`: policies in a simulated machine.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+const SCENARIO: &str = "name = \"a scan\"\npolicies = [\"none\", \"linux-6.18\", \"true-readahead(64)\"]\n[disk]\nmodel = \"ssd\"\n\
+                        [[workload]]\npattern = \"sequential\"\nfile_mb = 2\n[[workload]]\npattern = \"random\"\nfile_mb = 2\n";
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.args(arguments);
+    command
+}
+
+fn scenario(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("scan.toml");
+    fs::write(&path, text).unwrap();
+    (home, path)
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = ahead(arguments).assert().success().get_output().stdout.clone();
+    serde_json::from_slice(&output).unwrap()
+}
+
+#[test]
+fn every_figure_of_a_run_is_there() {
+    let (_home, path) = scenario(SCENARIO);
+    let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    let policies = whole["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 3);
+    for row in policies {
+        for key in ["elapsed_s", "user_s", "system_s", "idle_s", "throughput_bytes_per_s"] {
+            assert!(row[key].is_f64(), "{key}: {row}");
+        }
+        for key in
+            ["hits", "locked", "misses", "queue_waits", "issued_bytes", "used_bytes", "wasted_bytes", "thrashings"]
+        {
+            assert!(row[key].is_u64(), "{key}: {row}");
+        }
+        assert!(
+            row["device"]["requests"].is_u64() && row["device"]["bytes"].is_u64() && row["device"]["busy_s"].is_f64()
+        );
+        let accesses = ["hits", "locked", "misses"].map(|key| row[key].as_u64().unwrap()).iter().sum::<u64>();
+        assert_eq!(accesses, 1024, "{row}");
+    }
+    assert_eq!(policies[0]["policy"], "none");
+    assert_eq!(policies[0]["wasted_bytes"], 0);
+    // A reader of 2 MiB from front to back misses once.
+    assert!(policies[1]["misses"].as_u64().unwrap() < policies[0]["misses"].as_u64().unwrap() / 2);
+}
+
+#[test]
+fn a_run_is_told_to_people_and_to_spreadsheets() {
+    let (_home, path) = scenario(SCENARIO);
+    let path = path.to_str().unwrap();
+    let table = predicate::str::contains("a scan on ssd").and(predicate::str::contains("true-readahead(64, 16)"));
+    ahead(&["sim", "run", path]).assert().success().stdout(table);
+    let csv = ahead(&["sim", "run", path, "--csv"]).assert().success().get_output().stdout.clone();
+    let csv = String::from_utf8(csv).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines[0].split(',').any(|name| name == "device_busy_s"), "{csv}");
+    ahead(&["sim", "run", path, "--csv", "--json"]).assert().code(2);
+}
+
+#[test]
+fn a_sweep_runs_each_workload_by_itself() {
+    let (_home, path) = scenario(SCENARIO);
+    let axes = ["--policy", "linux-2.6", "--policy", "fixed(8)", "--window", "32K,128K", "--device", "hdd,ssd"];
+    let whole = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json"], &axes[..]].concat());
+    let runs = whole["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2 * 2 * 2 * 2);
+    let fits = |row: &&Value| row["policy"] == "linux-2.6" && row["workload"] == "sequential" && row["disk"] == "hdd";
+    let mut rows = runs.iter().filter(fits);
+    let (small, large) = (rows.next().unwrap(), rows.next().unwrap());
+    assert_eq!((&small["window_bytes"], &large["window_bytes"]), (&32768.into(), &131_072.into()));
+    assert!(small["device"]["requests"].as_u64() > large["device"]["requests"].as_u64());
+    // On one processor it comes to the same.
+    let alone = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json", "--jobs", "1"], &axes[..]].concat());
+    assert_eq!(alone, whole);
+}
+
+#[test]
+fn policies_are_listed() {
+    let list = json(&["sim", "policies", "--json"]);
+    let names: Vec<&str> = list.as_array().unwrap().iter().map(|policy| policy["name"].as_str().unwrap()).collect();
+    for name in ["none", "roudier", "true-readahead", "linux-6.18", "ahead", "oracle"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    ahead(&["sim", "policies"]).assert().success().stdout(predicate::str::contains("fixed(n)"));
+}
+
+#[test]
+fn mistakes_name_file_and_line() {
+    let (_home, path) = scenario(&SCENARIO.replace("random", "rondom"));
+    let says = predicate::str::contains("scan.toml: line 9: unknown variant `rondom`");
+    ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
+    let missing = predicate::str::contains("No such file");
+    ahead(&["sim", "run", "/no/such/scenario.toml"]).assert().code(1).stderr(missing);
+    let no_file = predicate::str::contains("not a regular file");
+    ahead(&["sim", "run", "/dev/zero"]).assert().code(1).stderr(no_file);
+    let (_home, path) = scenario(SCENARIO);
+    for wrong in [["--policy", "linux-9"], ["--window", "wide"], ["--device", "tape"], ["--jobs", "0"]] {
+        ahead(&[&["sim", "sweep", path.to_str().unwrap()], &wrong[..]].concat()).assert().code(2).stdout("");
+    }
+}
