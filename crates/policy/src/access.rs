@@ -97,7 +97,7 @@ pub struct Access {
     pub by: By,
     /// The page.
     pub page: Page,
-    /// Pages that the call still wants, this one included.
+    /// Pages that the call still wants, this one included; it may want more than the file has.
     pub wanted: u64,
     /// The whole call.
     pub call: Call,
@@ -213,9 +213,15 @@ pub enum Event {
         first: Page,
         /// How many in a row are mapped from it on, itself included.
         pages: u64,
+        /// How many in a row are mapped before it.
+        before: u64,
+        /// How many were mapped by this fault, wherever.
+        mapped: u64,
     },
     /// The queue was full, and the rest of a request was left out ([`crate::WhenFull::Drop`]).
     Dropped {
+        /// On whose behalf it was asked for.
+        open: OpenId,
         /// Of this file.
         file: FileId,
         /// The first page that was left out.

@@ -53,6 +53,16 @@ pub struct Request {
     pub mark: Option<Page>,
     /// What to do when the queue is full.
     pub when_full: WhenFull,
+    /// Where a page of a large folio is cached already, read all of `pages` from there on, in single pages, with a mark so
+    /// many pages before their end (Linux 6.12 and before); `None`: read what is left.
+    pub again: Option<u64>,
+}
+
+impl Request {
+    /// A request for no page of a file: single pages, without a mark, that wait for room.
+    pub fn of(file: FileId) -> Request {
+        Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, again: None }
+    }
 }
 
 /// The requests of one call, in the order in which they are to be sent.
@@ -65,7 +75,7 @@ pub struct Requests {
 impl Requests {
     /// Adds a request for single pages that waits for room.
     pub fn pages(&mut self, file: FileId, first: Page, pages: u64) {
-        self.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+        self.add(Request { first, pages, ..Request::of(file) });
     }
 
     /// Adds a request; one for no page is none.
@@ -119,22 +129,24 @@ pub fn folios(
     file_pages: u64,
     mut is_present: impl FnMut(Page) -> bool,
 ) -> impl Iterator<Item = (Folio, bool)> {
-    let (mark, end) = (request.mark, request.first.saturating_add(request.pages).min(file_pages));
+    let (mut mark, mut end) = (request.mark, request.first.saturating_add(request.pages).min(file_pages));
+    let (pages, again) = (request.pages, request.again);
     let mut order = request.order.min(largest).min(request.pages.max(1).ilog2() as u8);
     let mut next = request.first;
     std::iter::from_fn(move || {
         while next < end {
             let aligned = next.trailing_zeros().min(u32::from(order)) as u8;
             let folio = Folio { first: next, order: aligned.min((end - next).ilog2() as u8) };
-            if folio.order > 0 && folio.range().any(&mut is_present) {
+            if folio.range().any(&mut is_present) {
+                if let Some(after_mark) = again.filter(|_| order > 0) {
+                    end = next.saturating_add(pages).min(file_pages);
+                    mark = end.checked_sub(after_mark);
+                }
+                next += u64::from(folio.order == 0);
                 order = 0;
                 continue;
             }
             next += folio.pages();
-            if folio.order == 0 && is_present(folio.first) {
-                order = 0;
-                continue;
-            }
             return Some((folio, mark.is_some_and(|mark| folio.range().contains(&mark))));
         }
         None

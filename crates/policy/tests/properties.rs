@@ -73,7 +73,7 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
         let mut requests = Requests::default();
         let event = match *happens {
             Happens::Reads { open, first, pages } => {
-                let wanted = pages.min(file_pages - first);
+                let wanted = pages;
                 let access = Access::read(first, wanted, cache.found(first));
                 policy.access(&Access { open: OpenId(open), ..access }, &cache, &mut requests);
                 None
@@ -93,7 +93,9 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
                 Some(Event::Evicted { file, page, unused: true })
             }
             Happens::Waits { open, page } => Some(Event::Waited { open: OpenId(open), file, page, wait_ns: 1 }),
-            Happens::Drops { first } => Some(Event::Dropped { file, first, pages: file_pages - first }),
+            Happens::Drops { first } => {
+                Some(Event::Dropped { open: OpenId(0), file, first, pages: file_pages - first })
+            }
             Happens::Advises { open, advice } => Some(Event::Advised { open: OpenId(open), file, advice }),
             Happens::Opens { open } => Some(Event::Opened { open: OpenId(open), file }),
             Happens::Closes { open } => Some(Event::Closed { open: OpenId(open) }),
@@ -102,7 +104,7 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
             }
             Happens::Maps { open, first, pages } => {
                 let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: file_pages };
-                Some(Event::Mapped { open: OpenId(open), by, file, first, pages })
+                Some(Event::Mapped { open: OpenId(open), by, file, first, pages, before: 0, mapped: pages })
             }
             Happens::Memory { free_pages, inactive_pages, added_pages } => {
                 // What was added never becomes less.

@@ -439,7 +439,8 @@ impl Cache {
             let Some(id) = self.index.get(&(file, number)).copied() else { continue };
             let stamp = self.stamp();
             let node = &mut self.nodes[id as usize];
-            let pages = mask(offset, length) & node.present & !node.active;
+            let pages = mask(offset, length) & node.present & !node.active & !node.locked;
+            self.added_pages += u64::from(pages.count_ones());
             bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
             self.inactive.push_back(Entry { node: id, pages, stamp });
         }

@@ -21,7 +21,7 @@ use ahead_policy::{
     Access, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull,
     folios,
 };
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 
 /// What things cost the processor, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +69,8 @@ struct Pages {
     by: By,
     page: Page,
     end: Page,
+    /// One after the last page that the call wants, in the file or not.
+    wanted_end: Page,
     call: Call,
     began_ns: u64,
     /// The program's own work on each of them, nanoseconds.
@@ -101,6 +103,8 @@ struct Process {
     doing: Option<Doing>,
     /// What is still to be asked of the disk before it goes on.
     requests: VecDeque<Request>,
+    /// On behalf of this opening.
+    asks_for: OpenId,
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
 }
@@ -122,9 +126,9 @@ pub struct Machine {
     waiting: BTreeMap<(FileId, Page), Vec<usize>>,
     waiting_for_room: VecDeque<usize>,
     sleeping: BinaryHeap<std::cmp::Reverse<(u64, usize)>>,
-    /// Pages that were evicted unused, and in which order.
-    ghosts: HashSet<(FileId, Page)>,
-    ghosts_in_order: VecDeque<(FileId, Page)>,
+    /// Pages that were evicted unused, each with a number, and in which order.
+    ghosts: HashMap<(FileId, Page), u64>,
+    ghosts_in_order: VecDeque<((FileId, Page), u64)>,
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
@@ -141,6 +145,7 @@ impl Machine {
             user_per_page_ns,
             doing: None,
             requests: VecDeque::new(),
+            asks_for: OpenId::default(),
             waits_since_ns: 0,
             waits_for: None,
         };
@@ -156,7 +161,7 @@ impl Machine {
             waiting: BTreeMap::new(),
             waiting_for_room: VecDeque::new(),
             sleeping: BinaryHeap::new(),
-            ghosts: HashSet::new(),
+            ghosts: HashMap::new(),
             ghosts_in_order: VecDeque::new(),
             counters: Counters::default(),
             moved_until_ns: 0,
@@ -172,7 +177,10 @@ impl Machine {
                 Some(process) => self.run_slice(process),
                 None => {
                     let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
-                    let Some(next_ns) = self.world.queue.next_done_ns().into_iter().chain(wakes).min() else { break };
+                    // Whoever waits, waits for one of these two.
+                    let Some(next_ns) = self.world.queue.next_done_ns().into_iter().chain(wakes).min() else {
+                        unreachable!("processes wait for nothing");
+                    };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
                 }
             }
@@ -241,7 +249,7 @@ impl Machine {
             requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect();
         if !list.is_empty() {
             self.counters.decisions += 1;
-            self.submit(&mut list);
+            self.submit(&mut list, OpenId::default());
             self.world.queue.unplug(self.world.now_ns);
         }
     }
@@ -317,12 +325,15 @@ impl Machine {
             return true;
         }
         let mut requests = std::mem::take(&mut self.processes[process].requests);
-        let all = self.submit(&mut requests);
+        let all = self.submit(&mut requests, self.processes[process].asks_for);
         self.world.queue.unplug(self.world.now_ns);
         self.processes[process].requests = requests;
         if !all {
             self.counters.queue_waits += 1;
             self.waiting_for_room.push_back(process);
+        } else if self.world.queue.requests() < self.world.queue.limit() {
+            // It did not need all the room that there is: the next one may try.
+            self.ready.extend(self.waiting_for_room.pop_front());
         }
         all
     }
@@ -335,6 +346,7 @@ impl Machine {
             Op::Advise { open, file, advice } => self.tell(&Event::Advised { open, file, advice }),
             Op::Read { open, file, offset_bytes, length_bytes } => {
                 let size_bytes = self.world.file_pages(file) * PAGE_BYTES;
+                let wanted_end = offset_bytes.saturating_add(length_bytes).div_ceil(PAGE_BYTES);
                 let length_bytes = length_bytes.min(size_bytes.saturating_sub(offset_bytes));
                 self.system(self.settings.costs.call_ns);
                 if length_bytes == 0 {
@@ -342,7 +354,7 @@ impl Machine {
                 }
                 let (page, end) = (offset_bytes / PAGE_BYTES, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES));
                 let call = Call { offset_bytes, length_bytes };
-                self.begin_pages(process, Pages { call, ..fresh(open, file, By::Read, page, end, now_ns) });
+                self.begin_pages(process, Pages { call, wanted_end, ..fresh(open, file, By::Read, page, end, now_ns) });
             }
             Op::Touch { open, file, first, pages } => {
                 let file_pages = self.world.file_pages(file);
@@ -422,7 +434,7 @@ impl Machine {
         match found {
             Found::Absent => {
                 self.counters.misses += 1;
-                if self.ghosts.remove(&(pages.file, pages.page)) {
+                if self.ghosts.remove(&(pages.file, pages.page)).is_some() {
                     self.counters.thrashings += 1;
                 }
             }
@@ -442,7 +454,7 @@ impl Machine {
             file: pages.file,
             by: pages.by,
             page: pages.page,
-            wanted: if pages.by == By::Read { pages.end - pages.page } else { 1 },
+            wanted: if pages.by == By::Read { pages.wanted_end - pages.page } else { 1 },
             call: pages.call,
             begins: pages.begins,
             found,
@@ -463,6 +475,7 @@ impl Machine {
         if found == Found::Absent && !requests.cover(pages.file, pages.page) {
             requests.pages(pages.file, pages.page, 1);
         }
+        self.processes[process].asks_for = pages.open;
         self.processes[process].requests.extend(requests.drain());
     }
 
@@ -520,13 +533,17 @@ impl Machine {
         let around = self.settings.fault_around_pages.max(1);
         let first = pages.page - pages.page % around;
         let end = (first + around).min(self.world.file_pages(pages.file));
-        let mut at = first;
+        let (mut at, mut mapped, mut before) = (first, 0, 0);
         while at < end {
             let run = self.world.cache.clear_run(pages.file, at, end);
             self.world.cache.map(pages.file, at, run);
+            if (at..at + run).contains(&pages.page) {
+                before = pages.page - at;
+            }
+            mapped += run;
             at += run + 1;
         }
-        let mapped = self.world.cache.clear_run(pages.file, pages.page, end);
+        let in_a_row = self.world.cache.clear_run(pages.file, pages.page, end).max(1);
         if around == 1 {
             self.world.cache.map(pages.file, pages.page, 1);
         }
@@ -534,12 +551,13 @@ impl Machine {
         let (open, by, file, touched) = (pages.open, pages.by, pages.file, pages.page);
         self.used(pages, 1, Use::Mapped);
         if self.wants.faults {
-            self.tell(&Event::Mapped { open, by, file, first: touched, pages: mapped.max(1) });
+            let mapped = mapped.max(1);
+            self.tell(&Event::Mapped { open, by, file, first: touched, pages: in_a_row, before, mapped });
         }
     }
 
     /// Asks the disk for pages, in their order; false if the queue was full before the last one, and the rest is to wait.
-    fn submit(&mut self, requests: &mut VecDeque<Request>) -> bool {
+    fn submit(&mut self, requests: &mut VecDeque<Request>, open: OpenId) -> bool {
         while let Some(request) = requests.front().copied() {
             let file_pages = self.world.file_pages(request.file);
             let end = request.first.saturating_add(request.pages).min(file_pages);
@@ -552,7 +570,7 @@ impl Machine {
                 Some(first) if request.when_full == WhenFull::Drop => {
                     requests.pop_front();
                     self.counters.dropped_pages += end - first;
-                    self.tell(&Event::Dropped { file: request.file, first, pages: end - first });
+                    self.tell(&Event::Dropped { open, file: request.file, first, pages: end - first });
                 }
                 Some(first) => {
                     if let Some(rest) = requests.front_mut() {
@@ -636,6 +654,8 @@ impl Machine {
             if gone.unused {
                 self.counters.wasted_pages += 1;
                 self.remember(gone);
+            } else {
+                self.ghosts.remove(&(gone.file, gone.page));
             }
             if self.wants.evictions {
                 self.tell(&Event::Evicted { file: gone.file, page: gone.page, unused: gone.unused });
@@ -646,12 +666,12 @@ impl Machine {
 
     /// Remembers what was evicted unused, as many pages as the cache may hold.
     fn remember(&mut self, gone: Evicted) {
-        let page = (gone.file, gone.page);
-        if self.ghosts.insert(page) {
-            self.ghosts_in_order.push_back(page);
-        }
+        let (page, number) = ((gone.file, gone.page), self.counters.wasted_pages);
+        self.ghosts.insert(page, number);
+        self.ghosts_in_order.push_back((page, number));
         if self.ghosts_in_order.len() as u64 > self.world.cache.limit_pages()
-            && let Some(oldest) = self.ghosts_in_order.pop_front()
+            && let Some((oldest, number)) = self.ghosts_in_order.pop_front()
+            && self.ghosts.get(&oldest) == Some(&number)
         {
             self.ghosts.remove(&oldest);
         }
@@ -666,6 +686,7 @@ fn fresh(open: OpenId, file: FileId, by: By, page: Page, end: Page, began_ns: u6
         by,
         page,
         end,
+        wanted_end: end,
         call,
         began_ns,
         user_per_page_ns: 0.0,

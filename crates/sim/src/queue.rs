@@ -51,6 +51,8 @@ struct Waiting {
     offset_bytes: u64,
     length_bytes: u64,
     since_ns: u64,
+    /// When it was let go to the disk.
+    unplugged_ns: u64,
     ranges: Vec<Range>,
 }
 
@@ -162,7 +164,8 @@ impl Queue {
             }
             return Added::Yes;
         }
-        let request = Waiting { op, offset_bytes, length_bytes, since_ns: now_ns, ranges: vec![range] };
+        let request =
+            Waiting { op, offset_bytes, length_bytes, since_ns: now_ns, unplugged_ns: now_ns, ranges: vec![range] };
         let Some(request) = self.merged(request) else { return Added::Yes };
         if self.plug.len() + self.waiting.len() + self.in_service.len() >= self.limit {
             return Added::Full;
@@ -173,7 +176,14 @@ impl Queue {
 
     /// Adds the rest of something that did find room.
     pub fn add_beyond(&mut self, op: Op, offset_bytes: u64, range: Range, length_bytes: u64, now_ns: u64) {
-        self.plug.push(Waiting { op, offset_bytes, length_bytes, since_ns: now_ns, ranges: vec![range] });
+        self.plug.push(Waiting {
+            op,
+            offset_bytes,
+            length_bytes,
+            since_ns: now_ns,
+            unplugged_ns: now_ns,
+            ranges: vec![range],
+        });
     }
 
     /// How many pages come with the next request that is done.
@@ -184,7 +194,8 @@ impl Queue {
 
     /// Lets what was plugged go to the disk.
     pub fn unplug(&mut self, now_ns: u64) {
-        for request in std::mem::take(&mut self.plug) {
+        for mut request in std::mem::take(&mut self.plug) {
+            request.unplugged_ns = now_ns;
             if let Some(request) = self.merged(request) {
                 self.insert(request);
             }
@@ -272,7 +283,9 @@ impl Queue {
             && let Some(request) = self.remove(id)
         {
             let (op, offset_bytes, length_bytes) = (request.op, request.offset_bytes, request.length_bytes);
-            let served = self.device.submit(&Request { op, offset_bytes, length_bytes }, now_ns);
+            // A completion may be taken note of later than it was: nothing is served before it was there.
+            let at_ns = now_ns.max(request.unplugged_ns);
+            let served = self.device.submit(&Request { op, offset_bytes, length_bytes }, at_ns);
             self.head_bytes = request.end_bytes();
             self.account.requests += 1;
             self.account.bytes += length_bytes;

@@ -18,7 +18,7 @@ fn policies() -> Vec<String> {
 
 fn scenario() -> impl Strategy<Value = String> {
     let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed"];
-    let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 4..64u32);
+    let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 1..64u32);
     let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
     (disk, prop::collection::vec(workload, 1..3), 1..6u64, any::<u32>()).prop_map(
         |((model, window_kb, order, requests), workloads, memory_mb, seed)| {

@@ -16,9 +16,9 @@
 //!   forwards, three otherwise. A random reader gets what it asks for and nothing else.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when half of it is used up.
-//! - **Grown by waits alone.** The distance doubles when the reader really had to wait, up to what keeps the disk busy; and
-//!   falls by an eighth when for long nobody waited.
-//! - **Safe by its own history.** No more is read ahead than is still cached behind the reader: what lives so long behind it
+//! - **Grown by waits alone.** The distance grows when the reader really had to wait, up to what keeps the disk busy; and falls
+//!   by an eighth when for long nobody waited.
+//! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
 //! - **One budget.** All streams together stay below a share of the memory.
 //!
@@ -26,7 +26,7 @@
 
 use crate::{
     Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
-    Wants, WhenFull,
+    Wants,
 };
 use std::collections::HashMap;
 
@@ -43,6 +43,8 @@ const LEAST_SIZE_PAGES: u64 = 32;
 const MOST_SIZE_PAGES: u64 = 2048;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
+/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
+const FIRST_GROWTH: u64 = 4;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -101,11 +103,15 @@ impl Stream {
     fn follows(&self, page: Page, length: u64) -> Option<Follows> {
         if page >= self.first && page + length <= self.end() {
             Some(Follows::Within)
-        } else if self.repeated > 0 && self.first.checked_add_signed(self.step) == Some(page) {
-            Some(Follows::Step)
         } else if page == self.end() || page + 1 == self.end() {
-            // A call may begin in the page in which the last one ended.
+            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the step:
+            // accesses may have become shorter.
             Some(Follows::Adjacent)
+        } else if self.repeated > 0
+            && (self.first.checked_add_signed(self.step) == Some(page)
+                || (self.is_backwards() && page + length == self.first))
+        {
+            Some(Follows::Step)
         } else if self.repeated < 2 && self.ahead == 0 && self.first.abs_diff(page) <= NEAR_PAGES {
             Some(Follows::Near)
         } else {
@@ -119,10 +125,15 @@ impl Stream {
             return 0;
         }
         let old_end = self.end();
-        let step = if how == Follows::Adjacent { length as i64 } else { page.wrapping_sub(self.first) as i64 };
+        let goes_back = self.is_backwards() && page + length == self.first;
+        let step = match how {
+            Follows::Adjacent => length as i64,
+            _ if goes_back => -(length as i64),
+            _ => page.wrapping_sub(self.first) as i64,
+        };
         let same = match how {
             Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
-            _ => step == self.step,
+            _ => goes_back || step == self.step,
         };
         self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
         if !same {
@@ -140,8 +151,10 @@ pub struct Ahead {
     budget_pages: Option<u64>,
     files: HashMap<FileId, Vec<Stream>>,
     opened: HashMap<OpenId, FileId>,
-    /// Streams that have something ahead.
-    active: u64,
+    /// How often each file is open.
+    openings: HashMap<FileId, u32>,
+    /// Pages that all streams have ahead.
+    ahead: u64,
     clock: u64,
 }
 
@@ -153,7 +166,8 @@ impl Ahead {
             budget_pages: parameters.budget_pages,
             files: HashMap::new(),
             opened: HashMap::new(),
-            active: 0,
+            openings: HashMap::new(),
+            ahead: 0,
             clock: 0,
         }
     }
@@ -170,11 +184,12 @@ impl Ahead {
         if sequential { 2 * self.size() } else { 2 * u64::from(self.device.parallelism).max(4) * stream.length }
     }
 
-    /// What each stream may have unread.
-    fn share(&self, view: &dyn View) -> u64 {
+    /// What this stream may have unread: what the others leave of the budget.
+    fn room(&self, stream: &Stream, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
-        (self.budget_pages.unwrap_or(all / MEMORY_SHARE) / self.active.max(1)).max(1)
+        let others = self.ahead.saturating_sub(stream.ahead);
+        self.budget_pages.unwrap_or(all / MEMORY_SHARE).saturating_sub(others)
     }
 
     /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
@@ -202,7 +217,7 @@ impl Ahead {
             return streams.len() - 1;
         }
         let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
-        self.active -= u64::from(streams[oldest].ahead > 0);
+        self.ahead -= streams[oldest].ahead;
         streams[oldest] = fresh;
         oldest
     }
@@ -218,11 +233,18 @@ impl Ahead {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
-        let mut distance = stream.distance.min(self.share(view).max(stream.length));
+        let mut distance = stream.distance.min(self.room(stream, view).max(stream.length));
+        if 2 * stream.ahead > distance {
+            return;
+        }
         if stream.is_forwards() {
-            // What is still cached behind the reader, this access not included.
-            let history = view.present_before(access.file, access.page, distance);
-            distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
+            // Where memory is short, what is still cached behind the reader, this access not included, tells how long
+            // pages live.
+            let memory = view.memory();
+            if memory.free_pages < 2 * self.ahead.max(distance) {
+                let history = view.present_before(access.file, access.page, distance);
+                distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
+            }
         }
         if 2 * stream.ahead <= distance {
             ask(stream, distance, access.file, view, requests);
@@ -232,9 +254,9 @@ impl Ahead {
     /// Changes every stream of a file, and keeps count of those that have something ahead.
     fn change(&mut self, file: FileId, mut change: impl FnMut(&mut Stream)) {
         for stream in self.files.get_mut(&file).into_iter().flatten() {
-            let before = u64::from(stream.ahead > 0);
+            self.ahead -= stream.ahead;
             change(stream);
-            self.active = self.active + u64::from(stream.ahead > 0) - before;
+            self.ahead += stream.ahead;
         }
     }
 }
@@ -243,7 +265,7 @@ impl Ahead {
 fn ask(stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
     let file_pages = view.file_pages(file);
     let mut request = |first: Page, pages: u64| {
-        requests.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+        requests.add(Request { first, pages, ..Request::of(file) });
     };
     if stream.is_forwards() {
         let (from, to) = (stream.end() + stream.ahead, (stream.end() + distance).min(file_pages));
@@ -284,10 +306,10 @@ impl Policy for Ahead {
         let (index, moved) = match self.find(access) {
             Some((index, how)) => {
                 let Some(stream) = self.files.get_mut(&access.file).map(|streams| &mut streams[index]) else { return };
-                let before = u64::from(stream.ahead > 0);
+                self.ahead -= stream.ahead;
                 let moved = stream.advance(access.page, access.wanted, how);
                 stream.used_at = self.clock;
-                self.active = self.active + u64::from(stream.ahead > 0) - before;
+                self.ahead += stream.ahead;
                 (index, moved)
             }
             None => (self.begin(access), access.wanted),
@@ -301,43 +323,61 @@ impl Policy for Ahead {
             (stream.step, stream.repeated) = (stream.length as i64, 1);
         }
         if stream.is_confirmed() {
-            let before = u64::from(stream.ahead > 0);
+            let before = stream.ahead;
             self.extend(&mut stream, moved, access, view, requests);
-            self.active = self.active + u64::from(stream.ahead > 0) - before;
+            self.ahead = self.ahead - before + stream.ahead;
         }
         if let Some(streams) = self.files.get_mut(&access.file) {
             streams[index] = stream;
         }
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
+                // A number that is given out again is closed, whether that was told or not.
+                self.event(&Event::Closed { open }, view, requests);
                 self.opened.insert(open, file);
+                *self.openings.entry(file).or_default() += 1;
             }
             // What was asked for stays cached, but nobody is on the way to it.
             Event::Closed { open } => {
-                if let Some(file) = self.opened.remove(&open)
-                    && !self.opened.values().any(|other| *other == file)
-                {
+                let Some(file) = self.opened.remove(&open) else { return };
+                let left = self.openings.get_mut(&file).map_or(0, |count| {
+                    *count -= 1;
+                    *count
+                });
+                if left == 0 {
+                    self.openings.remove(&file);
                     self.change(file, |stream| stream.ahead = 0);
                     self.files.remove(&file);
                 }
             }
-            Event::Waited { file, page, .. } => self.change(file, |stream| {
-                if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
-                    (stream.distance, stream.since_wait) = (2 * stream.distance, 0);
-                }
-            }),
+            Event::Waited { file, page, .. } => {
+                let size = self.size();
+                self.change(file, |stream| {
+                    if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
+                        let growth = if stream.distance < size { FIRST_GROWTH } else { 2 };
+                        (stream.distance, stream.since_wait) = (growth * stream.distance, 0);
+                    }
+                });
+            }
             Event::Evicted { file, page, unused: true } => self.change(file, |stream| {
                 if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
                     (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
                     stream.ahead = page - stream.end();
                 }
             }),
-            // What a fault mapped after its own page is used without our being told.
-            Event::Mapped { file, first, pages, .. } => self.change(file, |stream| {
-                if stream.first == first && stream.length == 1 {
+            // What a fault mapped beside its own page is used without our being told.
+            Event::Mapped { file, first, pages, before, .. } => self.change(file, |stream| {
+                if stream.first != first || stream.length != 1 {
+                    return;
+                }
+                if stream.is_backwards() || (stream.step < 0 && before > 0) {
+                    (stream.first, stream.length) = (first - before.min(first), before + 1);
+                    stream.step = -(stream.length as i64);
+                    stream.ahead = stream.ahead.saturating_sub(before);
+                } else {
                     let forwards = stream.is_forwards();
                     stream.length = pages;
                     if forwards {

@@ -15,7 +15,7 @@
 //! synchronous up to 4 pages and has a trigger from there on (`APT`); its trigger is at 2 to begin with.
 
 use crate::streams::States;
-use crate::{Access, By, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, By, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, View, Wants};
 use std::collections::HashMap;
 
 /// Sets longer than this are asked for ahead (the paper's asynchronous prefetch threshold).
@@ -58,14 +58,14 @@ impl Amp {
         let end = first + pages;
         stream.previous_last = stream.set.1.checked_sub(1);
         stream.set = (first, end);
-        requests.add(Request { file, first, pages, order: 0, mark: None, when_full: WhenFull::Wait });
+        requests.add(Request { first, pages, ..Request::of(file) });
         self.last_pages.insert((file, end - 1), open);
     }
 }
 
 impl Policy for Amp {
     fn wants(&self) -> Wants {
-        Wants { pages: true, waits: true, evictions: true, ..Wants::default() }
+        Wants { pages: true, faults: true, waits: true, evictions: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
@@ -113,8 +113,8 @@ impl Policy for Amp {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => {
                 self.streams.forget(open);
-                self.last_pages.retain(|_, whose| *whose != open);
             }
+            Event::Mapped { open, first, pages, .. } => self.streams.of(open).next = first + pages,
             Event::Waited { open, page, .. } => {
                 let stream = self.streams.of(open);
                 if page == stream.set.0 && stream.degree > ASYNCHRONOUS_PAGES {
@@ -124,6 +124,10 @@ impl Policy for Amp {
             Event::Evicted { file, page, unused: true } => {
                 let Some(open) = self.last_pages.remove(&(file, page)) else { return };
                 let stream = self.streams.of(open);
+                // The number may be another reader's by now.
+                if stream.file != file {
+                    return;
+                }
                 stream.degree = stream.degree.saturating_sub(stream.wanted).max(1);
                 stream.trigger = stream.trigger.min(stream.degree - 1);
             }

@@ -16,7 +16,7 @@
 //! in a row.
 
 use crate::streams::States;
-use crate::{Access, DeviceTraits, Event, Found, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, DeviceTraits, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -65,7 +65,7 @@ impl Policy for Competitive {
         let pages = pages.min(file_pages.saturating_sub(first));
         state.end = first + pages;
         let mark = Some(first + pages / 2);
-        requests.add(Request { file: access.file, first, pages, order: 0, mark, when_full: WhenFull::Wait });
+        requests.add(Request { first, pages, mark, ..Request::of(access.file) });
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {

@@ -86,7 +86,9 @@ impl State {
             self.most = 0;
             return;
         }
-        let needed = access.wanted + u64::from(kernel == Kernel::Linux24);
+        // From the read's place in its page, in whole pages.
+        let within_bytes = access.call.offset_bytes % PAGE_BYTES + access.call.length_bytes;
+        let needed = within_bytes / PAGE_BYTES + u64::from(kernel == Kernel::Linux24);
         self.most = self.most.max(needed);
         if self.continues {
             self.most = self.most.max(LEAST_PAGES);
@@ -140,6 +142,10 @@ impl Policy for Doubling {
         let file_pages = view.file_pages(access.file);
         if access.found == Found::Absent {
             requests.pages(access.file, access.page, 1.min(file_pages.saturating_sub(access.page)));
+            // It should have been read ahead: perhaps it was, and is gone (2.0 and 2.2; not in 2.3 and 2.4).
+            if self.kernel == Kernel::Linux22 && state.continues {
+                state.most = state.most.min(LEAST_PAGES);
+            }
         }
         let locked = !matches!(access.found, Found::Present { .. });
         let ahead = state.ahead(self.kernel, access.page, locked, file_pages);

@@ -101,9 +101,10 @@ impl Read<'_> {
 
     /// A read of `wanted` pages from `page` on (`page_cache_readahead`); gives where to ask again.
     fn handle(&mut self, state: &mut State, mut page: Page, mut wanted: u64) -> Page {
-        // A read that begins in the page where the last one ended.
-        if page + 1 == state.next && wanted > 1 {
-            (page, wanted) = (page + 1, wanted - 1);
+        // A read that begins in the page where the last one ended; if it does not leave that, there is nothing to do.
+        if page + 1 == state.next {
+            wanted -= 1;
+            page += u64::from(wanted > 0);
         }
         let sequential = page == state.next;
         let size = wanted.min(self.most);
@@ -119,11 +120,11 @@ impl Read<'_> {
             }
         } else if !sequential {
             (state.start, state.size, state.ahead_start, state.ahead_size) = (0, 0, 0, 0);
+            state.missed = false;
             self.ask(state, page, size, true);
         } else {
-            if state.ahead_start == 0 {
-                self.make_ahead(state, false);
-            } else if state.next > state.ahead_start {
+            let open = state.ahead_start > 0 || self.make_ahead(state, false);
+            if open && state.next > state.ahead_start {
                 (state.start, state.size) = (state.ahead_start, state.ahead_size);
                 self.make_ahead(state, false);
             }
@@ -154,9 +155,11 @@ impl Policy for Linux26 {
                 read.handle(state, access.page, 1);
             }
             By::Fault { .. } if access.found != Found::Absent => state.mmap_hit += 1,
-            By::Fault { advice, .. } => {
+            By::Fault { advice: Advice::Random, .. } => return,
+            By::Fault { .. } => {
                 state.mmap_miss += 1;
-                if advice != Advice::Random && state.mmap_miss <= state.mmap_hit + LOTS_OF_MISSES {
+                let congested = read.view.queue(access.file).is_congested();
+                if !congested && state.mmap_miss <= state.mmap_hit + LOTS_OF_MISSES {
                     let first = access.page.saturating_sub(most / 2);
                     read.requests.pages(access.file, first, most.min(view.file_pages(access.file) - first));
                 }
@@ -170,8 +173,11 @@ impl Policy for Linux26 {
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            // Today's kernels map what is there around a fault; this one would have had a fault, and a hit, for each page.
+            Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
+            _ => {}
         }
     }
 }

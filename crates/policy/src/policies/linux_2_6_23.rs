@@ -11,12 +11,14 @@
 //! ```
 //!
 //! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31 and are not in it. The window is left alone
-//! by congested queues only when it is asked for ahead. Faults go the same way as reads of one page.
+//! by congested queues only when it is asked for ahead. Faults read around the page as in 2.6 before; those of mappings with
+//! sequential advice go the same way as reads of one page.
 
+use super::linux_2_6::LOTS_OF_MISSES;
 use super::on_demand::first_size;
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, By, Event, Found, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, Advice, By, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
 /// The state of an opening (`struct file_ra_state`), pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,10 +26,12 @@ struct State {
     start: Page,
     size: u64,
     async_size: u64,
-    /// Where the last read ended, bytes; `None` before the first.
-    prev_pos: Option<u64>,
-    /// Where the read that is going on will end, bytes.
-    ends_at: Option<u64>,
+    /// The last page of the last read, or the last page that was touched; `None` before the first.
+    last: Option<Page>,
+    /// The last page of the read that is going on.
+    ends_in: Option<Page>,
+    mmap_miss: u64,
+    mmap_hit: u64,
 }
 
 /// A kernel of this version.
@@ -42,6 +46,22 @@ fn next_size(size: u64, most: u64) -> u64 {
 }
 
 impl State {
+    /// A fault without advice: around the page, while there are not a hundred more misses than hits (`filemap_fault`).
+    fn read_around(&mut self, access: &Access, advice: Advice, most: u64, view: &dyn View, requests: &mut Requests) {
+        if advice == Advice::Random {
+            return;
+        }
+        if access.found != Found::Absent {
+            self.mmap_hit += 1;
+            return;
+        }
+        self.mmap_miss += 1;
+        if self.mmap_miss <= self.mmap_hit + LOTS_OF_MISSES && !view.queue(access.file).is_congested() {
+            let first = access.page.saturating_sub(most / 2);
+            requests.pages(access.file, first, most.min(view.file_pages(access.file).saturating_sub(first)));
+        }
+    }
+
     /// `ondemand_readahead`. False: only what is wanted.
     fn decide(&mut self, access: &Access, marked: bool, most: u64, view: &dyn View) -> Option<bool> {
         let (page, wanted) = (access.page, access.wanted);
@@ -52,8 +72,7 @@ impl State {
             self.async_size = self.size;
             return Some(true);
         }
-        let sequential =
-            wanted > most || self.prev_pos.map_or(page == 0, |pos| page.wrapping_sub(pos / PAGE_BYTES) <= 1);
+        let sequential = wanted > most || self.last.map_or(page == 0, |last| page.wrapping_sub(last) <= 1);
         if !marked && !sequential {
             return Some(false);
         }
@@ -71,24 +90,34 @@ impl State {
 
 impl Policy for Linux2623 {
     fn wants(&self) -> Wants {
-        Wants { calls: true, ..Wants::default() }
+        Wants { calls: true, faults: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
         let state = self.states.of(access.open);
-        if access.begins || access.by != By::Read {
-            let end = access.call.offset_bytes + access.call.length_bytes;
-            state.prev_pos = state.ends_at.replace(end).or(state.prev_pos);
+        let most = view.limits(access.file).window_pages;
+        match access.by {
+            By::Read if access.begins => {
+                let end_bytes = access.call.offset_bytes + access.call.length_bytes;
+                state.last = state.ends_in.replace(end_bytes.saturating_sub(1) / PAGE_BYTES).or(state.last);
+            }
+            By::Read => {}
+            By::Fault { advice: Advice::Sequential, .. } => {
+                state.last = state.ends_in.replace(access.page).or(state.last)
+            }
+            By::Fault { advice, .. } => {
+                state.ends_in = Some(access.page);
+                return state.read_around(access, advice, most, view, requests);
+            }
         }
         let marked = access.found.is_marked();
-        let most = view.limits(access.file).window_pages;
         if access.found != Found::Absent && (!marked || view.queue(access.file).is_congested()) {
             return;
         }
         let file_pages = view.file_pages(access.file);
         let request = |first: Page, pages: u64, mark: Option<Page>| {
             let pages = pages.min(file_pages.saturating_sub(first));
-            Request { file: access.file, first, pages, order: 0, mark, when_full: WhenFull::Wait }
+            Request { first, pages, mark, ..Request::of(access.file) }
         };
         if most == 0 {
             return;
@@ -104,8 +133,10 @@ impl Policy for Linux2623 {
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
+            _ => {}
         }
     }
 }

@@ -13,6 +13,7 @@ pub const RULES: Rules = Rules {
     no_mark_at_end: false,
     programs_forwards: false,
     misses_balanced: false,
+    reads_again: true,
     whole_history: false,
 };
 

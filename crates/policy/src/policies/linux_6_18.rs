@@ -15,6 +15,7 @@ pub const RULES: Rules = Rules {
     no_mark_at_end: false,
     programs_forwards: true,
     misses_balanced: false,
+    reads_again: false,
     whole_history: true,
 };
 

@@ -12,6 +12,7 @@ pub const RULES: Rules = Rules {
     no_mark_at_end: true,
     programs_forwards: true,
     misses_balanced: true,
+    reads_again: false,
     whole_history: true,
 };
 

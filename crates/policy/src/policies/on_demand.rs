@@ -16,9 +16,7 @@
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{
-    Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, View, Wants, WhenFull,
-};
+use crate::{Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, View, Wants};
 
 /// Most pages of one step of an explicit request: 2 MiB (`force_page_cache_ra`).
 const FORCED_CHUNK_PAGES: u64 = 512;
@@ -41,6 +39,9 @@ pub struct Rules {
     /// Faults of programs and of sequential mappings do not count as misses, and what is mapped around counts once per
     /// fault; before, each page that was mapped around took one miss away (after 6.18).
     pub misses_balanced: bool,
+    /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or so), not
+    /// what is left of it.
+    pub reads_again: bool,
     /// A history as long as the window counts in full; before, its farthest page was left out (after 6.12;
     /// `page_cache_prev_miss`).
     pub whole_history: bool,
@@ -231,7 +232,7 @@ impl Decision<'_> {
         }
         if executable && self.rules.programs_forwards {
             state.start = page.max(first);
-            (state.size, state.async_size) = ((state.start + window).min(end) - state.start, 0);
+            (state.size, state.async_size) = ((state.start + window).min(end).saturating_sub(state.start), 0);
         } else {
             state.start = page.saturating_sub(window / 2);
             (state.size, state.async_size) = (window, window / 4);
@@ -274,17 +275,18 @@ impl Decision<'_> {
         }
         let mark = (first + size).checked_sub(state.async_size);
         let mark = mark.filter(|_| !(self.rules.no_mark_at_end && reaches_end));
-        self.request(first, size, order, mark);
+        let again = self.rules.reads_again.then_some(state.async_size);
+        self.request(first, size, order, mark, again);
     }
 
     fn single_pages(&mut self, first: Page, pages: u64, mark: Option<Page>) {
-        self.request(first, pages, 0, mark);
+        self.request(first, pages, 0, mark, None);
     }
 
-    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>) {
+    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>, again: Option<u64>) {
         let pages = pages.min(self.view.file_pages(self.file).saturating_sub(first));
         let mark = mark.filter(|mark| (first..first + pages).contains(mark));
-        self.requests.add(Request { file: self.file, first, pages, order, mark, when_full: WhenFull::Wait });
+        self.requests.add(Request { first, pages, order, mark, again, ..Request::of(self.file) });
     }
 }
 
@@ -323,12 +325,14 @@ impl OnDemand {
             By::Read => (folio.first, access.end() - folio.first),
             By::Fault { advice, executable, .. } => {
                 let window = state.window(&decision.limits());
+                if advice == Advice::Random || (window == 0 && !rules.misses_balanced) {
+                    return;
+                }
                 let counts = if rules.misses_balanced {
                     !access.found.is_locked() && advice != Advice::Sequential && !executable
-                } else if advice == Advice::Random || window == 0 {
-                    return;
                 } else {
-                    true
+                    // What was mapped without a look at the page is counted there.
+                    access.found.is_locked() || access.found.is_marked()
                 };
                 state.mmap_miss = state.mmap_miss.saturating_sub(u32::from(counts));
                 (access.page, window)
@@ -375,13 +379,10 @@ impl crate::Policy for OnDemand {
                 let state = *self.states.of(open);
                 Decision { rules: &self.rules, file, view, requests }.forced(&state, first, pages);
             }
-            Event::Mapped { open, by: By::Fault { advice, executable, .. }, pages, .. } => {
-                let counts = match self.rules.misses_balanced {
-                    true => u64::from(advice != Advice::Sequential && !executable),
-                    false => pages,
-                };
+            // Newer kernels have counted the hit already, and do not count the fault that comes again after a wait.
+            Event::Mapped { open, mapped, .. } if !self.rules.misses_balanced => {
                 let state = self.states.of(open);
-                state.mmap_miss = state.mmap_miss.saturating_sub(counts.min(u64::from(MOST_MISSES)) as u32);
+                state.mmap_miss = state.mmap_miss.saturating_sub(mapped.min(u64::from(MOST_MISSES)) as u32);
             }
             _ => {}
         }

@@ -4,53 +4,61 @@
 //! neighbours as one request. It is no claim to be optimal to the last microsecond: which of two requests is served first on
 //! a rotating disk, and what to evict, are left to the machine.
 
-use crate::{Access, DeviceTraits, FileId, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, DeviceTraits, FileId, Page, Parameters, Policy, Request, Requests, View, Wants};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Look-ahead in device times: so much that neither a long seek nor a burst of computing lets the disk rest.
 const ACCESSES_AHEAD: u64 = 64;
+/// More is asked for when this part of the look-ahead is used up.
+const PIECES: usize = 8;
 
-/// Knows the future.
-#[derive(Clone, Debug)]
-pub struct Oracle {
-    future: Arc<[(FileId, Page)]>,
+/// What will be read of a file.
+#[derive(Clone, Debug, Default)]
+struct Future {
+    pages: Vec<Page>,
     /// The next access.
     now: usize,
     /// The first access that was not looked at yet.
     looked: usize,
-    /// Most accesses between the two.
+    /// What was asked for and not yet used.
+    pending: std::collections::HashSet<Page>,
+}
+
+/// Knows the future.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    files: HashMap<FileId, Future>,
+    /// Most accesses to a file between the next one and the last one that was looked at.
     ahead: usize,
-    /// The next access may begin only behind this one: what is asked for is asked for in pieces.
-    piece: usize,
-    /// How often each page was asked for and not yet used.
-    pending: HashMap<(FileId, Page), u32>,
 }
 
 impl Oracle {
     /// With this future; without one it is as blind as `none`.
     pub fn new(parameters: &Parameters) -> Oracle {
         let device: &DeviceTraits = &parameters.device;
+        let mut files: HashMap<FileId, Future> = HashMap::new();
+        for (file, page) in parameters.future.iter().flat_map(|future| future.iter()) {
+            files.entry(*file).or_default().pages.push(*page);
+        }
         let ahead = (ACCESSES_AHEAD * device.pages_per_access()).max(u64::from(device.parallelism) * 2);
-        let ahead = parameters.budget_pages.map_or(ahead, |budget| ahead.min(budget)).max(1) as usize;
-        let future = parameters.future.clone().unwrap_or_else(|| Arc::from([]));
-        Oracle { future, now: 0, looked: 0, ahead, piece: (ahead / 8).max(1), pending: HashMap::new() }
+        let share = parameters.budget_pages.map(|budget| budget / files.len().max(1) as u64);
+        let ahead = share.map_or(ahead, |share| ahead.min(share)).max(1) as usize;
+        Oracle { files, ahead }
     }
+}
 
-    fn ask(&mut self, view: &dyn View, requests: &mut Requests) {
-        let end = (self.now + self.ahead).min(self.future.len());
+impl Future {
+    fn ask(&mut self, file: FileId, ahead: usize, view: &dyn View, requests: &mut Requests) {
+        let end = (self.now + ahead).min(self.pages.len());
         let mut run: Option<Request> = None;
-        for (file, page) in self.future[self.looked.min(end)..end].iter().copied() {
-            if page >= view.file_pages(file) || view.is_present(file, page) || self.pending.contains_key(&(file, page))
-            {
+        for page in self.pages[self.looked.max(self.now).min(end)..end].iter().copied() {
+            if page >= view.file_pages(file) || view.is_present(file, page) || !self.pending.insert(page) {
                 continue;
             }
-            *self.pending.entry((file, page)).or_default() += 1;
             match &mut run {
-                Some(run) if run.file == file && run.first + run.pages == page => run.pages += 1,
+                Some(run) if run.first + run.pages == page => run.pages += 1,
                 _ => {
-                    let request =
-                        Request { file, first: page, pages: 1, order: 0, mark: None, when_full: WhenFull::Wait };
+                    let request = Request { first: page, pages: 1, ..Request::of(file) };
                     run.replace(request).into_iter().for_each(|before| requests.add(before));
                 }
             }
@@ -62,17 +70,24 @@ impl Oracle {
 
 impl Policy for Oracle {
     fn wants(&self) -> Wants {
-        Wants { pages: true, ..Wants::default() }
+        Wants { pages: true, faults: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
-        self.pending.remove(&(access.file, access.page));
-        // Other accesses than those foretold are left to themselves.
-        if self.future.get(self.now) == Some(&(access.file, access.page)) {
-            self.now += 1;
+        let Some(future) = self.files.get_mut(&access.file) else { return };
+        future.pending.remove(&access.page);
+        // Pages that a fault mapped besides are not told; other accesses than those foretold are left to themselves.
+        let next = &future.pages[future.now..];
+        if let Some(skipped) = next.iter().take(self.ahead).position(|page| *page == access.page) {
+            for page in &future.pages[future.now..future.now + skipped] {
+                future.pending.remove(page);
+            }
+            future.now += skipped + 1;
         }
-        if self.looked.saturating_sub(self.now) + self.piece <= self.ahead || self.looked <= self.now {
-            self.ask(view, requests);
+        if future.looked.saturating_sub(future.now) + self.ahead.div_ceil(PIECES) <= self.ahead
+            || future.looked <= future.now
+        {
+            future.ask(access.file, self.ahead, view, requests);
         }
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, Event, Found, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, Event, Found, Page, Policy, Requests, View, Wants};
 
 /// A block (`BLCKSZ` 8192), pages.
 pub const BLOCK_PAGES: u64 = 8192 / PAGE_BYTES;
@@ -40,7 +40,7 @@ pub struct ReadStream {
 
 impl Policy for ReadStream {
     fn wants(&self) -> Wants {
-        Wants { pages: true, ..Wants::default() }
+        Wants { pages: true, faults: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
@@ -67,14 +67,7 @@ impl Policy for ReadStream {
             let pages = (to - from).min(file_pages.saturating_sub(from));
             let missing = view.absent(access.file, from, pages);
             state.asked = from + pages;
-            requests.add(Request {
-                file: access.file,
-                first: from,
-                pages,
-                order: 0,
-                mark: None,
-                when_full: WhenFull::Wait,
-            });
+            requests.pages(access.file, from, pages);
             state.distance = if missing > 0 {
                 (2 * state.distance.max(1)).min(CONCURRENCY * COMBINED_BLOCKS)
             } else {
@@ -84,8 +77,10 @@ impl Policy for ReadStream {
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            Event::Mapped { open, first, pages, .. } => self.states.of(open).next = first + pages,
+            _ => {}
         }
     }
 }

@@ -12,7 +12,8 @@
 //! So while the program works through one request, the next one is under way: disk and processor at the same time. A first
 //! read of a place, not yet known to be sequential, asks for two pages at most.
 //!
-//! Source: the patch itself, complete (`generic_file_read`, its `f_rapos`, `f_ralen`).
+//! Source: the patch itself, complete (`generic_file_read`, its `f_rapos`, `f_ralen`). That each read sets the flag for the next
+//! one, and a seek clears it, is 1.3's and from memory.
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
@@ -34,6 +35,8 @@ struct State {
     length: u64,
     /// This read may ask for more although pages are there (`try_async`).
     asynchronous: bool,
+    /// Where the last read will have ended, bytes.
+    ends_at: u64,
 }
 
 /// Roudier's kernel.
@@ -46,6 +49,9 @@ impl State {
     /// A read begins.
     fn begin(&mut self, offset_bytes: u64, length_bytes: u64) {
         let position_bytes = self.position * PAGE_BYTES;
+        // Each read sets the flag at its end, and a seek clears it.
+        self.sequential = self.ends_at > 0 && self.ends_at == offset_bytes;
+        self.ends_at = offset_bytes + length_bytes;
         if offset_bytes + length_bytes < LEAST_PAGES * PAGE_BYTES {
             self.sequential = false;
         } else if offset_bytes <= position_bytes && offset_bytes + self.length * PAGE_BYTES > position_bytes {
@@ -84,6 +90,8 @@ impl Policy for Roudier {
             return;
         };
         if ahead == 0 {
+            // Nothing more is tried in this read, unless a page has to be waited for.
+            state.asynchronous = false;
             return;
         }
         requests.pages(access.file, base + 1, ahead.min(file_pages.saturating_sub(base + 1)));

@@ -51,14 +51,12 @@ pub struct TrueReadahead {
     group: u64,
     period: Period,
     states: States<State>,
-    /// The opening whose requests are being carried out: what is dropped was its.
-    asking: crate::OpenId,
 }
 
 impl TrueReadahead {
     /// Groups of so many pages.
     pub fn new(group: u64, period: Period) -> TrueReadahead {
-        TrueReadahead { group, period, states: States::default(), asking: crate::OpenId(0) }
+        TrueReadahead { group, period, states: States::default() }
     }
 
     fn period(&self, state: &State) -> u64 {
@@ -71,7 +69,7 @@ impl TrueReadahead {
 
 impl Policy for TrueReadahead {
     fn wants(&self) -> Wants {
-        Wants { pages: true, waits: true, ..Wants::default() }
+        Wants { pages: true, faults: true, waits: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
@@ -96,20 +94,21 @@ impl Policy for TrueReadahead {
             } else {
                 state.high = end;
                 let when_full = WhenFull::Drop;
-                requests.add(Request { file: access.file, first: from, pages, order: 0, mark: None, when_full });
+                requests.add(Request { first: from, pages, when_full, ..Request::of(access.file) });
             }
         }
         *self.states.of(access.open) = state;
-        self.asking = access.open;
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
-            Event::Dropped { first, .. } => {
-                let state = self.states.of(self.asking);
+            Event::Dropped { open, first, .. } => {
+                let state = self.states.of(open);
                 state.high = state.high.min(first);
             }
+            // Today's kernels map what is there around a fault; 2.2 had a fault for each page.
+            Event::Mapped { open, pages, .. } => self.states.of(open).accesses += pages - 1,
             Event::Waited { open, .. } => {
                 let state = self.states.of(open);
                 state.period /= 2;

@@ -24,7 +24,7 @@
 use super::on_demand::first_size;
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, Event, FileId, Found, Memory, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, Event, FileId, Found, Memory, Page, Policy, Request, Requests, View, Wants};
 
 /// Share of T that is used, percent (`readahead_ratio`).
 pub const RATIO_PERCENT: u64 = 50;
@@ -103,7 +103,9 @@ impl Turn<'_> {
 
     /// A miss, and nothing is known of the reader: what it left in the cache tells.
     fn by_context(&mut self, state: &mut State) -> bool {
-        let history = self.view.present_before(self.file, self.page, self.most);
+        // So far back that a whole window with its look-ahead may come of it.
+        let back = self.most * (LOOKAHEAD_SHARE + 1) * 100 / (RATIO_PERCENT + 1);
+        let history = self.view.present_before(self.file, self.page, back);
         if history == 0 {
             return false;
         }
@@ -127,8 +129,7 @@ impl Turn<'_> {
             (end, mark) = (file_pages, None);
         }
         let pages = end.saturating_sub(first);
-        let when_full = WhenFull::Wait;
-        self.requests.add(Request { file: self.file, first, pages, order: 0, mark, when_full });
+        self.requests.add(Request { first, pages, mark, ..Request::of(self.file) });
         (state.requested, state.mark, state.end) = (first, mark.unwrap_or(end), end);
         (state.reader, state.added) = (self.page, self.view.memory().added_pages);
     }
@@ -150,7 +151,7 @@ impl Policy for WuAdaptive {
         if most == 0 {
             return;
         }
-        if access.found.is_marked() {
+        if access.found.is_marked() && !turn.view.queue(access.file).is_congested() {
             if access.page == state.mark {
                 turn.by_state(state);
             } else if let Some(hole) = view.next_absent(access.file, access.page + 1, most) {
@@ -159,11 +160,14 @@ impl Policy for WuAdaptive {
                 turn.ask(state, hole, size, size);
             }
         } else if access.found == Found::Absent {
-            let sequential = state.prev_pos.is_some_and(|pos| access.page.wrapping_sub(pos / PAGE_BYTES) <= 1);
+            let sequential =
+                state.prev_pos.is_some_and(|pos| access.page.wrapping_sub(pos.saturating_sub(1) / PAGE_BYTES) <= 1);
             if access.page == 0 {
-                // A new file: the mark on the second page, so that the stream's speed is known soon.
-                let size = first_size(access.wanted, most);
-                turn.ask(state, 0, size, size.saturating_sub(access.wanted.max(1)).max(1));
+                // A new file: four times what is wanted, and no more than the smallest window four times; the mark in its
+                // middle, so that the stream's speed is known soon.
+                let wanted = access.wanted.clamp(1, LEAST_PAGES);
+                let size = (4 * wanted).min(most).max(access.wanted.min(most));
+                turn.ask(state, 0, size, (2 * wanted).min(size));
             } else if !turn.by_context(state) {
                 if sequential || access.wanted > most {
                     let size = first_size(access.wanted, most);

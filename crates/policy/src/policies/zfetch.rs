@@ -4,8 +4,9 @@
 //! ```text
 //!     stream:  position ▲ (next byte expected)      │ asked for up to here
 //!                       └──────── distance ─────────┘
-//!     a read within 16 MiB of the position belongs to it (readers may come out of order)
-//!     distance: doubled by each read up to 4 MiB; from there on + 1/8, when a page had not arrived in time; 64 MiB at most
+//!     a read up to 16 MiB behind the position is one of it that came late, and begins no other
+//!     distance: as long as the read, then doubled by each read up to 4 MiB; from there on + 1/8, when a page had not arrived in
+//!     time; 64 MiB at most
 //! ```
 //!
 //! A stream that nobody has used for a second makes room for a new one when there are eight; after two it is gone. A new
@@ -13,10 +14,10 @@
 //!
 //! Source: module/zfs/dmu_zfetch.c of OpenZFS 2.4 and its parameters (`zfetch_max_streams`, `zfetch_min_distance`,
 //! `zfetch_max_distance`, `zfetch_max_reorder`, `zfetch_min_sec_reap`, `zfetch_max_sec_reap`). Blocks are pages here. Reads
-//! that come early are not waited for, unlike there: whatever lies between position and read counts as read.
+//! that come early, before those between, are remembered there and count once the holes are filled; here they begin a stream.
 
 use crate::access::PAGE_BYTES;
-use crate::{Access, By, Event, FileId, Found, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use crate::{Access, By, Event, FileId, Found, Page, Policy, Requests, View, Wants};
 use std::collections::HashMap;
 
 /// `zfetch_max_streams`.
@@ -68,9 +69,13 @@ impl Policy for Zfetch {
         }
         let streams = self.files.entry(access.file).or_default();
         streams.retain(|stream| now_ns.saturating_sub(stream.used_ns) < FORGOTTEN_AFTER_NS);
-        // The nearest stream that the read does not lie behind.
-        let near = |stream: &&mut Stream| first >= stream.position && first - stream.position <= REORDER_PAGES;
-        let Some(stream) = streams.iter_mut().filter(near).max_by_key(|stream| stream.position) else {
+        // A stream goes on where it is, or in the page in which the last read ended.
+        let goes_on = |stream: &&mut Stream| first == stream.position || first + 1 == stream.position;
+        let behind = |stream: &Stream| first < stream.position && stream.position - first <= REORDER_PAGES;
+        let Some(stream) = streams.iter_mut().filter(goes_on).max_by_key(|stream| first == stream.position) else {
+            if streams.iter().any(behind) {
+                return;
+            }
             if streams.len() >= MOST_STREAMS {
                 let Some(oldest) = (0..streams.len()).min_by_key(|index| streams[*index].used_ns) else { return };
                 if now_ns.saturating_sub(streams[oldest].used_ns) < REPLACED_AFTER_NS {
@@ -78,20 +83,24 @@ impl Policy for Zfetch {
                 }
                 streams.swap_remove(oldest);
             }
-            let wanted = end.saturating_sub(first);
-            streams.push(Stream { position: end, asked: end, distance: wanted, used_ns: now_ns, late: false });
+            // Until its second read it may be replaced at once.
+            let used_ns = now_ns.saturating_sub(REPLACED_AFTER_NS);
+            streams.push(Stream { position: end, asked: end, distance: 0, used_ns, late: false });
             return;
         };
         (stream.position, stream.used_ns) = (end, now_ns);
-        if stream.distance < DOUBLING_PAGES {
-            stream.distance = (2 * stream.distance).clamp(1, DOUBLING_PAGES);
-        } else if std::mem::take(&mut stream.late) {
-            stream.distance = (stream.distance + stream.distance / 8).min(MOST_PAGES);
+        let (wanted, late) = (end.saturating_sub(first).max(1), std::mem::take(&mut stream.late));
+        stream.distance = if stream.distance < wanted {
+            wanted
+        } else if stream.distance < DOUBLING_PAGES {
+            2 * stream.distance
+        } else {
+            stream.distance + if late { stream.distance / 8 } else { 0 }
         }
+        .min(MOST_PAGES);
         let (from, to) = (stream.asked.max(end), (end + stream.distance).min(file_pages));
         stream.asked = to.max(stream.asked);
-        let (pages, when_full) = (to.saturating_sub(from), WhenFull::Wait);
-        requests.add(Request { file: access.file, first: from, pages, order: 0, mark: None, when_full });
+        requests.pages(access.file, from, to.saturating_sub(from));
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {

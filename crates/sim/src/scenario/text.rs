@@ -278,6 +278,14 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
     let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
     let file_pages = (text.file_mb.0 << 20) / PAGE_BYTES;
     let stride_pages = text.stride_kb.map_or(4 * block_pages, |kb| kb.0 / 4);
+    for (name, kb) in [("block_kb", text.block_kb.map(|kb| kb.0)), ("stride_kb", text.stride_kb.map(|kb| kb.0))] {
+        if kb.is_some_and(|kb| kb % 4 != 0) {
+            return lines.wrong(span, format!("{name} is a multiple of 4: whole pages"));
+        }
+    }
+    if text.readers.is_some_and(|readers| readers.0 > file_pages / block_pages) {
+        return lines.wrong(span, "there are more readers than blocks in the file");
+    }
     if block_pages > file_pages {
         return lines.wrong(span, "a block (block_kb) is larger than the file (file_mb)");
     }
