@@ -15,7 +15,8 @@
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
 //!   forwards, three otherwise. A random reader gets what it asks for and nothing else.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
-//!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when half of it is used up.
+//!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
+//!   used up, or half of it while it is short.
 //! - **Grown by waits alone.** The distance grows when the reader really had to wait, up to what keeps the disk busy; and falls
 //!   by an eighth when for long nobody waited.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
@@ -41,6 +42,8 @@ const SIZE_IN_ACCESSES: u64 = 4;
 const LEAST_SIZE_PAGES: u64 = 32;
 /// Nor longer: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
+/// A sequential stream has so many requests under way or unread: one is used, one is there, one is on its way.
+const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
 /// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
@@ -177,11 +180,11 @@ impl Ahead {
         (SIZE_IN_ACCESSES * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
     }
 
-    /// The most that keeps the disk busy with accesses of this length: two requests of a sequential stream, twice as many
+    /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
     /// as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
         let sequential = stream.is_forwards() || stream.is_backwards();
-        if sequential { 2 * self.size() } else { 2 * u64::from(self.device.parallelism).max(4) * stream.length }
+        if sequential { REQUESTS_AHEAD * self.size() } else { 2 * u64::from(self.device.parallelism).max(4) * stream.length }
     }
 
     /// What this stream may have unread: what the others leave of the budget.
@@ -234,7 +237,7 @@ impl Ahead {
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
         let mut distance = stream.distance.min(self.room(stream, view).max(stream.length));
-        if 2 * stream.ahead > distance {
+        if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
             return;
         }
         if stream.is_forwards() {
@@ -246,7 +249,7 @@ impl Ahead {
                 distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
             }
         }
-        if 2 * stream.ahead <= distance {
+        if stream.ahead < distance {
             ask(stream, distance, access.file, view, requests);
         }
     }
