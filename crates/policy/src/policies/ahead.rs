@@ -47,7 +47,7 @@ const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
 /// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
-const FIRST_GROWTH: u64 = 4;
+const FIRST_GROWTH: u64 = 8;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
