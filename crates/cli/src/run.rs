@@ -60,21 +60,15 @@ impl Run {
         let command = Command { argv: self.command.clone(), errors, ..Command::default() };
         let worker = Worker::fork(|employer, dismissal| self.fetch(employer, dismissal));
         let mut worker = worker.inspect_err(|error| warn(&format!("runs without a fetch: {error}"))).ok();
-        let mut child = Child::spawn_held(&command)?;
-        if let Some(worker) = &worker
-            && let Some(ended) = wait_for_head_start(&mut child, &signals, worker)?
-        {
-            return Ok(code_of(ended));
-        }
-        child.release(&command)?;
-        let ended = child.wait(&signals)?;
+        let ended = run_held(&command, &signals, worker.as_ref());
+        // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
             worker.dismiss();
             if !worker.wait_end(LAST_WORD)? {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
             }
         }
-        Ok(code_of(ended))
+        Ok(ExitCode::from(ended?.code() as u8))
     }
 
     /// The worker's part: says when the program may start, and keeps the account.
@@ -136,6 +130,18 @@ const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::fr
 /// milliseconds, and 250 to give up those of its threads that do.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// Runs the program, from the end of the head start on.
+fn run_held(command: &Command, signals: &Signals, worker: Option<&Worker>) -> anyhow::Result<Ended> {
+    let mut child = Child::spawn_held(command)?;
+    if let Some(worker) = worker
+        && let Some(ended) = wait_for_head_start(&mut child, signals, worker)?
+    {
+        return Ok(ended);
+    }
+    child.release(command)?;
+    Ok(child.wait(signals)?)
+}
+
 /// Waits for the head start to be over. `Some`: a signal ended the program before it began.
 fn wait_for_head_start(child: &mut Child, signals: &Signals, worker: &Worker) -> anyhow::Result<Option<Ended>> {
     let deadline = Instant::now() + LONGEST_SILENCE;
@@ -156,10 +162,6 @@ pub fn stop_when(dismissal: Dismissal, stopper: Stopper) {
         dismissal.wait();
         stopper.stop();
     });
-}
-
-fn code_of(ended: Ended) -> ExitCode {
-    ExitCode::from(ended.code() as u8)
 }
 
 fn warn(message: &str) {

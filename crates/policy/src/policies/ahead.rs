@@ -184,7 +184,11 @@ impl Ahead {
     /// as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
         let sequential = stream.is_forwards() || stream.is_backwards();
-        if sequential { REQUESTS_AHEAD * self.size() } else { 2 * u64::from(self.device.parallelism).max(4) * stream.length }
+        if sequential {
+            REQUESTS_AHEAD * self.size()
+        } else {
+            2 * u64::from(self.device.parallelism).max(4) * stream.length
+        }
     }
 
     /// What this stream may have unread: what the others leave of the budget.
@@ -251,6 +255,20 @@ impl Ahead {
         }
         if stream.ahead < distance {
             ask(stream, distance, access.file, view, requests);
+        }
+    }
+
+    /// After the last close of a file nobody is on the way to what was asked for; it stays cached.
+    fn close(&mut self, open: OpenId) {
+        let Some(file) = self.opened.remove(&open) else { return };
+        let left = self.openings.get_mut(&file).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            self.openings.remove(&file);
+            self.change(file, |stream| stream.ahead = 0);
+            self.files.remove(&file);
         }
     }
 
@@ -335,27 +353,15 @@ impl Policy for Ahead {
         }
     }
 
-    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
+    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
                 // A number that is given out again is closed, whether that was told or not.
-                self.event(&Event::Closed { open }, view, requests);
+                self.close(open);
                 self.opened.insert(open, file);
                 *self.openings.entry(file).or_default() += 1;
             }
-            // What was asked for stays cached, but nobody is on the way to it.
-            Event::Closed { open } => {
-                let Some(file) = self.opened.remove(&open) else { return };
-                let left = self.openings.get_mut(&file).map_or(0, |count| {
-                    *count -= 1;
-                    *count
-                });
-                if left == 0 {
-                    self.openings.remove(&file);
-                    self.change(file, |stream| stream.ahead = 0);
-                    self.files.remove(&file);
-                }
-            }
+            Event::Closed { open } => self.close(open),
             Event::Waited { file, page, .. } => {
                 let size = self.size();
                 self.change(file, |stream| {
