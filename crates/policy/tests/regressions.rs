@@ -1,0 +1,147 @@
+//! What was wrong once.
+
+use ahead_policy::testing::Cache;
+use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, named};
+
+const FILE_PAGES: u64 = 65536;
+
+struct Driver {
+    policy: Box<dyn Policy>,
+    cache: Cache,
+}
+
+impl Driver {
+    fn new(name: &str, window_pages: u64) -> Driver {
+        let policy = named(name).unwrap().build(&Default::default()).unwrap();
+        let mut driver = Driver { policy, cache: Cache::new(FILE_PAGES, window_pages) };
+        driver.event(&Event::Opened { open: OpenId(0), file: FileId(0) });
+        driver
+    }
+
+    fn event(&mut self, event: &Event) {
+        let mut requests = Requests::default();
+        self.policy.event(event, &self.cache, &mut requests);
+        assert!(requests.is_empty());
+    }
+
+    /// Carries out what the policy asks for at this access; all of it arrives at once.
+    fn access(&mut self, access: Access) -> Vec<(Page, u64)> {
+        let mut requests = Requests::default();
+        self.policy.access(&access, &self.cache, &mut requests);
+        let list: Vec<Request> = requests.take();
+        list.iter().for_each(|request| self.cache.fill(request));
+        list.iter().map(|request| (request.first, request.pages)).collect()
+    }
+
+    /// A call, page by page; what was asked for during it.
+    fn read(&mut self, offset_bytes: u64, length_bytes: u64) -> Vec<(Page, u64)> {
+        let (first, end) = (offset_bytes / 4096, (offset_bytes + length_bytes).div_ceil(4096));
+        let mut asked = Vec::new();
+        for page in first..end {
+            let found = self.cache.found(page);
+            let call = Call { offset_bytes, length_bytes };
+            asked.extend(self.access(Access {
+                call,
+                begins: page == first,
+                wanted: end - page,
+                ..Access::read(page, 1, found)
+            }));
+        }
+        asked
+    }
+
+    fn fault(&mut self, page: Page) -> Vec<(Page, u64)> {
+        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: FILE_PAGES };
+        let found = self.cache.found(page);
+        let asked = self.access(Access { by, ..Access::fault(page, FILE_PAGES, found) });
+        if self.cache.found(page) == Found::Absent {
+            let mut single = Requests::default();
+            single.pages(FileId(0), page, 1);
+            single.take().iter().for_each(|request| self.cache.fill(request));
+        }
+        self.event(&Event::Mapped {
+            open: OpenId(0),
+            by,
+            file: FileId(0),
+            first: page,
+            pages: 1,
+            before: 0,
+            mapped: 16,
+        });
+        asked
+    }
+}
+
+/// Pages so far apart that no read-around reaches from one to the next.
+fn far_apart(count: u64) -> impl Iterator<Item = Page> {
+    (0..count).map(|index| (index * 7919 + 64) % (FILE_PAGES / 128) * 128)
+}
+
+/// What a fault mapped took its own miss away again.
+#[test]
+fn random_faults_end_read_around_in_7_2_and_never_did_in_6_18() {
+    let mut driver = Driver::new("linux-7.2", 32);
+    let around = far_apart(300).map(|page| driver.fault(page).len()).collect::<Vec<_>>();
+    assert_eq!((around[..100].iter().sum::<usize>(), around[100..].iter().sum::<usize>()), (100, 0));
+    let mut driver = Driver::new("linux-6.18", 32);
+    assert_eq!(far_apart(300).map(|page| driver.fault(page).len()).sum::<usize>(), 300);
+}
+
+/// Faults were taken for reads of one page.
+#[test]
+fn a_fault_of_2_6_23_reads_around_the_page() {
+    let mut driver = Driver::new("linux-2.6.23", 32);
+    assert_eq!(driver.fault(1000), [(984, 32)]);
+}
+
+/// The reader was never known to be sequential.
+#[test]
+fn roudiers_second_read_is_asynchronous() {
+    let mut driver = Driver::new("roudier", 0);
+    driver.read(0, 65536);
+    let asked = driver.read(65536, 65536);
+    // While pages are there, the next eight are asked for.
+    assert!(asked.iter().filter(|(_, pages)| *pages == 8).count() >= 1, "{asked:?}");
+}
+
+/// The window of a page that should have been read ahead was not made smaller.
+#[test]
+fn a_first_read_of_2_2_asks_for_three_pages_more() {
+    let mut driver = Driver::new("linux-2.2", 0);
+    let found = driver.cache.found(0);
+    assert_eq!(driver.access(Access::read(0, 16, found)), [(0, 1), (1, 3)]);
+    let mut driver = Driver::new("linux-2.4", 0);
+    let found = driver.cache.found(0);
+    assert_eq!(driver.access(Access::read(0, 16, found)), [(0, 1), (1, 17)]);
+}
+
+/// The second read within a page was taken for a seek.
+#[test]
+fn reads_of_1_kib_keep_the_windows_of_2_6() {
+    let mut driver = Driver::new("linux-2.6", 32);
+    let asked: Vec<(Page, u64)> = (0..400).flat_map(|index| driver.read(index * 1024, 1024)).collect();
+    let pages: u64 = asked.iter().map(|(_, pages)| pages).sum();
+    // A hundred pages, and two windows ahead at most, in few requests.
+    assert!(asked.len() <= 10 && (100..=100 + 96).contains(&pages), "{asked:?}");
+}
+
+/// One page beside the last one that was read was taken for its successor.
+#[test]
+fn a_page_that_is_left_out_is_a_seek_in_2_6_23() {
+    let mut driver = Driver::new("linux-2.6.23", 32);
+    assert_eq!(driver.read(100 * 4096, 4096), [(100, 1)]);
+    assert_eq!(driver.read(102 * 4096, 4096), [(102, 1)]);
+    assert_eq!(driver.read(103 * 4096, 4096), [(103, 4)]);
+}
+
+/// After a page that was cached already the rest of the window was read, and not the window again.
+#[test]
+fn a_window_of_6_12_begins_again_behind_a_cached_page() {
+    for (name, end) in [("linux-6.12", 8 + 32), ("linux-6.18", 32)] {
+        let mut driver = Driver::new(name, 32);
+        driver.read(8 * 4096, 4096);
+        driver.read(0, 65536);
+        let last = (0..64).rev().find(|page| driver.cache.found(*page) != Found::Absent);
+        assert_eq!(last.map(|last| last + 1), Some(end), "{name}");
+    }
+}
