@@ -17,7 +17,8 @@
 //! `inactive_is_low`. Memory beside the page cache is not modelled.
 
 use ahead_policy::{FileId, Folio, Found, Page};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// Pages of a node.
 const NODE_PAGES: u64 = 64;
@@ -85,7 +86,7 @@ pub enum Use {
 #[derive(Clone, Debug)]
 pub struct Cache {
     limit_pages: u64,
-    index: HashMap<(FileId, u64), u32>,
+    index: FxHashMap<(FileId, u64), u32>,
     nodes: Vec<Node>,
     spare: Vec<u32>,
     inactive: VecDeque<Entry>,
@@ -132,7 +133,7 @@ impl Cache {
     pub fn new(limit_pages: u64) -> Cache {
         Cache {
             limit_pages,
-            index: HashMap::new(),
+            index: FxHashMap::default(),
             nodes: Vec::new(),
             spare: Vec::new(),
             inactive: VecDeque::new(),

@@ -21,7 +21,8 @@ use ahead_policy::{
     Access, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull,
     folios,
 };
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// What things cost the processor, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,7 +128,7 @@ pub struct Machine {
     waiting_for_room: VecDeque<usize>,
     sleeping: BinaryHeap<std::cmp::Reverse<(u64, usize)>>,
     /// Pages that were evicted unused, each with a number, and in which order.
-    ghosts: HashMap<(FileId, Page), u64>,
+    ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
     counters: Counters,
     /// When the disk is free again of programmed input.
@@ -161,7 +162,7 @@ impl Machine {
             waiting: BTreeMap::new(),
             waiting_for_room: VecDeque::new(),
             sleeping: BinaryHeap::new(),
-            ghosts: HashMap::new(),
+            ghosts: FxHashMap::default(),
             ghosts_in_order: VecDeque::new(),
             counters: Counters::default(),
             moved_until_ns: 0,
@@ -654,7 +655,7 @@ impl Machine {
             if gone.unused {
                 self.counters.wasted_pages += 1;
                 self.remember(gone);
-            } else {
+            } else if !self.ghosts.is_empty() {
                 self.ghosts.remove(&(gone.file, gone.page));
             }
             if self.wants.evictions {
