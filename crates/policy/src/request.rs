@@ -78,10 +78,11 @@ impl Requests {
         self.add(Request { first, pages, ..Request::of(file) });
     }
 
-    /// Adds a request; one for no page is none.
+    /// Adds a request; one for no page is none, and a mark beyond its pages is none either.
     pub fn add(&mut self, request: Request) {
         if request.pages > 0 {
-            self.list.push(request);
+            let mark = request.mark.filter(|mark| (request.first..request.first + request.pages).contains(mark));
+            self.list.push(Request { mark, ..request });
         }
     }
 

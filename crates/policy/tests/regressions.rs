@@ -145,3 +145,16 @@ fn a_window_of_6_12_begins_again_behind_a_cached_page() {
         assert_eq!(last.map(|last| last + 1), Some(end), "{name}");
     }
 }
+
+/// A stream that was waited for again and again, and never read on, had a distance beyond all numbers.
+#[test]
+fn any_number_of_waits_is_borne() {
+    let mut driver = Driver::new("ahead", 32);
+    driver.read(0, 4096);
+    for _ in 0..200 {
+        driver.event(&Event::Waited { open: OpenId(0), file: FileId(0), page: 0, wait_ns: 1 });
+    }
+    // The second page is there; the next ones are asked for, and no more of them than the file has.
+    let asked = driver.read(4096 * 4, 4096);
+    assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
+}

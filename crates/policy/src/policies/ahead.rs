@@ -236,7 +236,7 @@ impl Ahead {
         if stream.distance == 0 {
             stream.distance = FIRST_LENGTHS * stream.length;
         }
-        if stream.since_wait > HOLD_OFF * stream.distance {
+        if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
@@ -367,7 +367,7 @@ impl Policy for Ahead {
                 self.change(file, |stream| {
                     if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
                         let growth = if stream.distance < size { FIRST_GROWTH } else { 2 };
-                        (stream.distance, stream.since_wait) = (growth * stream.distance, 0);
+                        (stream.distance, stream.since_wait) = (stream.distance.saturating_mul(growth), 0);
                     }
                 });
             }
