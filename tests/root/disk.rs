@@ -3,7 +3,7 @@
 
 mod detaching;
 
-use crate::machine_lock;
+use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat, punctual};
 use ahead_kernel::direct::AlignedBuffer;
 use ahead_kernel::{block, daemon, evict, loopdev, machine, mounting, undo};
@@ -13,7 +13,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// No command here takes more than seconds; one that hangs shall not hang for ever.
@@ -29,27 +28,21 @@ fn ahead(arguments: &[&str]) -> Command {
 struct Home {
     directory: tempfile::TempDir,
     names: Vec<String>,
-    _machine: Machine,
-}
-
-/// Held while a test runs: with others, or alone.
-enum Machine {
-    Shared { _lock: RwLockReadGuard<'static, ()> },
-    Alone { _lock: RwLockWriteGuard<'static, ()> },
+    _machine: Held,
 }
 
 impl Home {
     /// `None`, with the reason printed, where disks cannot be emulated.
     fn new() -> Option<Home> {
-        Home::with(|| Machine::Shared { _lock: machine_lock::shared() })
+        Home::with(Held::shared)
     }
 
     /// The same for a test that measures, or that restores what others may have noted.
     fn alone() -> Option<Home> {
-        Home::with(|| Machine::Alone { _lock: machine_lock::alone() })
+        Home::with(Held::alone)
     }
 
-    fn with(machine: impl FnOnce() -> Machine) -> Option<Home> {
+    fn with(machine: impl FnOnce() -> Held) -> Option<Home> {
         for (path, what) in [("/dev/fuse", "FUSE"), ("/dev/loop-control", "loop devices")] {
             if !Path::new(path).exists() {
                 eprintln!("skipped: no {what} here");

@@ -24,7 +24,8 @@ const TOLERANCE_NS: f64 = 60_000.0;
 const TOLERANCE_SHARE: f64 = 0.05;
 /// Of these reads, each a page.
 const READ_BYTES: u64 = 4096;
-/// Rounds of which the best counts: other programs can only make times worse.
+/// Rounds of which the second best counts: other programs can only make times worse, and what held once at the limit of a
+/// machine need not hold again.
 const ROUNDS: u64 = 3;
 /// How long a round takes about: a disk should be there in a second.
 const ROUND_TIME: Duration = Duration::from_millis(100);
@@ -146,32 +147,35 @@ fn engage_here(
     mut lead: Lead,
 ) -> Result<(Lead, Vec<Punctuality>)> {
     let rate_of_one = random_requests_per_s(model) / f64::from(model.channels().max(1));
-    let best = |depth: usize| -> Result<Punctuality> {
+    let second_best = |depth: usize| -> Result<Punctuality> {
         let reads = (ROUND_TIME.as_secs_f64() * rate_of_one * depth as f64).clamp(READS.0, READS.1) as u64;
-        let mut best = Punctuality { share: -1.0, ..Punctuality::default() };
+        let none = Punctuality { share: -1.0, ..Punctuality::default() };
+        let (mut best, mut second) = (none, none);
         for round in 0..ROUNDS {
             let this = Punctuality::measure(device, client, capacity_bytes, depth, reads + depth as u64, round)?;
             if this.share > best.share {
-                best = this;
+                (best, second) = (this, best);
+            } else if this.share > second.share {
+                second = this;
             }
-            if best.holds_surely() {
+            if second.holds_surely() {
                 break;
             }
         }
-        Ok(best)
+        Ok(second)
     };
     client.engage(lead)?;
     let depths = depths(model);
     let channels = depths[depths.len() - 2];
     if channels > 1 {
-        let [first, middle, last] = best(channels)?.off_us;
+        let [first, middle, last] = second_best(channels)?.off_us;
         // The middle of all but the outliers; these must not draw the others with them.
         let more_us = ((first + last) / 2.0).clamp(0.0, MOST_OF_MIDDLE * middle.max(0.0));
         lead.others_most = channels as u64 - 1;
         lead.per_other_ns = (more_us * 1e3 / lead.others_most as f64) as u64;
         client.engage(lead)?;
     }
-    let measured = depths.into_iter().map(best).collect::<Result<Vec<_>>>()?;
+    let measured = depths.into_iter().map(second_best).collect::<Result<Vec<_>>>()?;
     // Again: a disk at rest, its head where it starts, its counters at zero.
     client.engage(lead)?;
     Ok((lead, measured))
