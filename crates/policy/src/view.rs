@@ -1,6 +1,6 @@
 //! What a policy may see.
 
-use crate::{FileId, Page};
+use crate::{FileId, Folio, Page};
 
 /// A read-only view of the page cache and what is around it, as it is at the moment of a call.
 pub trait View {
@@ -15,6 +15,11 @@ pub trait View {
 
     /// Whether a page is on its way.
     fn is_locked(&self, file: FileId, page: Page) -> bool;
+
+    /// What a cached page is a part of; `None`: it is not cached.
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        self.is_present(file, page).then(|| Folio::single(page))
+    }
 
     /// The first page from `page` on, among `most`, that is not cached.
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {

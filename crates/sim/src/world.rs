@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::queue::Queue;
-use ahead_policy::{FileId, Limits, Memory, Page, View};
+use ahead_policy::{FileId, Folio, Found, Limits, Memory, Page, View};
 
 /// A file on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,13 @@ impl View for World {
 
     fn is_locked(&self, file: FileId, page: Page) -> bool {
         self.cache.is_locked(file, page)
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        match self.cache.found(file, page) {
+            Found::Absent => None,
+            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
+        }
     }
 
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {
