@@ -48,7 +48,7 @@ pub trait View {
 }
 
 /// The settings of a disk, in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Largest window: `read_ahead_kb` (`bdi->ra_pages`).
     pub window_pages: u64,

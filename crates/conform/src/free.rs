@@ -1,0 +1,398 @@
+//! Running free: the state of every open file, what is cached and what is marked evolve from the program's accesses and the
+//! policy's own decisions. From the trace come the accesses, what is removed from the cache, and what others add to it.
+//!
+//! ```text
+//!     Read, Fault, Advice ──▶ walk page by page ──▶ the next decision that the policy takes
+//!                                                             ║ compared
+//!     Sync, Async, Window, Exact ────────────────────────────▶ the decision that the kernel took
+//! ```
+//!
+//! Where they differ, the state is taken from the trace the next time that the open file is seen there, and that is counted.
+
+use crate::judge::{Expected, Pending, Said, expect, fault_access, looks_at_marks, state_of};
+use crate::ledger::Ledger;
+use crate::pages::Pages;
+use crate::record::{Asked, Cached, Event, Mapping, Record, Use};
+use crate::step::{WILL_NEED, will_need_pages};
+use crate::tally::{Kind, Tally};
+use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// `POSIX_FADV_NORMAL`, `POSIX_FADV_RANDOM`, `POSIX_FADV_SEQUENTIAL`.
+const NORMAL: u32 = 0;
+const RANDOM: u32 = 1;
+const SEQUENTIAL: u32 = 2;
+
+/// A call that reads: how far it is.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    by: Use,
+    offset_bytes: u64,
+    next: Page,
+    /// One after the last page that is asked for.
+    end: Page,
+    /// Which pages it reads is not known.
+    is_other: bool,
+}
+
+/// A decision that the policy takes.
+struct Taken {
+    kind: Kind,
+    page: Page,
+    wanted: u64,
+    expected: Expected,
+}
+
+/// Compares a policy with a kernel, from the accesses alone.
+#[derive(Debug)]
+pub struct Free {
+    rules: Rules,
+    pages: Pages,
+    states: FxHashMap<u32, State>,
+    /// Open files whose state has to be taken from the trace.
+    stale: FxHashSet<u32>,
+    cursors: FxHashMap<u32, Cursor>,
+    /// The open file through which a file was faulted last.
+    faulted: FxHashMap<u32, u32>,
+    ledger: Ledger,
+    at: u64,
+}
+
+impl Free {
+    /// A policy with these rules.
+    pub fn new(rules: Rules) -> Free {
+        Free {
+            rules,
+            pages: Pages::default(),
+            states: FxHashMap::default(),
+            stale: FxHashSet::default(),
+            cursors: FxHashMap::default(),
+            faulted: FxHashMap::default(),
+            ledger: Ledger::default(),
+            at: 0,
+        }
+    }
+
+    /// What it comes to.
+    pub fn finish(self) -> Tally {
+        self.ledger.finish()
+    }
+
+    /// The next record.
+    pub fn take(&mut self, record: &Record) {
+        let task = record.task;
+        match &record.event {
+            Event::File(seen) => self.pages.see(seen),
+            Event::Opened(by) => {
+                self.pages.note(by);
+                self.close(task);
+                self.stale.remove(&by.open);
+                let window_pages = Some(by.disk_window.into());
+                self.states.insert(by.open, State { window_pages, ..State::default() });
+            }
+            Event::Read { by, offset_bytes, length_bytes, is_other, .. } => {
+                self.begin_read(task, by, *offset_bytes, *length_bytes, *is_other);
+            }
+            Event::ReadEnd(result) => self.end_read(task, *result),
+            Event::Sync(asked) => self.sync(task, asked),
+            Event::Async(asked) => self.marked(task, asked),
+            Event::Window(window) => {
+                self.ledger.say(task, Said::Window(*window), self.at);
+            }
+            Event::Exact(exact) => {
+                self.ledger.say(task, Said::Exact(*exact), self.at);
+            }
+            Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
+            Event::Around { file, first, last } => self.around(*file, *first, *last),
+            Event::Added(cached) => self.added(task, cached),
+            Event::Removed(cached) => {
+                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order });
+            }
+            Event::Advice { by, advice, offset_bytes, length_bytes } => {
+                self.advised(task, by, *advice, *offset_bytes, *length_bytes);
+            }
+        }
+        self.at += 1;
+    }
+
+    /// The state of an open file, brought up to date with the trace where it has to be.
+    fn state(&mut self, by: &Use) -> &mut State {
+        if self.stale.remove(&by.open) {
+            self.ledger.tally.resynchronised += 1;
+            self.states.insert(by.open, state_of(&by.state));
+        }
+        let tally = &mut self.ledger.tally;
+        self.states.entry(by.open).or_insert_with(|| {
+            tally.adopted += 1;
+            state_of(&by.state)
+        })
+    }
+
+    /// A thread's decision has ended. If the kernel took another one, its state and its pages count.
+    fn close(&mut self, task: u32) {
+        if let Some(pending) = self.ledger.pending(task) {
+            if pending.difference().is_some() {
+                self.stale.insert(pending.by.open);
+            }
+            if !pending.has_expected_folios() {
+                let pending = pending.clone();
+                for (folio, _) in pending.expected.folios.iter().filter(|(folio, _)| !pending.added.contains(folio)) {
+                    self.pages.remove(pending.by.file, *folio);
+                }
+                pending.added.iter().for_each(|folio| self.pages.add(pending.by.file, *folio, false));
+            }
+        }
+        self.ledger.close(task);
+    }
+
+    fn decide(&mut self, by: &Use, decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome) -> Expected {
+        let mut state = *self.state(by);
+        let expected = expect(&self.rules, &self.pages, by.file, |decision| decide(decision, &mut state));
+        self.states.insert(by.open, state);
+        for (folio, marked) in &expected.folios {
+            self.pages.add(by.file, *folio, *marked);
+        }
+        expected
+    }
+
+    fn begin(&mut self, task: u32, by: &Use, taken: Taken, objection: Option<String>) {
+        let Taken { kind, page, wanted, expected } = taken;
+        let (said, added, begun, last) = (Vec::new(), Vec::new(), self.at, self.at);
+        self.ledger.begin(task, Pending { kind, by: *by, page, wanted, begun, last, expected, said, added, objection });
+    }
+
+    fn begin_read(&mut self, task: u32, by: &Use, offset_bytes: u64, length_bytes: u64, is_other: bool) {
+        self.pages.note(by);
+        self.close(task);
+        self.state(by);
+        let end = offset_bytes.saturating_add(length_bytes).div_ceil(PAGE_BYTES);
+        let next = offset_bytes / PAGE_BYTES;
+        self.cursors.insert(task, Cursor { by: *by, offset_bytes, next, end, is_other });
+    }
+
+    fn end_read(&mut self, task: u32, result: i64) {
+        let Some(mut cursor) = self.cursors.get(&task).copied() else { return self.close(task) };
+        if cursor.is_other {
+            self.stale.insert(cursor.by.open);
+        } else if result > 0 && self.pages.is_known(cursor.by.file) {
+            let reached = cursor.offset_bytes.saturating_add(result as u64);
+            cursor.end = cursor.end.min(reached.div_ceil(PAGE_BYTES));
+            self.cursors.insert(task, cursor);
+            while let Some(taken) = self.advance(task) {
+                let objection = format!("expected {:?}, the kernel did nothing", taken.expected.outcome);
+                self.close(task);
+                self.begin(task, &cursor.by, taken, Some(objection));
+            }
+        }
+        self.close(task);
+        self.cursors.remove(&task);
+        if result > 0 && !cursor.is_other {
+            let state = self.states.entry(cursor.by.open).or_insert_with(|| state_of(&cursor.by.state));
+            state.prev_pos = cursor.offset_bytes.saturating_add(result as u64) as i64;
+        }
+    }
+
+    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`).
+    fn advance(&mut self, task: u32) -> Option<Taken> {
+        let mut cursor = *self.cursors.get(&task)?;
+        let file = FileId(cursor.by.file);
+        let taken = loop {
+            if cursor.next >= cursor.end.min(self.pages.file_pages(file)) {
+                break None;
+            }
+            match self.pages.folio(file, cursor.next) {
+                None => {
+                    let (page, wanted) = (cursor.next, cursor.end - cursor.next);
+                    let expected = self.decide(&cursor.by, |decision, state| decision.sync(state, page, wanted));
+                    if self.pages.folio(file, page).is_none() {
+                        self.pages.add(cursor.by.file, Folio::single(page), false);
+                    }
+                    break Some(Taken { kind: Kind::Read, page, wanted, expected });
+                }
+                Some(folio) => {
+                    cursor.next = folio.range().end;
+                    if self.pages.unmark(cursor.by.file, folio) {
+                        let (page, wanted) = (folio.first, cursor.end - folio.first);
+                        let expected =
+                            self.decide(&cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
+                        break Some(Taken { kind: Kind::Mark, page, wanted, expected });
+                    }
+                }
+            }
+        };
+        self.cursors.insert(task, cursor);
+        taken
+    }
+
+    /// Whether decisions on this file can be compared; otherwise one more is left out.
+    fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
+        self.pages.note(by);
+        let is_known = self.pages.is_known(by.file);
+        if !is_known {
+            self.close(task);
+            self.ledger.tally.excluded += 1;
+            self.stale.remove(&by.open);
+            self.states.insert(by.open, state_of(&by.state));
+        }
+        is_known
+    }
+
+    /// The read of a thread, if it is one of this open file and its pages are told.
+    fn is_reading(&self, task: u32, by: &Use) -> bool {
+        self.cursors.get(&task).is_some_and(|cursor| cursor.by.open == by.open && !cursor.is_other)
+    }
+
+    fn sync(&mut self, task: u32, asked: &Asked) {
+        let by = &asked.by;
+        if !self.is_comparable(task, by) {
+            return;
+        }
+        if self.is_reading(task, by) {
+            self.close(task);
+            return self.compare(task, Kind::Read, asked);
+        }
+        // A fault of a sequential mapping goes on as if it were a read: its decision has begun.
+        if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.said.is_empty()) {
+            self.close(task);
+            self.follow(task, Kind::Read, asked, None);
+            self.stale.insert(by.open);
+        }
+    }
+
+    fn marked(&mut self, task: u32, asked: &Asked) {
+        let by = &asked.by;
+        if !self.is_comparable(task, by) {
+            return;
+        }
+        if self.is_reading(task, by) {
+            self.close(task);
+            return self.compare(task, Kind::Mark, asked);
+        }
+        // A fault's decision has begun with the fault.
+        if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Mark && before.said.is_empty()) {
+            self.close(task);
+            self.follow(task, Kind::Mark, asked, Some("the kernel met a mark, where none was expected".into()));
+        }
+    }
+
+    /// The kernel decides in a read: the policy goes on until it decides, too.
+    fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
+        match self.advance(task) {
+            Some(taken) if (taken.kind, taken.page, taken.wanted) == (kind, asked.page, asked.wanted) => {
+                self.begin(task, &asked.by, taken, None);
+            }
+            other => {
+                let expected = other.map(|taken| (taken.kind, taken.page, taken.wanted));
+                let found = (kind, asked.page, asked.wanted);
+                let objection = format!("expected to decide at {expected:?}, the kernel did at {found:?}");
+                self.follow(task, kind, asked, Some(objection));
+                if let Some(cursor) = self.cursors.get_mut(&task) {
+                    cursor.next = cursor.next.max(asked.page);
+                }
+            }
+        }
+    }
+
+    /// Decides where the kernel decided, though the walk did not lead there.
+    fn follow(&mut self, task: u32, kind: Kind, asked: &Asked, objection: Option<String>) {
+        if objection.is_some() {
+            self.stale.insert(asked.by.open);
+        }
+        let (page, wanted) = (asked.page, asked.wanted);
+        let folio = self.pages.folio(FileId(asked.by.file), page).unwrap_or(Folio::single(page));
+        let expected = self.decide(&asked.by, |decision, state| match kind {
+            Kind::Mark => decision.marked(state, page, folio, wanted),
+            _ => decision.sync(state, page, wanted),
+        });
+        self.pages.unmark(asked.by.file, folio);
+        self.begin(task, &asked.by, Taken { kind, page, wanted, expected }, objection);
+    }
+
+    fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
+        self.close(task);
+        let Some(mapping) = mapping else {
+            self.ledger.tally.excluded += u64::from(!self.pages.is_present(FileId(by.file), page));
+            return;
+        };
+        self.pages.note(by);
+        self.faulted.insert(by.file, by.open);
+        let traced = u32::from(by.state.mmap_miss);
+        let state = self.state(by);
+        if state.mmap_miss != traced {
+            // It depends on page tables and on what has arrived: facts of the machine, not of the policy.
+            state.mmap_miss = traced;
+            self.ledger.tally.balances_taken += 1;
+        }
+        let folio = self.pages.folio(FileId(by.file), page);
+        let found = folio.map_or(Found::Absent, |folio| Found::Present { marked: false, folio });
+        let access = fault_access(by, page, mapping, found);
+        match folio {
+            None if self.is_comparable(task, by) => {
+                let expected = self.decide(by, |decision, state| decision.fault(state, &access));
+                if self.pages.folio(FileId(by.file), page).is_none() {
+                    self.pages.add(by.file, Folio::single(page), false);
+                }
+                self.begin(task, by, Taken { kind: Kind::Fault, page, wanted: 1, expected }, None);
+            }
+            Some(folio) if looks_at_marks(mapping.flags) && self.state(by).window_pages != Some(0) => {
+                let state = self.state(by);
+                state.mmap_miss = state.mmap_miss.saturating_sub(1);
+                let wanted = state.window_pages.unwrap_or(0);
+                if self.pages.is_marked(by.file, folio) && self.is_comparable(task, by) {
+                    self.pages.unmark(by.file, folio);
+                    let expected = self.decide(by, |decision, state| decision.marked(state, page, folio, wanted));
+                    self.begin(task, by, Taken { kind: Kind::Mark, page, wanted, expected }, None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A fault mapped what was cached around it, without a look at the pages one by one.
+    fn around(&mut self, file: u32, first: Page, last: Page) {
+        let Some(state) = self.faulted.get(&file).and_then(|open| self.states.get_mut(open)) else { return };
+        if state.mmap_miss == 0 {
+            return;
+        }
+        let mapped = match self.rules.misses_balanced {
+            true => 1,
+            false => {
+                let is_mapped = |page: &Page| {
+                    let folio = self.pages.folio(FileId(file), *page);
+                    folio.is_some_and(|folio| !self.pages.is_marked(file, folio))
+                };
+                (first..=last).filter(is_mapped).count() as u32
+            }
+        };
+        state.mmap_miss = state.mmap_miss.saturating_sub(mapped);
+    }
+
+    fn added(&mut self, task: u32, cached: &Cached) {
+        let folio = Folio { first: cached.first, order: cached.order };
+        if cached.special {
+            self.ledger.add(task, cached, self.at);
+        }
+        if self.pages.folio(FileId(cached.file), folio.first) != Some(folio) {
+            self.pages.add(cached.file, folio, false);
+        }
+    }
+
+    fn advised(&mut self, task: u32, by: &Use, advice: u32, offset_bytes: u64, length_bytes: u64) {
+        self.pages.note(by);
+        self.close(task);
+        let window = u64::from(by.disk_window);
+        let state = self.state(by);
+        match advice {
+            NORMAL => (state.window_pages, state.random) = (Some(window), false),
+            SEQUENTIAL => (state.window_pages, state.random) = (Some(2 * window), false),
+            RANDOM => state.random = true,
+            WILL_NEED if self.is_comparable(task, by) => {
+                let (page, wanted) = will_need_pages(offset_bytes, length_bytes);
+                let expected = self.decide(by, |decision, state| decision.forced(state, page, wanted));
+                self.begin(task, by, Taken { kind: Kind::Advice, page, wanted, expected }, None);
+            }
+            _ => {}
+        }
+    }
+}

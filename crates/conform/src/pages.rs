@@ -1,0 +1,195 @@
+//! What is cached of the files of a trace, as far as the trace tells.
+
+use crate::record::{FileSeen, Use};
+use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+
+/// One file.
+#[derive(Clone, Debug, Default)]
+struct File {
+    /// Its folios, by their first page.
+    folios: BTreeMap<Page, u8>,
+    /// Those that carry a mark.
+    marked: FxHashSet<Page>,
+    pages: u64,
+    limits: Limits,
+    /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
+    unknown_pages: u64,
+    /// Smallest folio that its file system takes, as a power of two: that of the policies is a page.
+    least_order: u8,
+}
+
+impl File {
+    fn folio(&self, page: Page) -> Option<Folio> {
+        let (first, order) = self.folios.range(..=page).next_back()?;
+        let folio = Folio { first: *first, order: *order };
+        folio.range().contains(&page).then_some(folio)
+    }
+
+    /// Cuts whatever covers these pages into single ones: the kernel has split a folio to remove a part of it.
+    fn split(&mut self, wanted: Folio) {
+        while let Some(folio) = self.overlapping(wanted) {
+            self.folios.remove(&folio.first);
+            if folio != wanted {
+                let rest = folio.range().filter(|page| !wanted.range().contains(page));
+                self.folios.extend(rest.map(|page| (page, 0)));
+            }
+        }
+    }
+
+    fn overlapping(&self, wanted: Folio) -> Option<Folio> {
+        let (first, order) = self.folios.range(..wanted.range().end).next_back()?;
+        let folio = Folio { first: *first, order: *order };
+        (folio.range().end > wanted.first).then_some(folio)
+    }
+}
+
+/// What is cached: the view that a policy is given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages {
+    files: Vec<File>,
+}
+
+impl Pages {
+    /// A file is seen for the first time.
+    pub(crate) fn see(&mut self, seen: &FileSeen) {
+        let file = self.file(seen.file);
+        *file = File { unknown_pages: seen.cached_pages, least_order: seen.least_order, ..File::default() };
+        file.limits.folio_order = seen.folio_order;
+    }
+
+    fn file(&mut self, number: u32) -> &mut File {
+        let index = number as usize;
+        if self.files.len() <= index {
+            self.files.resize_with(index + 1, File::default);
+        }
+        &mut self.files[index]
+    }
+
+    /// The file's length and the disk's settings, as they are now.
+    pub(crate) fn note(&mut self, by: &Use) {
+        let file = self.file(by.file);
+        file.pages = by.file_bytes.div_ceil(PAGE_BYTES);
+        file.limits.window_pages = by.disk_window.into();
+        file.limits.request_pages = by.disk_request.into();
+    }
+
+    /// Whether all that is cached of a file is known: nothing was when it was first seen, or all of it has been removed.
+    pub(crate) fn is_known(&self, file: u32) -> bool {
+        self.files.get(file as usize).is_some_and(|file| file.unknown_pages == 0 && file.least_order == 0)
+    }
+
+    /// A folio is cached.
+    pub(crate) fn add(&mut self, file: u32, folio: Folio, marked: bool) {
+        let file = self.file(file);
+        file.split(folio);
+        file.folios.insert(folio.first, folio.order);
+        match marked {
+            true => file.marked.insert(folio.first),
+            false => file.marked.remove(&folio.first),
+        };
+    }
+
+    /// A folio is not cached any more.
+    pub(crate) fn remove(&mut self, file: u32, folio: Folio) {
+        let file = self.file(file);
+        if file.overlapping(folio).is_none() {
+            file.unknown_pages = file.unknown_pages.saturating_sub(folio.pages());
+        }
+        file.split(folio);
+        file.marked.remove(&folio.first);
+    }
+
+    /// Takes the mark of a folio away; whether it had one.
+    pub(crate) fn unmark(&mut self, file: u32, folio: Folio) -> bool {
+        self.file(file).marked.remove(&folio.first)
+    }
+
+    /// Whether a folio has a mark.
+    pub(crate) fn is_marked(&self, file: u32, folio: Folio) -> bool {
+        self.files.get(file as usize).is_some_and(|file| file.marked.contains(&folio.first))
+    }
+
+    fn of(&self, file: FileId) -> Option<&File> {
+        self.files.get(file.0 as usize)
+    }
+}
+
+impl View for Pages {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn file_pages(&self, file: FileId) -> u64 {
+        self.of(file).map_or(0, |file| file.pages)
+    }
+
+    fn is_present(&self, file: FileId, page: Page) -> bool {
+        self.folio(file, page).is_some()
+    }
+
+    fn is_locked(&self, _file: FileId, _page: Page) -> bool {
+        // Nothing that a kernel decides depends on it but the balance of misses, and that is in the trace.
+        false
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        self.of(file)?.folio(page)
+    }
+
+    fn limits(&self, file: FileId) -> Limits {
+        self.of(file).map(|file| file.limits).unwrap_or_default()
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+
+    fn queue(&self, _file: FileId) -> Queue {
+        Queue::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Pages {
+        let mut pages = Pages::default();
+        let seen = FileSeen { file: 3, device: 0, inode: 1, cached_pages: 0, folio_order: 9, least_order: 0 };
+        pages.see(&seen);
+        pages
+    }
+
+    #[test]
+    fn a_folio_covers_its_pages_until_it_is_removed() {
+        let mut pages = file();
+        let folio = Folio { first: 16, order: 2 };
+        pages.add(3, folio, true);
+        assert_eq!(pages.folio(FileId(3), 19), Some(folio));
+        assert_eq!(pages.folio(FileId(3), 20), None);
+        assert!(pages.is_marked(3, folio) && pages.unmark(3, folio) && !pages.unmark(3, folio));
+        pages.remove(3, folio);
+        assert_eq!(pages.folio(FileId(3), 16), None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_folio_that_was_split_is_single_pages() {
+        let mut pages = file();
+        pages.add(3, Folio { first: 16, order: 2 }, false);
+        pages.remove(3, Folio { first: 18, order: 1 });
+        assert_eq!(pages.folio(FileId(3), 17), Some(Folio::single(17)));
+        assert_eq!(pages.folio(FileId(3), 18), None);
+    }
+
+    #[test]
+    fn a_file_that_was_cached_before_is_not_known() {
+        let mut pages = Pages::default();
+        let seen = FileSeen { file: 0, device: 0, inode: 1, cached_pages: 1, folio_order: 9, least_order: 0 };
+        pages.see(&seen);
+        assert!(!pages.is_known(0) && !pages.is_known(7));
+        pages.remove(0, Folio::single(8));
+        assert!(pages.is_known(0), "all that was cached is gone");
+    }
+}
