@@ -18,7 +18,9 @@ mod search;
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, View, Wants};
+use crate::{
+    Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, Rest, View, Wants,
+};
 
 /// Most pages of one step of an explicit request: 2 MiB (`force_page_cache_ra`).
 const FORCED_CHUNK_PAGES: u64 = 512;
@@ -324,8 +326,9 @@ impl Decision<'_> {
         }
         let mark = (first + size).checked_sub(state.async_size);
         let mark = mark.filter(|_| !(self.rules.no_mark_at_end && reaches_end));
-        let again = self.rules.reads_again.then_some(state.async_size);
-        self.request(first, size, order, mark, again);
+        let look_ahead = state.async_size;
+        let rest = (!self.rules.no_mark_at_end).then_some(Rest { whole: self.rules.reads_again, look_ahead });
+        self.request(first, size, order, mark, rest);
         outcome
     }
 
@@ -333,10 +336,10 @@ impl Decision<'_> {
         self.request(first, pages, 0, mark, None);
     }
 
-    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>, again: Option<u64>) {
+    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>, rest: Option<Rest>) {
         let pages = pages.min(self.view.file_pages(self.file).saturating_sub(first));
         let mark = mark.filter(|mark| (first..first + pages).contains(mark));
-        self.requests.add(Request { first, pages, order, mark, again, ..Request::of(self.file) });
+        self.requests.add(Request { first, pages, order, mark, rest, ..Request::of(self.file) });
     }
 }
 
