@@ -30,6 +30,8 @@ struct Cursor {
     by: Use,
     offset_bytes: u64,
     next: Page,
+    /// It began with this record.
+    begun: u64,
     /// One after the last page that is asked for.
     end: Page,
     /// Which pages it reads is not known.
@@ -49,6 +51,8 @@ struct Taken {
 pub struct Free {
     rules: Rules,
     pages: Pages,
+    /// What is really cached.
+    truth: Pages,
     states: FxHashMap<u32, State>,
     /// Open files whose state has to be taken from the trace.
     stale: FxHashSet<u32>,
@@ -65,6 +69,7 @@ impl Free {
         Free {
             rules,
             pages: Pages::default(),
+            truth: Pages::default(),
             states: FxHashMap::default(),
             stale: FxHashSet::default(),
             cursors: FxHashMap::default(),
@@ -83,9 +88,12 @@ impl Free {
     pub fn take(&mut self, record: &Record) {
         let task = record.task;
         match &record.event {
-            Event::File(seen) => self.pages.see(seen),
+            Event::File(seen) => {
+                self.pages.see(seen);
+                self.truth.see(seen);
+            }
             Event::Opened(by) => {
-                self.pages.note(by);
+                self.pages.settings(by);
                 self.close(task);
                 self.stale.remove(&by.open);
                 let window_pages = Some(by.disk_window.into());
@@ -107,7 +115,9 @@ impl Free {
             Event::Around { file, first, last } => self.around(*file, *first, *last),
             Event::Added(cached) => self.added(task, cached),
             Event::Removed(cached) => {
-                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order });
+                let folio = Folio { first: cached.first, order: cached.order };
+                self.pages.remove(cached.file, folio);
+                self.truth.remove(cached.file, folio);
             }
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.advised(task, by, *advice, *offset_bytes, *length_bytes);
@@ -129,29 +139,49 @@ impl Free {
         })
     }
 
-    /// A thread's decision has ended. If the kernel took another one, its state and its pages count.
+    /// A thread's decision has ended. If the kernel took another one, its state and its pages count; if another thread's was under
+    /// way, where its mark is cannot be told: the kernel reads the shared state again and again.
     fn close(&mut self, task: u32) {
+        let is_overlapped = self.ledger.is_overlapped(task);
         if let Some(pending) = self.ledger.pending(task) {
-            if pending.difference().is_some() {
+            let differs = pending.difference().is_some();
+            if differs {
                 self.stale.insert(pending.by.open);
             }
-            if !pending.has_expected_folios() {
+            if differs || is_overlapped || !pending.has_expected_folios() {
                 let pending = pending.clone();
-                for (folio, _) in pending.expected.folios.iter().filter(|(folio, _)| !pending.added.contains(folio)) {
-                    self.pages.remove(pending.by.file, *folio);
-                }
-                pending.added.iter().for_each(|folio| self.pages.add(pending.by.file, *folio, false));
+                self.correct(&pending);
             }
         }
         self.ledger.close(task);
     }
 
-    fn decide(&mut self, by: &Use, decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome) -> Expected {
+    /// What a decision has brought is what is really cached, and whether it is marked is not known.
+    fn correct(&mut self, pending: &Pending) {
+        let file = pending.by.file;
+        for (folio, _) in &pending.expected.folios {
+            if self.truth.folio(FileId(file), folio.first) != Some(*folio) {
+                self.pages.remove(file, *folio);
+                let really = folio.range().filter_map(|page| self.truth.folio(FileId(file), page));
+                really.for_each(|really| self.pages.add(file, really, false));
+            }
+            self.pages.doubt(file, *folio);
+        }
+        for folio in &pending.added {
+            if self.truth.folio(FileId(file), folio.first) == Some(*folio) {
+                self.pages.add(file, *folio, false);
+                self.pages.doubt(file, *folio);
+            }
+        }
+    }
+
+    fn decide(&mut self, task: u32, by: &Use, decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome) -> Expected {
         let mut state = *self.state(by);
         let expected = expect(&self.rules, &self.pages, by.file, |decision| decide(decision, &mut state));
         self.states.insert(by.open, state);
         for (folio, marked) in &expected.folios {
             self.pages.add(by.file, *folio, *marked);
+            self.pages.note(by.file, *folio, self.at, task);
         }
         expected
     }
@@ -163,12 +193,12 @@ impl Free {
     }
 
     fn begin_read(&mut self, task: u32, by: &Use, offset_bytes: u64, length_bytes: u64, is_other: bool) {
-        self.pages.note(by);
+        self.pages.settings(by);
         self.close(task);
         self.state(by);
         let end = offset_bytes.saturating_add(length_bytes).div_ceil(PAGE_BYTES);
         let next = offset_bytes / PAGE_BYTES;
-        self.cursors.insert(task, Cursor { by: *by, offset_bytes, next, end, is_other });
+        self.cursors.insert(task, Cursor { by: *by, offset_bytes, next, begun: self.at, end, is_other });
     }
 
     fn end_read(&mut self, task: u32, result: i64) {
@@ -179,7 +209,7 @@ impl Free {
             let reached = cursor.offset_bytes.saturating_add(result as u64);
             cursor.end = cursor.end.min(reached.div_ceil(PAGE_BYTES));
             self.cursors.insert(task, cursor);
-            while let Some(taken) = self.advance(task) {
+            while let Some(taken) = self.advance(task, None) {
                 let objection = format!("expected {:?}, the kernel did nothing", taken.expected.outcome);
                 self.close(task);
                 self.begin(task, &cursor.by, taken, Some(objection));
@@ -193,8 +223,8 @@ impl Free {
         }
     }
 
-    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`).
-    fn advance(&mut self, task: u32) -> Option<Taken> {
+    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`). `marked`: the kernel met a mark here.
+    fn advance(&mut self, task: u32, marked: Option<Page>) -> Option<Taken> {
         let mut cursor = *self.cursors.get(&task)?;
         let file = FileId(cursor.by.file);
         let taken = loop {
@@ -204,7 +234,7 @@ impl Free {
             match self.pages.folio(file, cursor.next) {
                 None => {
                     let (page, wanted) = (cursor.next, cursor.end - cursor.next);
-                    let expected = self.decide(&cursor.by, |decision, state| decision.sync(state, page, wanted));
+                    let expected = self.decide(task, &cursor.by, |decision, state| decision.sync(state, page, wanted));
                     if self.pages.folio(file, page).is_none() {
                         self.pages.add(cursor.by.file, Folio::single(page), false);
                     }
@@ -212,10 +242,19 @@ impl Free {
                 }
                 Some(folio) => {
                     cursor.next = folio.range().end;
-                    if self.pages.unmark(cursor.by.file, folio) {
+                    // It came while this call was under way, perhaps behind it: then it did not meet the mark.
+                    let is_later = self.pages.is_brought_after(cursor.by.file, folio, cursor.begun, task);
+                    let is_met = match self.pages.is_marked(cursor.by.file, folio) {
+                        Some(is_marked) => is_marked && (!is_later || marked == Some(folio.first)),
+                        None => marked == Some(folio.first),
+                    };
+                    if !is_later || is_met {
+                        self.pages.unmark(cursor.by.file, folio);
+                    }
+                    if is_met {
                         let (page, wanted) = (folio.first, cursor.end - folio.first);
                         let expected =
-                            self.decide(&cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
+                            self.decide(task, &cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
                         break Some(Taken { kind: Kind::Mark, page, wanted, expected });
                     }
                 }
@@ -227,7 +266,7 @@ impl Free {
 
     /// Whether decisions on this file can be compared; otherwise one more is left out.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
-        self.pages.note(by);
+        self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);
         if !is_known {
             self.close(task);
@@ -278,7 +317,7 @@ impl Free {
 
     /// The kernel decides in a read: the policy goes on until it decides, too.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
-        match self.advance(task) {
+        match self.advance(task, (kind == Kind::Mark).then_some(asked.page)) {
             Some(taken) if (taken.kind, taken.page, taken.wanted) == (kind, asked.page, asked.wanted) => {
                 self.begin(task, &asked.by, taken, None);
             }
@@ -301,7 +340,7 @@ impl Free {
         }
         let (page, wanted) = (asked.page, asked.wanted);
         let folio = self.pages.folio(FileId(asked.by.file), page).unwrap_or(Folio::single(page));
-        let expected = self.decide(&asked.by, |decision, state| match kind {
+        let expected = self.decide(task, &asked.by, |decision, state| match kind {
             Kind::Mark => decision.marked(state, page, folio, wanted),
             _ => decision.sync(state, page, wanted),
         });
@@ -315,7 +354,7 @@ impl Free {
             self.ledger.tally.excluded += u64::from(!self.pages.is_present(FileId(by.file), page));
             return;
         };
-        self.pages.note(by);
+        self.pages.settings(by);
         self.faulted.insert(by.file, by.open);
         let traced = u32::from(by.state.mmap_miss);
         let state = self.state(by);
@@ -329,7 +368,7 @@ impl Free {
         let access = fault_access(by, page, mapping, found);
         match folio {
             None if self.is_comparable(task, by) => {
-                let expected = self.decide(by, |decision, state| decision.fault(state, &access));
+                let expected = self.decide(task, by, |decision, state| decision.fault(state, &access));
                 if self.pages.folio(FileId(by.file), page).is_none() {
                     self.pages.add(by.file, Folio::single(page), false);
                 }
@@ -339,9 +378,9 @@ impl Free {
                 let state = self.state(by);
                 state.mmap_miss = state.mmap_miss.saturating_sub(1);
                 let wanted = state.window_pages.unwrap_or(0);
-                if self.pages.is_marked(by.file, folio) && self.is_comparable(task, by) {
+                if self.pages.is_marked(by.file, folio) == Some(true) && self.is_comparable(task, by) {
                     self.pages.unmark(by.file, folio);
-                    let expected = self.decide(by, |decision, state| decision.marked(state, page, folio, wanted));
+                    let expected = self.decide(task, by, |decision, state| decision.marked(state, page, folio, wanted));
                     self.begin(task, by, Taken { kind: Kind::Mark, page, wanted, expected }, None);
                 }
             }
@@ -360,7 +399,7 @@ impl Free {
             false => {
                 let is_mapped = |page: &Page| {
                     let folio = self.pages.folio(FileId(file), *page);
-                    folio.is_some_and(|folio| !self.pages.is_marked(file, folio))
+                    folio.is_some_and(|folio| self.pages.is_marked(file, folio) != Some(true))
                 };
                 (first..=last).filter(is_mapped).count() as u32
             }
@@ -373,13 +412,14 @@ impl Free {
         if cached.special {
             self.ledger.add(task, cached, self.at);
         }
+        self.truth.add(cached.file, folio, false);
         if self.pages.folio(FileId(cached.file), folio.first) != Some(folio) {
             self.pages.add(cached.file, folio, false);
         }
     }
 
     fn advised(&mut self, task: u32, by: &Use, advice: u32, offset_bytes: u64, length_bytes: u64) {
-        self.pages.note(by);
+        self.pages.settings(by);
         self.close(task);
         let window = u64::from(by.disk_window);
         let state = self.state(by);
@@ -389,7 +429,7 @@ impl Free {
             RANDOM => state.random = true,
             WILL_NEED if self.is_comparable(task, by) => {
                 let (page, wanted) = will_need_pages(offset_bytes, length_bytes);
-                let expected = self.decide(by, |decision, state| decision.forced(state, page, wanted));
+                let expected = self.decide(task, by, |decision, state| decision.forced(state, page, wanted));
                 self.begin(task, by, Taken { kind: Kind::Advice, page, wanted, expected }, None);
             }
             _ => {}

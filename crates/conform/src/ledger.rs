@@ -14,6 +14,9 @@ struct Span {
     last: u64,
 }
 
+/// Decisions that ended longer ago do not overlap with one that is under way: there are not so many threads.
+const RECENT: usize = 256;
+
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) tally: Tally,
@@ -48,6 +51,17 @@ impl Ledger {
             pending.added.push(Folio { first: cached.first, order: cached.order });
             pending.last = record;
         }
+    }
+
+    /// Whether another thread decided on the same file while this thread's decision was under way.
+    pub(crate) fn is_overlapped(&self, task: u32) -> bool {
+        let Some(own) = self.pending.get(&task) else { return false };
+        let meets = |begun: u64, last: u64| begun <= own.last && own.begun <= last;
+        let file = own.by.file;
+        let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
+        let ended = self.spans.get(&file).into_iter().flatten().rev().take(RECENT);
+        others.into_iter().any(|(_, other)| meets(other.begun, other.last))
+            || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
     }
 
     /// Takes a thread's decision back: it was the beginning of the one that comes now.

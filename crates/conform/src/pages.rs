@@ -2,7 +2,7 @@
 
 use crate::record::{FileSeen, Use};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// One file.
@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 struct File {
     /// Its folios, by their first page.
     folios: BTreeMap<Page, u8>,
-    /// Those that carry a mark.
-    marked: FxHashSet<Page>,
+    /// Those that carry a mark; false: perhaps, which cannot be seen from outside.
+    marked: FxHashMap<Page, bool>,
+    /// Those that came with a decision: by which record, and whose.
+    brought: FxHashMap<Page, (u64, u32)>,
     pages: u64,
     limits: Limits,
     /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
@@ -68,7 +70,7 @@ impl Pages {
     }
 
     /// The file's length and the disk's settings, as they are now.
-    pub(crate) fn note(&mut self, by: &Use) {
+    pub(crate) fn settings(&mut self, by: &Use) {
         let file = self.file(by.file);
         file.pages = by.file_bytes.div_ceil(PAGE_BYTES);
         file.limits.window_pages = by.disk_window.into();
@@ -86,9 +88,27 @@ impl Pages {
         file.split(folio);
         file.folios.insert(folio.first, folio.order);
         match marked {
-            true => file.marked.insert(folio.first),
+            true => file.marked.insert(folio.first, true),
             false => file.marked.remove(&folio.first),
         };
+    }
+
+    /// It came with a decision of this thread, which began with this record.
+    pub(crate) fn note(&mut self, file: u32, folio: Folio, record: u64, task: u32) {
+        self.file(file).brought.insert(folio.first, (record, task));
+    }
+
+    /// Whether it came with a decision of another thread than `task` that began after this record.
+    pub(crate) fn is_brought_after(&self, file: u32, folio: Folio, record: u64, task: u32) -> bool {
+        let brought = self.files.get(file as usize).and_then(|file| file.brought.get(&folio.first));
+        brought.is_some_and(|(at, by)| *at > record && *by != task)
+    }
+
+    /// Whether a folio carries a mark cannot be told any more.
+    pub(crate) fn doubt(&mut self, file: u32, folio: Folio) {
+        if self.folio(FileId(file), folio.first) == Some(folio) {
+            self.file(file).marked.insert(folio.first, false);
+        }
     }
 
     /// A folio is not cached any more.
@@ -101,14 +121,18 @@ impl Pages {
         file.marked.remove(&folio.first);
     }
 
-    /// Takes the mark of a folio away; whether it had one.
-    pub(crate) fn unmark(&mut self, file: u32, folio: Folio) -> bool {
-        self.file(file).marked.remove(&folio.first)
+    /// Takes the mark of a folio away.
+    pub(crate) fn unmark(&mut self, file: u32, folio: Folio) {
+        self.file(file).marked.remove(&folio.first);
     }
 
-    /// Whether a folio has a mark.
-    pub(crate) fn is_marked(&self, file: u32, folio: Folio) -> bool {
-        self.files.get(file as usize).is_some_and(|file| file.marked.contains(&folio.first))
+    /// Whether a folio has a mark; `None`: that cannot be told.
+    pub(crate) fn is_marked(&self, file: u32, folio: Folio) -> Option<bool> {
+        match self.files.get(file as usize).and_then(|file| file.marked.get(&folio.first)) {
+            None => Some(false),
+            Some(true) => Some(true),
+            Some(false) => None,
+        }
     }
 
     fn of(&self, file: FileId) -> Option<&File> {
@@ -169,7 +193,11 @@ mod tests {
         pages.add(3, folio, true);
         assert_eq!(pages.folio(FileId(3), 19), Some(folio));
         assert_eq!(pages.folio(FileId(3), 20), None);
-        assert!(pages.is_marked(3, folio) && pages.unmark(3, folio) && !pages.unmark(3, folio));
+        assert_eq!(pages.is_marked(3, folio), Some(true));
+        pages.doubt(3, folio);
+        assert_eq!(pages.is_marked(3, folio), None);
+        pages.unmark(3, folio);
+        assert_eq!(pages.is_marked(3, folio), Some(false));
         pages.remove(3, folio);
         assert_eq!(pages.folio(FileId(3), 16), None);
     }

@@ -37,7 +37,7 @@ impl Step {
         match &record.event {
             Event::File(seen) => self.pages.see(seen),
             Event::Opened(by) | Event::Read { by, .. } => {
-                self.pages.note(by);
+                self.pages.settings(by);
                 self.ledger.close(task);
             }
             Event::ReadEnd(_) => self.ledger.close(task),
@@ -61,7 +61,7 @@ impl Step {
                 self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order });
             }
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
-                self.pages.note(by);
+                self.pages.settings(by);
                 self.ledger.close(task);
                 if *advice == WILL_NEED {
                     self.will_need(task, by, *offset_bytes, *length_bytes);
@@ -80,7 +80,7 @@ impl Step {
 
     /// A decision on a file of which not all is known is none that can be compared.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
-        self.pages.note(by);
+        self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);
         if !is_known {
             self.ledger.close(task);

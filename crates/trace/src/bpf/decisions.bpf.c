@@ -454,6 +454,9 @@ static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
 {
 	struct thread *thread = this_thread();
 	struct range range = { .address = address, .end = address + bytes };
+	/* Such a call does nothing, or fails. */
+	if (!bytes || address & ((1 << page_shift) - 1))
+		return;
 	if (advice == MADV_WILLNEED)
 		bpf_find_vma((void *)bpf_get_current_task_btf(), address, on_advised, &range, 0);
 	/* No exception tells where the pages that it touches lie. */
