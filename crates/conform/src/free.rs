@@ -119,6 +119,7 @@ impl Free {
                 self.pages.remove(cached.file, folio);
                 self.truth.remove(cached.file, folio);
             }
+            Event::Dirtied(cached) => self.pages.doubt_mark(cached.file, cached.first),
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.advised(task, by, *advice, *offset_bytes, *length_bytes);
             }

@@ -121,6 +121,15 @@ impl Pages {
         file.marked.remove(&folio.first);
     }
 
+    /// If the folio of this page has a mark, it may lose it at any time.
+    pub(crate) fn doubt_mark(&mut self, file: u32, page: Page) {
+        if let Some(folio) = self.folio(FileId(file), page)
+            && let Some(mark) = self.file(file).marked.get_mut(&folio.first)
+        {
+            *mark = false;
+        }
+    }
+
     /// Takes the mark of a folio away.
     pub(crate) fn unmark(&mut self, file: u32, folio: Folio) {
         self.file(file).marked.remove(&folio.first);

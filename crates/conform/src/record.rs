@@ -99,6 +99,8 @@ pub enum Event {
         /// So much; 0: to the end.
         length_bytes: u64,
     },
+    /// A folio was written to: it loses its mark, now or when its writing ends.
+    Dirtied(Cached),
 }
 
 /// A file.
@@ -260,7 +262,7 @@ impl Sense {
                     return Err("a range around a fault that is larger than any");
                 }
             }
-            Event::Added(cached) | Event::Removed(cached) => {
+            Event::Added(cached) | Event::Removed(cached) | Event::Dirtied(cached) => {
                 self.is_file(cached.file)?;
                 self.is_order(cached.order)?;
                 self.are_pages(cached.first, 1 << cached.order)?;

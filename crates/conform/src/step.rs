@@ -50,7 +50,7 @@ impl Step {
                 self.ledger.say(task, Said::Exact(*exact), self.at);
             }
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
-            Event::Around { .. } => {}
+            Event::Around { .. } | Event::Dirtied(_) => {}
             Event::Added(cached) => {
                 if cached.special {
                     self.ledger.add(task, cached, self.at);

@@ -18,6 +18,7 @@ enum kind {
 	ADDED,	   /* page, order */
 	REMOVED,   /* page, order */
 	ADVICE,	   /* page: offset in bytes; count: bytes; extra: POSIX_FADV_ */
+	DIRTIED,   /* page, order */
 };
 
 #define EVENT_RANDOM 1	  /* FMODE_RANDOM */

@@ -9,7 +9,7 @@
  *     a touched mapping ───────────▶ mm_filemap_fault     page absent     ─┴─▶ page_cache_ra_unbounded  exactly these pages
  *     posix_fadvise, readahead, madvise
  *
- *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, by whomever
+ *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, by whomever; writeback_dirty_folio
  *
  * The state (struct file_ra_state) is read where the decision begins. A fault's tracepoint names the mapping's pages alone:
  * the open file, and what was said of the mapping, are found by the address (exceptions:page_fault_*) and bpf_find_vma.
@@ -291,6 +291,14 @@ int on_removed(u64 *ctx)
 	struct task_struct *task = (void *)bpf_get_current_task();
 	bool is_reclaim = BPF_CORE_READ(task, flags) & PF_MEMALLOC;
 	cached(REMOVED, (void *)ctx[0], is_reclaim ? EVENT_RECLAIMED : 0);
+	return 0;
+}
+
+/* The bit of the mark is that of PG_reclaim, too: what is written loses its mark, now or when the writing ends. */
+SEC("tp_btf/writeback_dirty_folio")
+int on_dirtied(u64 *ctx)
+{
+	cached(DIRTIED, (void *)ctx[0], 0);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ const AROUND: u8 = 10;
 const ADDED: u8 = 11;
 const REMOVED: u8 = 12;
 const ADVICE: u8 = 13;
+const DIRTIED: u8 = 14;
 
 // `EVENT_…`.
 const RANDOM: u8 = 1;
@@ -120,6 +121,7 @@ impl Numbers {
             AROUND => Event::Around { file: *self.files.get(&fields.inode())?, first, last: fields.count() },
             ADDED => Event::Added(cached(OWN)?),
             REMOVED => Event::Removed(cached(RECLAIMED)?),
+            DIRTIED => Event::Dirtied(cached(0)?),
             _ => return None,
         })
     }
