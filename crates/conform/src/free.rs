@@ -13,7 +13,7 @@ use crate::judge::{Expected, Pending, Said, expect, fault_access, looks_at_marks
 use crate::ledger::Ledger;
 use crate::pages::Pages;
 use crate::record::{Asked, Cached, Event, Mapping, Record, Use};
-use crate::step::{WILL_NEED, will_need_pages};
+use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
@@ -116,8 +116,8 @@ impl Free {
             Event::Added(cached) => self.added(task, cached),
             Event::Removed(cached) => {
                 let folio = Folio { first: cached.first, order: cached.order };
-                self.pages.remove(cached.file, folio);
-                self.truth.remove(cached.file, folio);
+                self.pages.remove(cached.file, folio, cached.special);
+                self.truth.remove(cached.file, folio, cached.special);
             }
             Event::Dirtied(cached) => self.pages.doubt_mark(cached.file, cached.first),
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
@@ -146,7 +146,7 @@ impl Free {
         let is_overlapped = self.ledger.is_overlapped(task);
         if let Some(pending) = self.ledger.pending(task) {
             let differs = pending.difference().is_some();
-            if differs {
+            if differs || is_overlapped {
                 self.stale.insert(pending.by.open);
             }
             if differs || is_overlapped || !pending.has_expected_folios() {
@@ -162,7 +162,7 @@ impl Free {
         let file = pending.by.file;
         for (folio, _) in &pending.expected.folios {
             if self.truth.folio(FileId(file), folio.first) != Some(*folio) {
-                self.pages.remove(file, *folio);
+                self.pages.remove(file, *folio, false);
                 let really = folio.range().filter_map(|page| self.truth.folio(FileId(file), page));
                 really.for_each(|really| self.pages.add(file, really, false));
             }
@@ -176,7 +176,12 @@ impl Free {
         }
     }
 
-    fn decide(&mut self, task: u32, by: &Use, decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome) -> Expected {
+    fn decide(
+        &mut self,
+        task: u32,
+        by: &Use,
+        decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome,
+    ) -> Expected {
         let mut state = *self.state(by);
         let expected = expect(&self.rules, &self.pages, by.file, |decision| decide(decision, &mut state));
         self.states.insert(by.open, state);
@@ -254,8 +259,8 @@ impl Free {
                     }
                     if is_met {
                         let (page, wanted) = (folio.first, cursor.end - folio.first);
-                        let expected =
-                            self.decide(task, &cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
+                        let expected = self
+                            .decide(task, &cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
                         break Some(Taken { kind: Kind::Mark, page, wanted, expected });
                     }
                 }
@@ -428,6 +433,7 @@ impl Free {
             NORMAL => (state.window_pages, state.random) = (Some(window), false),
             SEQUENTIAL => (state.window_pages, state.random) = (Some(2 * window), false),
             RANDOM => state.random = true,
+            DONT_NEED => self.pages.forget_range(by.file, whole_pages(offset_bytes, length_bytes)),
             WILL_NEED if self.is_comparable(task, by) => {
                 let (page, wanted) = will_need_pages(offset_bytes, length_bytes);
                 let expected = self.decide(task, by, |decision, state| decision.forced(state, page, wanted));

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 struct File {
     /// Its folios, by their first page.
     folios: BTreeMap<Page, u8>,
+    /// Folios that were evicted by reclaim, which leaves a note of them in their place (a shadow entry).
+    evicted: BTreeMap<Page, u8>,
     /// Those that carry a mark; false: perhaps, which cannot be seen from outside.
     marked: FxHashMap<Page, bool>,
     /// Those that came with a decision: by which record, and whose.
@@ -22,28 +24,49 @@ struct File {
     least_order: u8,
 }
 
+/// The folio among these that has a page.
+fn covering(folios: &BTreeMap<Page, u8>, page: Page) -> Option<Folio> {
+    let (first, order) = folios.range(..=page).next_back()?;
+    let folio = Folio { first: *first, order: *order };
+    folio.range().contains(&page).then_some(folio)
+}
+
+/// The last folio among these that has a page of `wanted`.
+fn overlapping(folios: &BTreeMap<Page, u8>, wanted: Folio) -> Option<Folio> {
+    let (first, order) = folios.range(..wanted.range().end).next_back()?;
+    let folio = Folio { first: *first, order: *order };
+    (folio.range().end > wanted.first).then_some(folio)
+}
+
 impl File {
     fn folio(&self, page: Page) -> Option<Folio> {
-        let (first, order) = self.folios.range(..=page).next_back()?;
-        let folio = Folio { first: *first, order: *order };
-        folio.range().contains(&page).then_some(folio)
+        covering(&self.folios, page)
+    }
+
+    /// A folio takes the place of the notes there. One of a larger folio is halved until a half is as large as the folio; the other
+    /// halves stay (`xas_try_split`).
+    fn forget_evicted(&mut self, wanted: Folio) {
+        while let Some(mut gone) = overlapping(&self.evicted, wanted) {
+            self.evicted.remove(&gone.first);
+            while gone.order > wanted.order {
+                gone.order -= 1;
+                let (low, high) = (gone, Folio { first: gone.first + gone.pages(), order: gone.order });
+                let other = if low.range().contains(&wanted.first) { high } else { low };
+                gone = if other == high { low } else { high };
+                self.evicted.insert(other.first, other.order);
+            }
+        }
     }
 
     /// Cuts whatever covers these pages into single ones: the kernel has split a folio to remove a part of it.
     fn split(&mut self, wanted: Folio) {
-        while let Some(folio) = self.overlapping(wanted) {
+        while let Some(folio) = overlapping(&self.folios, wanted) {
             self.folios.remove(&folio.first);
             if folio != wanted {
                 let rest = folio.range().filter(|page| !wanted.range().contains(page));
                 self.folios.extend(rest.map(|page| (page, 0)));
             }
         }
-    }
-
-    fn overlapping(&self, wanted: Folio) -> Option<Folio> {
-        let (first, order) = self.folios.range(..wanted.range().end).next_back()?;
-        let folio = Folio { first: *first, order: *order };
-        (folio.range().end > wanted.first).then_some(folio)
     }
 }
 
@@ -86,6 +109,7 @@ impl Pages {
     pub(crate) fn add(&mut self, file: u32, folio: Folio, marked: bool) {
         let file = self.file(file);
         file.split(folio);
+        file.forget_evicted(folio);
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
@@ -111,14 +135,23 @@ impl Pages {
         }
     }
 
-    /// A folio is not cached any more.
-    pub(crate) fn remove(&mut self, file: u32, folio: Folio) {
+    /// A folio is not cached any more; `is_reclaimed`: memory was needed.
+    pub(crate) fn remove(&mut self, file: u32, folio: Folio, is_reclaimed: bool) {
         let file = self.file(file);
-        if file.overlapping(folio).is_none() {
+        if overlapping(&file.folios, folio).is_none() {
             file.unknown_pages = file.unknown_pages.saturating_sub(folio.pages());
         }
         file.split(folio);
         file.marked.remove(&folio.first);
+        if is_reclaimed {
+            file.forget_evicted(folio);
+            file.evicted.insert(folio.first, folio.order);
+        }
+    }
+
+    /// The notes of these pages are taken away (`POSIX_FADV_DONTNEED`).
+    pub(crate) fn forget_range(&mut self, file: u32, pages: std::ops::Range<Page>) {
+        self.file(file).evicted.retain(|first, _| !pages.contains(first));
     }
 
     /// If the folio of this page has a mark, it may lose it at any time.
@@ -171,6 +204,10 @@ impl View for Pages {
         self.of(file)?.folio(page)
     }
 
+    fn evicted(&self, file: FileId, page: Page) -> Option<Folio> {
+        covering(&self.of(file)?.evicted, page)
+    }
+
     fn limits(&self, file: FileId) -> Limits {
         self.of(file).map(|file| file.limits).unwrap_or_default()
     }
@@ -207,7 +244,7 @@ mod tests {
         assert_eq!(pages.is_marked(3, folio), None);
         pages.unmark(3, folio);
         assert_eq!(pages.is_marked(3, folio), Some(false));
-        pages.remove(3, folio);
+        pages.remove(3, folio, false);
         assert_eq!(pages.folio(FileId(3), 16), None);
     }
 
@@ -215,7 +252,7 @@ mod tests {
     fn what_is_left_of_a_folio_that_was_split_is_single_pages() {
         let mut pages = file();
         pages.add(3, Folio { first: 16, order: 2 }, false);
-        pages.remove(3, Folio { first: 18, order: 1 });
+        pages.remove(3, Folio { first: 18, order: 1 }, false);
         assert_eq!(pages.folio(FileId(3), 17), Some(Folio::single(17)));
         assert_eq!(pages.folio(FileId(3), 18), None);
     }
@@ -226,7 +263,22 @@ mod tests {
         let seen = FileSeen { file: 0, device: 0, inode: 1, cached_pages: 1, folio_order: 9, least_order: 0 };
         pages.see(&seen);
         assert!(!pages.is_known(0) && !pages.is_known(7));
-        pages.remove(0, Folio::single(8));
+        pages.remove(0, Folio::single(8), false);
         assert!(pages.is_known(0), "all that was cached is gone");
+    }
+
+    #[test]
+    fn reclaim_leaves_a_note_that_is_halved_around_what_takes_its_place() {
+        let mut pages = file();
+        let folio = Folio { first: 16, order: 3 };
+        pages.add(3, folio, false);
+        pages.remove(3, folio, true);
+        assert_eq!(pages.evicted(FileId(3), 23), Some(folio));
+        pages.add(3, Folio::single(18), false);
+        let left = [17, 18, 19, 20].map(|page| pages.evicted(FileId(3), page));
+        let [pair, four] = [Folio { first: 16, order: 1 }, Folio { first: 20, order: 2 }];
+        assert_eq!(left, [Some(pair), None, Some(Folio::single(19)), Some(four)]);
+        pages.forget_range(3, 20..24);
+        assert_eq!(pages.evicted(FileId(3), 22), None);
     }
 }

@@ -11,6 +11,9 @@ use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
 /// `POSIX_FADV_WILLNEED`.
 pub(crate) const WILL_NEED: u32 = 3;
 
+/// `POSIX_FADV_DONTNEED`.
+pub(crate) const DONT_NEED: u32 = 4;
+
 /// Compares a policy with a kernel, decision by decision.
 #[derive(Debug)]
 pub struct Step {
@@ -58,13 +61,15 @@ impl Step {
                 self.pages.add(cached.file, Folio { first: cached.first, order: cached.order }, false);
             }
             Event::Removed(cached) => {
-                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order });
+                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order }, cached.special);
             }
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.pages.settings(by);
                 self.ledger.close(task);
-                if *advice == WILL_NEED {
-                    self.will_need(task, by, *offset_bytes, *length_bytes);
+                match *advice {
+                    WILL_NEED => self.will_need(task, by, *offset_bytes, *length_bytes),
+                    DONT_NEED => self.pages.forget_range(by.file, whole_pages(*offset_bytes, *length_bytes)),
+                    _ => {}
                 }
             }
         }
@@ -150,4 +155,13 @@ pub(crate) fn will_need_pages(offset_bytes: u64, length_bytes: u64) -> (Page, u6
     };
     let first = offset_bytes / PAGE_BYTES;
     (first, end.div_ceil(PAGE_BYTES).saturating_sub(first))
+}
+
+/// The pages of a range of bytes, without partial ones; a length of 0 goes to the end.
+pub(crate) fn whole_pages(offset_bytes: u64, length_bytes: u64) -> std::ops::Range<Page> {
+    let end = match length_bytes {
+        0 => i64::MAX as u64,
+        length => offset_bytes.saturating_add(length),
+    };
+    offset_bytes.div_ceil(PAGE_BYTES)..end / PAGE_BYTES
 }

@@ -21,6 +21,12 @@ pub trait View {
         self.is_present(file, page).then(|| Folio::single(page))
     }
 
+    /// The folio that an absent page was evicted with, where reclaim has left a note of that in its place (Linux's shadow entries);
+    /// `None`: it is cached, or there is no such note.
+    fn evicted(&self, _file: FileId, _page: Page) -> Option<Folio> {
+        None
+    }
+
     /// The first page from `page` on, among `most`, that is not cached.
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {
         (page..page.saturating_add(most)).find(|page| !self.is_present(file, *page))

@@ -18,7 +18,7 @@
 //! Source: include/linux/xarray.h, lib/xarray.c (`xas_load`, `xas_prev`, `__xas_prev`, `xas_next`, `__xas_next`) and
 //! mm/filemap.c of Linux 6.12 and 7.2.
 
-use crate::{FileId, Page, View};
+use crate::{FileId, Folio, Page, View};
 
 /// A node has 64 slots (`XA_CHUNK_SHIFT`, unless the kernel is built for tiny machines).
 const SLOT_BITS: u32 = 6;
@@ -137,11 +137,15 @@ impl<'a> Walk<'a> {
         true
     }
 
-    /// Whether the slot holds a folio (and not a node below it, or nothing).
+    /// Whether the slot holds a folio (and not a node below it, or nothing). The note that reclaim leaves for a large folio takes
+    /// all of its slots, too, and only the first of them is known for a note.
     fn is_held(&self) -> bool {
         let first = self.node + (self.slot << (SLOT_BITS * self.level));
-        let folio = self.view.folio(self.file, first);
-        folio.is_some_and(|folio| u32::from(folio.order) >= SLOT_BITS * self.level)
+        let fills = |folio: &Folio| u32::from(folio.order) >= SLOT_BITS * self.level;
+        match self.view.folio(self.file, first) {
+            Some(folio) => fills(&folio),
+            None => self.view.evicted(self.file, first).is_some_and(|gone| fills(&gone) && gone.first != first),
+        }
     }
 }
 
@@ -161,8 +165,8 @@ fn slot_of(page: Page, level: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Request;
     use crate::testing::Cache;
-    use crate::{Folio, Request};
 
     fn cache(folios: &[(Page, u8)]) -> Cache {
         let mut cache = Cache::new(1 << 20, 32);
