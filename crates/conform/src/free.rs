@@ -29,6 +29,8 @@ const SEQUENTIAL: u32 = 2;
 struct Cursor {
     by: Use,
     offset_bytes: u64,
+    /// It wants to end here.
+    end_bytes: u64,
     next: Page,
     /// It began with this record.
     begun: u64,
@@ -118,6 +120,7 @@ impl Free {
                 let folio = Folio { first: cached.first, order: cached.order };
                 self.pages.remove(cached.file, folio, cached.special);
                 self.truth.remove(cached.file, folio, cached.special);
+                self.truth.note_gone(cached.file, folio, self.at);
             }
             Event::Dirtied(cached) => self.pages.doubt_mark(cached.file, cached.first),
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
@@ -202,9 +205,9 @@ impl Free {
         self.pages.settings(by);
         self.close(task);
         self.state(by);
-        let end = offset_bytes.saturating_add(length_bytes).div_ceil(PAGE_BYTES);
-        let next = offset_bytes / PAGE_BYTES;
-        self.cursors.insert(task, Cursor { by: *by, offset_bytes, next, begun: self.at, end, is_other });
+        let end_bytes = offset_bytes.saturating_add(length_bytes);
+        let (next, end) = (offset_bytes / PAGE_BYTES, end_bytes.div_ceil(PAGE_BYTES));
+        self.cursors.insert(task, Cursor { by: *by, offset_bytes, end_bytes, next, begun: self.at, end, is_other });
     }
 
     fn end_read(&mut self, task: u32, result: i64) {
@@ -229,15 +232,22 @@ impl Free {
         }
     }
 
-    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`). `marked`: the kernel met a mark here.
-    fn advance(&mut self, task: u32, marked: Option<Page>) -> Option<Taken> {
+    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`). `asked`: the kernel
+    /// decided here.
+    fn advance(&mut self, task: u32, asked: Option<Page>) -> Option<Taken> {
         let mut cursor = *self.cursors.get(&task)?;
         let file = FileId(cursor.by.file);
         let taken = loop {
             if cursor.next >= cursor.end.min(self.pages.file_pages(file)) {
                 break None;
             }
-            match self.pages.folio(file, cursor.next) {
+            match self.folio(task, &cursor) {
+                // It went while the call was under way, behind it.
+                None if asked != Some(cursor.next)
+                    && self.truth.is_gone_after(cursor.by.file, cursor.next, cursor.begun) =>
+                {
+                    cursor.next += 1;
+                }
                 None => {
                     let (page, wanted) = (cursor.next, cursor.end - cursor.next);
                     let expected = self.decide(task, &cursor.by, |decision, state| decision.sync(state, page, wanted));
@@ -251,8 +261,8 @@ impl Free {
                     // It came while this call was under way, perhaps behind it: then it did not meet the mark.
                     let is_later = self.pages.is_brought_after(cursor.by.file, folio, cursor.begun, task);
                     let is_met = match self.pages.is_marked(cursor.by.file, folio) {
-                        Some(is_marked) => is_marked && (!is_later || marked == Some(folio.first)),
-                        None => marked == Some(folio.first),
+                        Some(is_marked) => is_marked && (!is_later || asked == Some(folio.first)),
+                        None => asked == Some(folio.first),
                     };
                     if !is_later || is_met {
                         self.pages.unmark(cursor.by.file, folio);
@@ -268,6 +278,28 @@ impl Free {
         };
         self.cursors.insert(task, cursor);
         taken
+    }
+
+    /// The folio that a call comes to. One that another thread's decision should have brought, but has not, is not there.
+    fn folio(&self, task: u32, cursor: &Cursor) -> Option<Folio> {
+        let file = FileId(cursor.by.file);
+        let folio = self.pages.folio(file, cursor.next)?;
+        let is_there = self.truth.is_present(file, cursor.next);
+        (is_there || !self.pages.is_brought_after(cursor.by.file, folio, 0, task)).then_some(folio)
+    }
+
+    /// Where the last read of a shared open file ended: another thread's has ended already, though that is told later.
+    fn take_position(&mut self, task: u32, by: &Use) {
+        let traced = by.state.prev_pos;
+        let ends_there = |(other, cursor): (&u32, &Cursor)| {
+            let end_bytes = cursor.end_bytes.min(cursor.by.file_bytes) as i64;
+            *other != task && cursor.by.open == by.open && end_bytes == traced
+        };
+        let is_told_later = self.cursors.iter().any(ends_there);
+        if let Some(state) = self.states.get_mut(&by.open).filter(|state| is_told_later && state.prev_pos != traced) {
+            state.prev_pos = traced;
+            self.ledger.tally.resynchronised += 1;
+        }
     }
 
     /// Whether decisions on this file can be compared; otherwise one more is left out.
@@ -323,7 +355,8 @@ impl Free {
 
     /// The kernel decides in a read: the policy goes on until it decides, too.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
-        match self.advance(task, (kind == Kind::Mark).then_some(asked.page)) {
+        self.take_position(task, &asked.by);
+        match self.advance(task, Some(asked.page)) {
             Some(taken) if (taken.kind, taken.page, taken.wanted) == (kind, asked.page, asked.wanted) => {
                 self.begin(task, &asked.by, taken, None);
             }

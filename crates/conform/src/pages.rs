@@ -16,6 +16,8 @@ struct File {
     marked: FxHashMap<Page, bool>,
     /// Those that came with a decision: by which record, and whose.
     brought: FxHashMap<Page, (u64, u32)>,
+    /// Pages that are not cached any more, and since which record.
+    gone: FxHashMap<Page, u64>,
     pages: u64,
     limits: Limits,
     /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
@@ -147,6 +149,17 @@ impl Pages {
             file.forget_evicted(folio);
             file.evicted.insert(folio.first, folio.order);
         }
+    }
+
+    /// These pages are not cached any more since this record.
+    pub(crate) fn note_gone(&mut self, file: u32, folio: Folio, record: u64) {
+        self.file(file).gone.extend(folio.range().map(|page| (page, record)));
+    }
+
+    /// Whether a page went after this record.
+    pub(crate) fn is_gone_after(&self, file: u32, page: Page, record: u64) -> bool {
+        let gone = self.files.get(file as usize).and_then(|file| file.gone.get(&page));
+        gone.is_some_and(|at| *at > record)
     }
 
     /// The notes of these pages are taken away (`POSIX_FADV_DONTNEED`).
