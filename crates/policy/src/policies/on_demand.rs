@@ -28,7 +28,7 @@ const FORCED_CHUNK_PAGES: u64 = 512;
 const LOTS_OF_MISSES: u32 = 100;
 /// The balance of misses is kept no higher (`MMAP_LOTSAMISS * 10`).
 const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
-/// A huge page has 512 pages (`HPAGE_PMD_ORDER` on x86-64).
+/// A huge page has 512 pages (`HPAGE_PMD_ORDER` on x86-64; 2 MiB at most since 7.x).
 const HUGE_ORDER: u8 = 9;
 
 /// What changed between kernels that otherwise decide alike.
@@ -46,9 +46,12 @@ pub struct Rules {
     /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or so), not
     /// what is left of it.
     pub reads_again: bool,
-    /// A history as long as the window counts in full; before, its farthest page was left out (after 6.12;
+    /// A history as long as the window counts in full; before, its farthest page was left out (after 6.18;
     /// `page_cache_prev_miss`).
     pub whole_history: bool,
+    /// A mapping that asks for huge pages gets their windows from every file system; after 6.18 only from those with large
+    /// folios, and in the largest of these.
+    pub huge_anywhere: bool,
 }
 
 /// `struct file_ra_state`: what the kernel keeps for each opening. Sizes in pages.
@@ -240,7 +243,8 @@ impl Decision<'_> {
         let By::Fault { advice, executable, first, end } = access.by else { return Outcome::Nothing };
         let (limits, page) = (self.limits(), access.page);
         let window = state.window(&limits);
-        let huge = advice == Advice::Huge && limits.folio_order >= HUGE_ORDER;
+        let huge_order = if self.rules.huge_anywhere { HUGE_ORDER } else { limits.folio_order.min(HUGE_ORDER) };
+        let huge = advice == Advice::Huge && huge_order > 0;
         if !huge {
             let is_random = advice == Advice::Random && !(executable && self.rules.misses_balanced);
             if is_random || window == 0 {
@@ -258,9 +262,9 @@ impl Decision<'_> {
         }
         if huge {
             // Two huge pages, so that there is a mark on the second one. The window's place is not noted.
-            let (at, size) = (round_down(page, 1 << HUGE_ORDER), 1 << HUGE_ORDER);
-            (state.size, state.async_size, state.order) = (2 * size, size, HUGE_ORDER);
-            return self.window(state, at, HUGE_ORDER);
+            let (at, size) = (round_down(page, 1 << huge_order), 1 << huge_order);
+            (state.size, state.async_size, state.order) = (2 * size, size, huge_order);
+            return self.window(state, at, huge_order);
         }
         if executable && self.rules.programs_forwards {
             state.start = page.max(first);
