@@ -46,6 +46,8 @@ struct Taken {
     page: Page,
     wanted: u64,
     expected: Expected,
+    /// What it would be if a read of another thread had ended already.
+    alternatives: Vec<Outcome>,
 }
 
 /// Compares a policy with a kernel, from the accesses alone.
@@ -61,6 +63,9 @@ pub struct Free {
     cursors: FxHashMap<u32, Cursor>,
     /// The open file through which a file was faulted last.
     faulted: FxHashMap<u32, u32>,
+    /// The open file and the page that a thread has just faulted: it comes again when it has waited, and passes marks by then
+    /// (`FAULT_FLAG_TRIED`).
+    tried: FxHashMap<u32, (u32, Page)>,
     ledger: Ledger,
     at: u64,
 }
@@ -76,6 +81,7 @@ impl Free {
             stale: FxHashSet::default(),
             cursors: FxHashMap::default(),
             faulted: FxHashMap::default(),
+            tried: FxHashMap::default(),
             ledger: Ledger::default(),
             at: 0,
         }
@@ -89,6 +95,9 @@ impl Free {
     /// The next record.
     pub fn take(&mut self, record: &Record) {
         let task = record.task;
+        if matches!(record.event, Event::Opened(_) | Event::Read { .. } | Event::Around { .. } | Event::Advice { .. }) {
+            self.tried.remove(&task);
+        }
         match &record.event {
             Event::File(seen) => {
                 self.pages.see(seen);
@@ -196,9 +205,12 @@ impl Free {
     }
 
     fn begin(&mut self, task: u32, by: &Use, taken: Taken, objection: Option<String>) {
-        let Taken { kind, page, wanted, expected } = taken;
-        let (said, added, begun, last) = (Vec::new(), Vec::new(), self.at, self.at);
-        self.ledger.begin(task, Pending { kind, by: *by, page, wanted, begun, last, expected, said, added, objection });
+        let Taken { kind, page, wanted, expected, alternatives } = taken;
+        let (begun, last) = (self.at, self.at);
+        let begun_so =
+            Pending { kind, by: *by, page, wanted, begun, last, expected, alternatives, ..Pending::default() };
+        let pending = Pending { objection, ..begun_so };
+        self.ledger.begin(task, pending);
     }
 
     fn begin_read(&mut self, task: u32, by: &Use, offset_bytes: u64, length_bytes: u64, is_other: bool) {
@@ -211,7 +223,8 @@ impl Free {
     }
 
     fn end_read(&mut self, task: u32, result: i64) {
-        let Some(mut cursor) = self.cursors.get(&task).copied() else { return self.close(task) };
+        self.close(task);
+        let Some(mut cursor) = self.cursors.get(&task).copied() else { return };
         if cursor.is_other {
             self.stale.insert(cursor.by.open);
         } else if result > 0 && self.pages.is_known(cursor.by.file) {
@@ -250,11 +263,12 @@ impl Free {
                 }
                 None => {
                     let (page, wanted) = (cursor.next, cursor.end - cursor.next);
+                    let alternatives = self.alternatives(task, &cursor.by, page, wanted);
                     let expected = self.decide(task, &cursor.by, |decision, state| decision.sync(state, page, wanted));
                     if self.pages.folio(file, page).is_none() {
                         self.pages.add(cursor.by.file, Folio::single(page), false);
                     }
-                    break Some(Taken { kind: Kind::Read, page, wanted, expected });
+                    break Some(Taken { kind: Kind::Read, page, wanted, expected, alternatives });
                 }
                 Some(folio) => {
                     cursor.next = folio.range().end;
@@ -271,7 +285,7 @@ impl Free {
                         let (page, wanted) = (folio.first, cursor.end - folio.first);
                         let expected = self
                             .decide(task, &cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
-                        break Some(Taken { kind: Kind::Mark, page, wanted, expected });
+                        break Some(Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() });
                     }
                 }
             }
@@ -286,6 +300,26 @@ impl Free {
         let folio = self.pages.folio(file, cursor.next)?;
         let is_there = self.truth.is_present(file, cursor.next);
         (is_there || !self.pages.is_brought_after(cursor.by.file, folio, 0, task)).then_some(folio)
+    }
+
+    /// What a read would come to if one of the other threads' that are under way had ended before.
+    fn alternatives(&self, task: u32, by: &Use, page: Page, wanted: u64) -> Vec<Outcome> {
+        let Some(state) = self.states.get(&by.open) else { return Vec::new() };
+        let others = self.cursors.iter().filter(|(other, cursor)| **other != task && cursor.by.open == by.open);
+        let decide = |(_, cursor): (&u32, &Cursor)| {
+            let mut state = State { prev_pos: cursor.end_bytes.min(by.file_bytes) as i64, ..*state };
+            let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, page, wanted);
+            expect(&self.rules, &self.pages, by.file, decide).outcome
+        };
+        others.filter_map(decide).collect()
+    }
+
+    /// Other threads' decisions on a shared open file that overlapped, and have not yet been accounted for, have left a state that
+    /// cannot be told.
+    fn doubt_state(&mut self, task: u32, by: &Use) {
+        if self.ledger.settle_overlapped(task, by.open) {
+            self.stale.insert(by.open);
+        }
     }
 
     /// Where the last read of a shared open file ended: another thread's has ended already, though that is told later.
@@ -355,7 +389,11 @@ impl Free {
 
     /// The kernel decides in a read: the policy goes on until it decides, too.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
+        self.doubt_state(task, &asked.by);
         self.take_position(task, &asked.by);
+        if let Some(cursor) = self.cursors.get_mut(&task) {
+            cursor.by = asked.by;
+        }
         match self.advance(task, Some(asked.page)) {
             Some(taken) if (taken.kind, taken.page, taken.wanted) == (kind, asked.page, asked.wanted) => {
                 self.begin(task, &asked.by, taken, None);
@@ -384,7 +422,7 @@ impl Free {
             _ => decision.sync(state, page, wanted),
         });
         self.pages.unmark(asked.by.file, folio);
-        self.begin(task, &asked.by, Taken { kind, page, wanted, expected }, objection);
+        self.begin(task, &asked.by, Taken { kind, page, wanted, expected, alternatives: Vec::new() }, objection);
     }
 
     fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
@@ -395,6 +433,7 @@ impl Free {
         };
         self.pages.settings(by);
         self.faulted.insert(by.file, by.open);
+        let is_again = self.tried.insert(task, (by.open, page)) == Some((by.open, page));
         let traced = u32::from(by.state.mmap_miss);
         let state = self.state(by);
         if state.mmap_miss != traced {
@@ -411,16 +450,26 @@ impl Free {
                 if self.pages.folio(FileId(by.file), page).is_none() {
                     self.pages.add(by.file, Folio::single(page), false);
                 }
-                self.begin(task, by, Taken { kind: Kind::Fault, page, wanted: 1, expected }, None);
+                self.begin(
+                    task,
+                    by,
+                    Taken { kind: Kind::Fault, page, wanted: 1, expected, alternatives: Vec::new() },
+                    None,
+                );
             }
-            Some(folio) if looks_at_marks(mapping.flags) && self.state(by).window_pages != Some(0) => {
+            Some(folio) if looks_at_marks(mapping.flags) && !is_again && self.state(by).window_pages != Some(0) => {
                 let state = self.state(by);
                 state.mmap_miss = state.mmap_miss.saturating_sub(1);
                 let wanted = state.window_pages.unwrap_or(0);
                 if self.pages.is_marked(by.file, folio) == Some(true) && self.is_comparable(task, by) {
                     self.pages.unmark(by.file, folio);
                     let expected = self.decide(task, by, |decision, state| decision.marked(state, page, folio, wanted));
-                    self.begin(task, by, Taken { kind: Kind::Mark, page, wanted, expected }, None);
+                    self.begin(
+                        task,
+                        by,
+                        Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() },
+                        None,
+                    );
                 }
             }
             _ => {}
@@ -470,7 +519,12 @@ impl Free {
             WILL_NEED if self.is_comparable(task, by) => {
                 let (page, wanted) = will_need_pages(offset_bytes, length_bytes);
                 let expected = self.decide(task, by, |decision, state| decision.forced(state, page, wanted));
-                self.begin(task, by, Taken { kind: Kind::Advice, page, wanted, expected }, None);
+                self.begin(
+                    task,
+                    by,
+                    Taken { kind: Kind::Advice, page, wanted, expected, alternatives: Vec::new() },
+                    None,
+                );
             }
             _ => {}
         }

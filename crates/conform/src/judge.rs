@@ -4,7 +4,7 @@ use crate::pages::Pages;
 use crate::record::{Exact, Mapping, RaState, Use, Window};
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
-use ahead_policy::{Access, Advice, By, Call, FileId, Folio, Found, OpenId, Page, Requests, View, folios};
+use ahead_policy::{Access, Advice, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
 
 /// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
 const VM_EXEC: u32 = 0x4;
@@ -28,7 +28,7 @@ pub(crate) struct Expected {
 }
 
 /// A decision that has begun.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) kind: Kind,
     pub(crate) by: Use,
@@ -41,8 +41,12 @@ pub(crate) struct Pending {
     pub(crate) expected: Expected,
     pub(crate) said: Vec<Said>,
     pub(crate) added: Vec<Folio>,
+    /// What the policy would do if another thread's read through the same open file, which was under way, had ended before.
+    pub(crate) alternatives: Vec<Outcome>,
     /// Why it cannot agree, whatever is said.
     pub(crate) objection: Option<String>,
+    /// That it overlapped has been accounted for.
+    pub(crate) is_settled: bool,
 }
 
 impl Pending {
@@ -60,8 +64,18 @@ impl Pending {
         if self.objection.is_some() {
             return self.objection.clone();
         }
-        let (expected, file_pages) = (self.expected.outcome?, self.by.file_bytes.div_ceil(ahead_policy::PAGE_BYTES));
-        let agrees = match expected {
+        let expected = self.expected.outcome?;
+        (!self.is_said(expected)).then(|| format!("expected {expected:?}, the kernel: {:?}", self.said))
+    }
+
+    /// Whether one of the alternatives is what the kernel said.
+    pub(crate) fn would_agree(&self) -> bool {
+        self.alternatives.iter().any(|alternative| self.is_said(*alternative))
+    }
+
+    fn is_said(&self, expected: Outcome) -> bool {
+        let file_pages = self.by.file_bytes.div_ceil(PAGE_BYTES);
+        match expected {
             Outcome::Nothing => self.said.is_empty(),
             Outcome::Window { first, size, async_size, order } => {
                 let window = Window { first, size, async_size, order: order.into() };
@@ -71,8 +85,7 @@ impl Pending {
                 let end = first.saturating_add(pages).min(file_pages.max(first));
                 is_exactly(&self.said, first, end - first)
             }
-        };
-        (!agrees).then(|| format!("expected {expected:?}, the kernel: {:?}", self.said))
+        }
     }
 
     /// Whether the pages that came into the cache are those that the policy expects: these first, then at most the touched

@@ -64,6 +64,19 @@ impl Ledger {
             || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
     }
 
+    /// Whether decisions of other threads than this, through this open file, have overlapped; told once of each.
+    pub(crate) fn settle_overlapped(&mut self, task: u32, open: u32) -> bool {
+        let others = self
+            .pending
+            .iter()
+            .filter(|(other, pending)| **other != task && pending.by.open == open && !pending.is_settled);
+        let overlapped: Vec<u32> = others.map(|(other, _)| *other).filter(|other| self.is_overlapped(*other)).collect();
+        for other in &overlapped {
+            self.pending.entry(*other).and_modify(|pending| pending.is_settled = true);
+        }
+        !overlapped.is_empty()
+    }
+
     /// Takes a thread's decision back: it was the beginning of the one that comes now.
     pub(crate) fn withdraw(&mut self, task: u32) {
         self.pending.remove(&task);
@@ -75,6 +88,7 @@ impl Ledger {
         let span = Span { task, begun: pending.begun, last: pending.last };
         self.spans.entry(pending.by.file).or_default().push(span);
         let difference = pending.difference();
+        let is_beside_read = difference.is_some() && pending.would_agree();
         self.tally.count(pending.kind, difference.is_none());
         self.tally.beyond_single_pages += u64::from(!pending.is_single_page());
         self.tally.folios_matched += u64::from(pending.has_expected_folios());
@@ -88,7 +102,7 @@ impl Ledger {
                 wanted: pending.wanted,
                 difference,
                 state: format!("{:?}", pending.by.state),
-                is_overlapping: false,
+                is_overlapping: is_beside_read,
             });
         }
     }
@@ -104,7 +118,7 @@ impl Ledger {
         for mismatch in &mut tally.mismatches {
             let spans = &self.spans[&mismatch.file];
             let own = spans.iter().find(|span| span.task == mismatch.task && span.begun == mismatch.record);
-            mismatch.is_overlapping = own.is_some_and(|own| {
+            mismatch.is_overlapping |= own.is_some_and(|own| {
                 spans.iter().any(|other| other.task != own.task && other.begun <= own.last && own.begun <= other.last)
             });
             tally.overlapping += u64::from(mismatch.is_overlapping);

@@ -5,8 +5,9 @@ use crate::ledger::Ledger;
 use crate::pages::Pages;
 use crate::record::{Asked, Event, Mapping, Record, Use};
 use crate::tally::{Kind, Tally};
-use ahead_policy::policies::on_demand::Rules;
+use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
+use rustc_hash::FxHashMap;
 
 /// `POSIX_FADV_WILLNEED`.
 pub(crate) const WILL_NEED: u32 = 3;
@@ -20,13 +21,15 @@ pub struct Step {
     rules: Rules,
     pages: Pages,
     ledger: Ledger,
+    /// Threads that are in a call that reads: of which open file, and where it wants to end.
+    reads: FxHashMap<u32, (u32, u64)>,
     at: u64,
 }
 
 impl Step {
     /// A policy with these rules.
     pub fn new(rules: Rules) -> Step {
-        Step { rules, pages: Pages::default(), ledger: Ledger::default(), at: 0 }
+        Step { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default(), at: 0 }
     }
 
     /// What it comes to.
@@ -39,11 +42,20 @@ impl Step {
         let task = record.task;
         match &record.event {
             Event::File(seen) => self.pages.see(seen),
-            Event::Opened(by) | Event::Read { by, .. } => {
+            Event::Opened(by) => {
                 self.pages.settings(by);
                 self.ledger.close(task);
             }
-            Event::ReadEnd(_) => self.ledger.close(task),
+            Event::Read { by, offset_bytes, length_bytes, .. } => {
+                self.pages.settings(by);
+                self.ledger.close(task);
+                let end_bytes = offset_bytes.saturating_add(*length_bytes).min(by.file_bytes);
+                self.reads.insert(task, (by.open, end_bytes));
+            }
+            Event::ReadEnd(_) => {
+                self.reads.remove(&task);
+                self.ledger.close(task);
+            }
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
             Event::Window(window) => {
@@ -78,9 +90,20 @@ impl Step {
 
     fn begin(&mut self, task: u32, kind: Kind, by: &Use, page: Page, wanted: u64, expected: crate::judge::Expected) {
         let (begun, last) = (self.at, self.at);
-        let (said, added, objection) = (Vec::new(), Vec::new(), None);
-        let pending = Pending { kind, by: *by, page, wanted, begun, last, expected, said, added, objection };
+        let pending = Pending { kind, by: *by, page, wanted, begun, last, expected, ..Pending::default() };
         self.ledger.begin(task, pending);
+    }
+
+    /// What a read would come to if one of the other threads' that are under way had ended before: where it ended is told later.
+    fn alternatives(&self, task: u32, asked: &Asked) -> Vec<Outcome> {
+        let by = &asked.by;
+        let others = self.reads.iter().filter(|(other, (open, _))| **other != task && *open == by.open);
+        let decide = |(_, (_, end_bytes)): (&u32, &(u32, u64))| {
+            let mut state = State { prev_pos: *end_bytes as i64, ..state_of(&by.state) };
+            let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, asked.page, asked.wanted);
+            expect(&self.rules, &self.pages, by.file, decide).outcome
+        };
+        others.filter_map(decide).collect()
     }
 
     /// A decision on a file of which not all is known is none that can be compared.
@@ -105,6 +128,10 @@ impl Step {
                 decision.sync(&mut state, asked.page, asked.wanted)
             });
             self.begin(task, Kind::Read, &asked.by, asked.page, asked.wanted, expected);
+            let alternatives = self.alternatives(task, asked);
+            if let Some(pending) = self.ledger.pending(task) {
+                pending.alternatives = alternatives;
+            }
         }
     }
 

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 /// What calls for a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A call that reads, and an absent page.
+    #[default]
     Read,
     /// A marked page.
     Mark,
@@ -38,7 +39,8 @@ pub struct Mismatch {
     pub difference: String,
     /// The state before, as the kernel had it.
     pub state: String,
-    /// Another thread's decision on the same file was under way: which came first cannot be told from outside.
+    /// Another thread's decision on the same file was under way, or its read through the same open file, with whose end the
+    /// decision agrees: which came first cannot be told from outside.
     pub is_overlapping: bool,
 }
 
