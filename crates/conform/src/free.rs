@@ -95,7 +95,7 @@ impl Free {
     /// The next record.
     pub fn take(&mut self, record: &Record) {
         let task = record.task;
-        if matches!(record.event, Event::Opened(_) | Event::Read { .. } | Event::Around { .. } | Event::Advice { .. }) {
+        if matches!(record.event, Event::Opened(_) | Event::Read { .. } | Event::Advice { .. }) {
             self.tried.remove(&task);
         }
         match &record.event {
