@@ -126,6 +126,14 @@ impl Stream {
         }
     }
 
+    /// How many steps it takes at most: accesses to pages, calls, slices of computing.
+    pub fn steps(&self, slice_ns: u64) -> u64 {
+        let per_block =
+            (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
+        let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
+        self.blocks().saturating_mul(per_block).saturating_mul(self.passes).saturating_mul(writes_too)
+    }
+
     /// Its operations.
     pub fn ops(self) -> Ops {
         let (open, file) = (OpenId(self.id), FileId(self.id));

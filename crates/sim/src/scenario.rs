@@ -1,6 +1,9 @@
 //! A scenario: machine, disk, workloads and policies, and how they are run together.
 
+mod check;
 mod text;
+
+pub use check::{Blame, Impossible};
 
 use crate::cache::Cache;
 use crate::counters::{Counters, Finished};
@@ -115,13 +118,7 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        // A device or FIFO is not even opened.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("not a regular file").into());
-        }
-        let mut text = String::new();
-        let file = std::fs::File::open(path)?;
-        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+        let text = read_small(path)?;
         Scenario::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -196,6 +193,17 @@ impl Scenario {
         let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
         Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()))
     }
+}
+
+/// A text; of one that is longer than any scenario, its beginning and a little more.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    // A device or FIFO is not even opened.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.
