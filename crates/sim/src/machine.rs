@@ -133,6 +133,7 @@ pub struct Machine {
     /// Pages that were evicted unused, each with a number, and in which order.
     ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
+    next_ghost: u64,
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
@@ -142,7 +143,7 @@ pub struct Machine {
     /// Requests that nobody waits for, until the block is there that tells where their pages lie.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// Where the last read of each opening ended, bytes.
-    positions: FxHashMap<OpenId, u64>,
+    positions: Vec<u64>,
     writeback: Writeback,
     finished: Option<Vec<Finished>>,
 }
@@ -174,11 +175,12 @@ impl Machine {
             sleeping: BinaryHeap::new(),
             ghosts: FxHashMap::default(),
             ghosts_in_order: VecDeque::new(),
+            next_ghost: 0,
             counters: Counters::default(),
             moved_until_ns: 0,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
-            positions: FxHashMap::default(),
+            positions: Vec::new(),
             writeback: Writeback::default(),
             finished: None,
         }
@@ -422,7 +424,7 @@ impl Machine {
         match op {
             Op::Open { open, file } => self.processes[process].doing = Some(Doing::Open { open, file }),
             Op::Close { open } => {
-                self.positions.remove(&open);
+                self.set_position(open, 0);
                 self.tell(&Event::Closed { open });
             }
             Op::Advise { open, file, advice } => self.tell(&Event::Advised { open, file, advice }),
