@@ -13,7 +13,9 @@ pub struct Counters {
     pub system_ns: u64,
     /// Bytes that programs have read or touched, again and again included.
     pub read_bytes: u64,
-    /// Accesses to pages that were there.
+    /// Bytes that programs have written, again and again included.
+    pub write_bytes: u64,
+    /// Accesses to pages that were there: reads, touches, and writes that keep a part of a page.
     pub hits: u64,
     /// Accesses to pages that were on their way: a wait.
     pub locked: u64,
@@ -23,6 +25,22 @@ pub struct Counters {
     pub queue_waits: u64,
     /// Time that processes waited for pages, all of them added up.
     pub wait_ns: u64,
+    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages issued.
+    pub metadata_pages: u64,
+    /// Of the time waited: for these.
+    pub metadata_wait_ns: u64,
+    /// Clean pages that were changed, metadata included; one that is changed while it is written counts anew.
+    pub dirtied_pages: u64,
+    /// Of these: on the disk now.
+    pub written_pages: u64,
+    /// Of the pages written: pointer blocks.
+    pub written_metadata_pages: u64,
+    /// Of the pages dirtied: not on the disk when the run ended.
+    pub unwritten_pages: u64,
+    /// How often a writer waited because too much was dirty.
+    pub dirty_waits: u64,
+    /// Time that processes waited for that, and for `fsync`, all of them added up.
+    pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
     /// Pages that were asked of the disk.
@@ -43,6 +61,25 @@ pub struct Counters {
     pub device: Served,
 }
 
+/// A call or a row of touches that has ended. Times in nanoseconds since the beginning of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finished {
+    /// Number of the process, in the order of the scenario.
+    pub process: usize,
+    /// Where it began in the file.
+    pub offset_bytes: u64,
+    /// So much, within the file.
+    pub length_bytes: u64,
+    /// When it began.
+    pub began_ns: u64,
+    /// When it had ended.
+    pub ended_ns: u64,
+    /// User time of the whole machine until then.
+    pub user_ns: u64,
+    /// System time of the whole machine until then.
+    pub system_ns: u64,
+}
+
 impl Counters {
     /// Time in which the processor had nothing to do.
     pub fn idle_ns(&self) -> u64 {
@@ -54,9 +91,10 @@ impl Counters {
         self.hits + self.locked + self.misses
     }
 
-    /// Bytes per second that programs got.
+    /// Bytes per second that programs read and wrote.
     pub fn throughput_bytes_per_s(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.read_bytes as f64 * 1e9 / self.elapsed_ns as f64 }
+        let bytes = self.read_bytes + self.write_bytes;
+        if self.elapsed_ns == 0 { 0.0 } else { bytes as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// Bytes that the disk read for each byte that was used; `None`: nothing was used.
