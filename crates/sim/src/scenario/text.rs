@@ -124,6 +124,7 @@ struct WorkloadText {
     block_kb: Option<Whole<4, 1_048_576>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
     readers: Option<Whole<2, 4096>>,
+    blocks: Option<Whole<1, 1_000_000_000_000>>,
     #[serde(default)]
     user_us_per_page: Microseconds,
     #[serde(default)]
@@ -154,7 +155,10 @@ impl WorkloadText {
     /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
-        let pattern = format!("{:?}", self.pattern).to_lowercase();
+        let pattern = match self.pattern {
+            Pattern::InterleavedBackward => "interleaved backward".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        };
         let via = if self.via == Via::Mmap { ", mmap" } else { "" };
         format!("{streams}{pattern}{via}")
     }
@@ -295,8 +299,9 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
     if text.stride_kb.is_some() && text.pattern != Pattern::Stride {
         return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
     }
-    if text.readers.is_some() && text.pattern != Pattern::Interleaved {
-        return lines.wrong(span, "readers goes with pattern = \"interleaved\" alone");
+    let is_interleaved = matches!(text.pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
+    if text.readers.is_some() && !is_interleaved {
+        return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
     if !(0.0..1e9).contains(&text.compute_us.0) || !(0.0..1e9).contains(&text.user_us_per_page.0) {
         return lines.wrong(span, "compute_us and user_us_per_page are from 0 to 1000000000");
@@ -309,6 +314,7 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
         block_pages,
         stride_pages,
         readers: text.readers.map_or(4, |readers| readers.0),
+        most_blocks: text.blocks.map_or(u64::MAX, |blocks| blocks.0),
         passes: text.passes.0,
         mapped: text.via == Via::Mmap,
         user_per_page_ns: text.user_us_per_page.0 * 1e3,
