@@ -7,35 +7,42 @@
 //!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
 //!     backwards   ◀■■■■◀■■■■◀■■■■         step = − length
 //!     stride      ■──▶■──▶■──▶            any other step, three times the same
+//!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
+//!     none        ■      ■■    ■          the whole file, meanwhile, if it fits and waiting costs more (see `whole`)
 //! ```
 //!
 //! How it decides, in the words of the design:
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
-//!   forwards, three otherwise. A random reader gets what it asks for and nothing else.
+//!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
+//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
-//! - **Grown by waits alone.** The distance grows when the reader really had to wait, up to what keeps the disk busy; and falls
-//!   by an eighth when for long nobody waited.
+//! - **Grown by waits alone.** The distance grows when the reader really had to wait, at once to what the disk transfers in the
+//!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
+//!   falls by an eighth when for long nobody waited.
+//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
 //! - **One budget.** All streams together stay below a share of the memory.
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
+mod stream;
+mod whole;
+
 use crate::{
     Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
     Wants,
 };
 use std::collections::HashMap;
+use stream::{Follows, Stream, Way};
+use whole::Whole;
 
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
 const MOST_STREAMS: usize = 32;
-/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are mostly
-/// farther apart.
-const NEAR_PAGES: u64 = 1024;
 /// A request takes so many times what the disk transfers during one access: four fifths of its time are then transfer.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
@@ -53,97 +60,79 @@ const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
 const MEMORY_SHARE: u64 = 4;
 
-/// A pattern in a file.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stream {
-    /// The last access: first page and pages.
-    first: Page,
-    length: u64,
-    /// From one access's first page to the next one's.
-    step: i64,
-    /// How often that has been so in a row.
-    repeated: u32,
-    /// Pages of the pattern that were asked for and lie before the reader.
-    ahead: u64,
-    /// How many there should be; 0: not yet known.
-    distance: u64,
-    /// Pages that were used since the last wait.
-    since_wait: u64,
-    /// For replacing the one that was not used for longest.
-    used_at: u64,
+/// Failures of a file that are remembered: so many repetitions more are asked of a pattern.
+const MOST_FAILURES: u32 = 3;
+/// A pattern that was followed so often makes up for a failure.
+const SUCCESS: u32 = 8;
+
+/// What is known of a file.
+#[derive(Clone, Debug, Default)]
+struct File {
+    streams: Vec<Stream>,
+    /// The reading of all of it, where no pattern shows.
+    whole: Whole,
+    /// Patterns that broke off with pages unread.
+    failures: u32,
 }
 
-/// How an access follows a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Follows {
-    /// Within the last access: nothing new.
-    Within,
-    /// Where the last access ended.
-    Adjacent,
-    /// By the known step.
-    Step,
-    /// It may be the second access of a pattern.
-    Near,
-}
-
-impl Stream {
-    fn end(&self) -> Page {
-        self.first + self.length
+impl File {
+    /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
+    fn find(&self, page: Page, length: u64) -> Option<(usize, Follows)> {
+        let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
+            let how = stream.follows(page, length)?;
+            Some((how, stream.first.abs_diff(page), index))
+        });
+        if let Some((how, _, index)) = following.min() {
+            return Some((index, how));
+        }
+        // A single reader may take wide steps.
+        let lone = self.streams.len() == 1 && self.streams[0].repeated < 2 && self.streams[0].ahead == 0;
+        lone.then_some((0, Follows::Near))
     }
 
-    fn is_forwards(&self) -> bool {
-        self.step == self.length as i64
+    /// Begins a stream; the one that was not used for longest makes room.
+    fn begin(&mut self, fresh: Stream) -> usize {
+        if self.streams.len() < MOST_STREAMS {
+            self.streams.push(fresh);
+            return self.streams.len() - 1;
+        }
+        let oldest = (0..self.streams.len()).min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
+        let gone = std::mem::replace(&mut self.streams[oldest], fresh);
+        self.broken(gone.ahead);
+        oldest
     }
 
-    fn is_backwards(&self) -> bool {
-        self.step == -(self.length as i64)
-    }
-
-    fn is_confirmed(&self) -> bool {
-        if self.is_forwards() { self.repeated >= 1 } else { self.repeated >= 2 && self.step != 0 }
-    }
-
-    fn follows(&self, page: Page, length: u64) -> Option<Follows> {
-        if page >= self.first && page + length <= self.end() {
-            Some(Follows::Within)
-        } else if page == self.end() || page + 1 == self.end() {
-            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the step:
-            // accesses may have become shorter.
-            Some(Follows::Adjacent)
-        } else if self.repeated > 0
-            && (self.first.checked_add_signed(self.step) == Some(page)
-                || (self.is_backwards() && page + length == self.first))
-        {
-            Some(Follows::Step)
-        } else if self.repeated < 2 && self.ahead == 0 && self.first.abs_diff(page) <= NEAR_PAGES {
-            Some(Follows::Near)
-        } else {
-            None
+    /// A pattern has ended, and so many pages of it are unread.
+    fn broken(&mut self, unread: u64) {
+        if unread > 0 {
+            self.failures = (self.failures + 1).min(MOST_FAILURES);
         }
     }
 
-    /// Takes an access for its next one; gives how many pages of the pattern that uses up.
-    fn advance(&mut self, page: Page, length: u64, how: Follows) -> u64 {
-        if how == Follows::Within {
-            return 0;
-        }
-        let old_end = self.end();
-        let goes_back = self.is_backwards() && page + length == self.first;
-        let step = match how {
-            Follows::Adjacent => length as i64,
-            _ if goes_back => -(length as i64),
-            _ => page.wrapping_sub(self.first) as i64,
+    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
+    /// the pattern that uses up, and whether the access was foretold.
+    fn follow(&mut self, access: &Access, clock: u64, device: &DeviceTraits) -> (usize, u64, bool) {
+        let (page, length) = (access.page, access.wanted);
+        let Some((index, how)) = self.find(page, length) else {
+            let index = self.begin(Stream::begin(page, length, clock));
+            return (index, length, false);
         };
-        let same = match how {
-            Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
-            _ => goes_back || step == self.step,
-        };
-        self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
-        if !same {
-            self.ahead = 0;
+        let stream = &mut self.streams[index];
+        let unread = stream.ahead;
+        let moved = stream.advance(page, length, how, device);
+        stream.used_at = clock;
+        if stream.repeated == SUCCESS {
+            self.failures = self.failures.saturating_sub(1);
         }
-        (self.first, self.length, self.step) = (page, length, step);
-        if self.is_forwards() { self.end().saturating_sub(old_end) } else { length }
+        if unread > 0 && self.streams[index].ahead == 0 {
+            self.broken(unread);
+        }
+        (index, moved, how != Follows::Near)
+    }
+
+    /// Pages that all its streams have ahead, and those of the whole that are unread.
+    fn ahead(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.ahead).sum::<u64>() + self.whole.unread()
     }
 }
 
@@ -152,13 +141,15 @@ impl Stream {
 pub struct Ahead {
     device: DeviceTraits,
     budget_pages: Option<u64>,
-    files: HashMap<FileId, Vec<Stream>>,
+    files: HashMap<FileId, File>,
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Pages that all streams have ahead.
+    /// Pages that all files have ahead.
     ahead: u64,
     clock: u64,
+    /// Until then the disk's idle time is given away, nanoseconds.
+    idle_until_ns: u64,
 }
 
 impl Ahead {
@@ -172,6 +163,7 @@ impl Ahead {
             openings: HashMap::new(),
             ahead: 0,
             clock: 0,
+            idle_until_ns: 0,
         }
     }
 
@@ -183,15 +175,13 @@ impl Ahead {
     /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
     /// as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
-        let sequential = stream.is_forwards() || stream.is_backwards();
-        if sequential {
-            REQUESTS_AHEAD * self.size()
-        } else {
-            2 * u64::from(self.device.parallelism).max(4) * stream.length
+        match stream.way(&self.device) {
+            Way::Up | Way::Down => REQUESTS_AHEAD * self.size(),
+            Way::Steps => 2 * u64::from(self.device.parallelism).max(4) * stream.length,
         }
     }
 
-    /// What this stream may have unread: what the others leave of the budget.
+    /// What a stream may have unread: what the others leave of the budget.
     fn room(&self, stream: &Stream, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -199,34 +189,12 @@ impl Ahead {
         self.budget_pages.unwrap_or(all / MEMORY_SHARE).saturating_sub(others)
     }
 
-    /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
-    fn find(&self, access: &Access) -> Option<(usize, Follows)> {
-        let (page, length) = (access.page, access.wanted);
-        let streams = self.files.get(&access.file)?;
-        let following = streams.iter().enumerate().filter_map(|(index, stream)| {
-            let how = stream.follows(page, length)?;
-            Some((how as u8, stream.first.abs_diff(page), index, how))
-        });
-        if let Some((_, _, index, how)) = following.min_by_key(|(how, distance, _, _)| (*how, *distance)) {
-            return Some((index, how));
-        }
-        // A single reader may take wide steps.
-        let lone = streams.len() == 1 && streams[0].repeated < 2 && streams[0].ahead == 0;
-        lone.then_some((0, Follows::Near))
-    }
-
-    /// Begins a stream; the one that was not used for longest makes room.
-    fn begin(&mut self, access: &Access) -> usize {
-        let fresh = Stream { first: access.page, length: access.wanted, used_at: self.clock, ..Stream::default() };
-        let streams = self.files.entry(access.file).or_default();
-        if streams.len() < MOST_STREAMS {
-            streams.push(fresh);
-            return streams.len() - 1;
-        }
-        let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
-        self.ahead -= streams[oldest].ahead;
-        streams[oldest] = fresh;
-        oldest
+    /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
+    fn room_for_whole(&self, view: &dyn View) -> u64 {
+        let memory = view.memory();
+        let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
+        let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
+        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead)
     }
 
     /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
@@ -234,7 +202,7 @@ impl Ahead {
         stream.ahead = stream.ahead.saturating_sub(moved);
         stream.since_wait += moved;
         if stream.distance == 0 {
-            stream.distance = FIRST_LENGTHS * stream.length;
+            stream.distance = self.first_distance(stream, access, view);
         }
         if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
@@ -244,7 +212,8 @@ impl Ahead {
         if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
             return;
         }
-        if stream.is_forwards() {
+        let way = stream.way(&self.device);
+        if way == Way::Up {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long
             // pages live.
             let memory = view.memory();
@@ -254,7 +223,30 @@ impl Ahead {
             }
         }
         if stream.ahead < distance {
-            ask(stream, distance, access.file, view, requests);
+            ask(stream, way, distance, access.file, view, requests);
+        }
+    }
+
+    /// How far to look ahead before anybody has waited.
+    fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
+        let file_pages = view.file_pages(access.file);
+        if access.page == 0 && file_pages <= self.device.pages_per_access() {
+            file_pages
+        } else {
+            FIRST_LENGTHS * stream.length
+        }
+    }
+
+    /// Asks for a part of the whole file, if that pays, beside what is read now.
+    fn read_whole(&self, whole: &mut Whole, file: FileId, view: &dyn View, requests: &mut Requests) {
+        let busy = view.queue(file).requests.saturating_mul(2) >= self.device.parallelism;
+        if busy && self.device.parallelism > 1 {
+            return;
+        }
+        let room = self.room_for_whole(view);
+        if let Some((first, pages)) = whole.next(view.file_pages(file), room, self.size(), &self.device) {
+            whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
+            requests.pages(file, first, pages);
         }
     }
 
@@ -267,44 +259,94 @@ impl Ahead {
         });
         if left == 0 {
             self.openings.remove(&file);
-            self.change(file, |stream| stream.ahead = 0);
-            self.files.remove(&file);
+            self.ahead -= self.files.remove(&file).map_or(0, |file| file.ahead());
         }
     }
 
-    /// Changes every stream of a file, and keeps count of those that have something ahead.
-    fn change(&mut self, file: FileId, mut change: impl FnMut(&mut Stream)) {
-        for stream in self.files.get_mut(&file).into_iter().flatten() {
-            self.ahead -= stream.ahead;
-            change(stream);
-            self.ahead += stream.ahead;
+    /// Changes what is known of a file, and keeps count of what it has ahead.
+    fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
+        let Some(file) = self.files.get_mut(&file) else { return T::default() };
+        self.ahead -= file.ahead();
+        let result = change(file);
+        self.ahead += file.ahead();
+        result
+    }
+
+    /// A page was evicted unused: what lies behind it in its stream will go, too.
+    fn evicted(&mut self, file: FileId, page: Page) {
+        let device = self.device;
+        self.change(file, |file| {
+            file.whole.take(page, 1);
+            for stream in &mut file.streams {
+                let unread = stream.end()..stream.end().saturating_add(stream.ahead);
+                if stream.way(&device) == Way::Up && unread.contains(&page) {
+                    (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
+                    stream.ahead = page - stream.end();
+                }
+            }
+        });
+    }
+
+    /// A reader of this file had to wait so long for this page, until now.
+    fn waited(&mut self, file: FileId, page: Page, wait_ns: u64, now_ns: u64) {
+        let (size, device) = (self.size(), self.device);
+        // Several readers may have waited for the disk at the same time: its idle time is given away once.
+        let idle_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
+        let given = self.change(file, |file| {
+            let mut given = false;
+            let failures = file.failures;
+            for stream in file.streams.iter_mut().filter(|stream| (stream.first..stream.end()).contains(&page)) {
+                stream.waited(wait_ns);
+                if stream.distance > 0 {
+                    let longer = if stream.distance < size {
+                        stream.distance.saturating_mul(FIRST_GROWTH).max(device.pages_per_access())
+                    } else {
+                        stream.distance.saturating_mul(2)
+                    };
+                    (stream.distance, stream.since_wait) = (longer, 0);
+                } else if stream.missed && !given && !stream.is_confirmed(failures) {
+                    let idle_ns = idle_ns.saturating_sub(stream.length.saturating_mul(device.page_ns()));
+                    stream.idle_ns += idle_ns;
+                    file.whole.idle(idle_ns);
+                    given = true;
+                }
+            }
+            given
+        });
+        if given {
+            self.idle_until_ns = now_ns;
         }
     }
 }
 
 /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-fn ask(stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
     let file_pages = view.file_pages(file);
     let mut request = |first: Page, pages: u64| {
         requests.add(Request { first, pages, ..Request::of(file) });
     };
-    if stream.is_forwards() {
-        let (from, to) = (stream.end() + stream.ahead, (stream.end() + distance).min(file_pages));
-        request(from, to.saturating_sub(from));
-        stream.ahead = to.saturating_sub(stream.end()).max(stream.ahead);
-    } else if stream.is_backwards() {
-        let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
-        request(from, to.saturating_sub(from));
-        stream.ahead = stream.ahead.max(stream.first - from);
-    } else {
-        let mut index = stream.ahead / stream.length + 1;
-        while stream.ahead < distance {
-            let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
-            let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
-            let Some(at) = at else { break };
-            request(at, stream.length.min(file_pages - at));
-            stream.ahead += stream.length;
-            index += 1;
+    match way {
+        Way::Up => {
+            let end = stream.end();
+            let (from, to) = (end.saturating_add(stream.ahead), end.saturating_add(distance).min(file_pages));
+            request(from, to.saturating_sub(from));
+            stream.ahead = to.saturating_sub(end).max(stream.ahead);
+        }
+        Way::Down => {
+            let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
+            request(from, to.saturating_sub(from));
+            stream.ahead = stream.ahead.max(stream.first - from);
+        }
+        Way::Steps => {
+            let mut index = stream.ahead / stream.length + 1;
+            while stream.ahead < distance {
+                let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
+                let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
+                let Some(at) = at else { break };
+                request(at, stream.length.min(file_pages - at));
+                stream.ahead += stream.length;
+                index += 1;
+            }
         }
     }
 }
@@ -324,36 +366,41 @@ impl Policy for Ahead {
             return;
         }
         self.clock += 1;
-        let (index, moved) = match self.find(access) {
-            Some((index, how)) => {
-                let Some(stream) = self.files.get_mut(&access.file).map(|streams| &mut streams[index]) else { return };
-                self.ahead -= stream.ahead;
-                let moved = stream.advance(access.page, access.wanted, how);
-                stream.used_at = self.clock;
-                self.ahead += stream.ahead;
-                (index, moved)
+        // It is put back at the end; what it has ahead is reckoned anew as it changes.
+        let mut file = std::mem::take(self.files.entry(access.file).or_default());
+        let met = file.whole.take(access.page, access.wanted);
+        self.ahead -= met;
+        let before: u64 = file.streams.iter().map(|stream| stream.ahead).sum();
+        let (index, moved, foretold) = file.follow(access, self.clock, &self.device);
+        self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
+        let mut stream = file.streams[index];
+        if moved > 0 {
+            stream.missed = access.found == Found::Absent;
+            // The file's first page begins a stream at once.
+            if access.page == 0 && stream.repeated == 0 {
+                (stream.step, stream.repeated) = (stream.length as i64, 1);
             }
-            None => (self.begin(access), access.wanted),
-        };
-        let Some(mut stream) = self.files.get(&access.file).map(|streams| streams[index]) else { return };
-        if moved == 0 {
-            return;
+            if stream.is_confirmed(file.failures) {
+                file.whole.explained(stream.unforeseen, stream.idle_ns);
+                (stream.unforeseen, stream.idle_ns) = (0, 0);
+                let before = stream.ahead;
+                self.extend(&mut stream, moved, access, view, requests);
+                self.ahead = self.ahead - before + stream.ahead;
+            } else if !foretold {
+                stream.unforeseen += 1;
+                file.whole.unforeseen(met > 0, file_pages);
+                if stream.missed {
+                    let before = file.whole.unread();
+                    self.read_whole(&mut file.whole, access.file, view, requests);
+                    self.ahead = self.ahead - before + file.whole.unread();
+                }
+            }
+            file.streams[index] = stream;
         }
-        // The file's first page begins a stream at once.
-        if access.page == 0 && stream.repeated == 0 {
-            (stream.step, stream.repeated) = (stream.length as i64, 1);
-        }
-        if stream.is_confirmed() {
-            let before = stream.ahead;
-            self.extend(&mut stream, moved, access, view, requests);
-            self.ahead = self.ahead - before + stream.ahead;
-        }
-        if let Some(streams) = self.files.get_mut(&access.file) {
-            streams[index] = stream;
-        }
+        self.files.insert(access.file, file);
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+    fn event(&mut self, event: &Event, view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
                 // A number that is given out again is closed, whether that was told or not.
@@ -362,38 +409,13 @@ impl Policy for Ahead {
                 *self.openings.entry(file).or_default() += 1;
             }
             Event::Closed { open } => self.close(open),
-            Event::Waited { file, page, .. } => {
-                let size = self.size();
-                self.change(file, |stream| {
-                    if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
-                        let growth = if stream.distance < size { FIRST_GROWTH } else { 2 };
-                        (stream.distance, stream.since_wait) = (stream.distance.saturating_mul(growth), 0);
-                    }
-                });
-            }
-            Event::Evicted { file, page, unused: true } => self.change(file, |stream| {
-                if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
-                    (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
-                    stream.ahead = page - stream.end();
-                }
-            }),
+            Event::Waited { file, page, wait_ns, .. } => self.waited(file, page, wait_ns, view.now_ns()),
+            Event::Evicted { file, page, unused: true } => self.evicted(file, page),
             // What a fault mapped beside its own page is used without our being told.
-            Event::Mapped { file, first, pages, before, .. } => self.change(file, |stream| {
-                if stream.first != first || stream.length != 1 {
-                    return;
-                }
-                if stream.is_backwards() || (stream.step < 0 && before > 0) {
-                    (stream.first, stream.length) = (first - before.min(first), before + 1);
-                    stream.step = -(stream.length as i64);
-                    stream.ahead = stream.ahead.saturating_sub(before);
-                } else {
-                    let forwards = stream.is_forwards();
-                    stream.length = pages;
-                    if forwards {
-                        stream.step = pages as i64;
-                        stream.ahead = stream.ahead.saturating_sub(pages - 1);
-                    }
-                }
+            Event::Mapped { file, first, pages, before, .. } => self.change(file, |file| {
+                let from = first.saturating_sub(before);
+                file.whole.take(from, first - from + pages);
+                file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before));
             }),
             _ => {}
         }
