@@ -21,6 +21,14 @@ impl DeviceTraits {
         ((bytes / crate::access::PAGE_BYTES as f64) as u64).max(1)
     }
 
+    /// How long the disk could have served others while a request of so many pages was waited for; 0 if it transferred for
+    /// most of the time: then others have none to spare. (One that serves a request at a time could not at all, but the
+    /// wait was spent all the same.)
+    pub fn idle_ns(&self, wait_ns: u64, pages: u64) -> u64 {
+        let idle_ns = wait_ns.saturating_sub(pages.saturating_mul(self.page_ns()));
+        if idle_ns < wait_ns / 2 { 0 } else { idle_ns }
+    }
+
     /// How long a page takes of a long sequential read, nanoseconds.
     pub fn page_ns(&self) -> u64 {
         (crate::access::PAGE_BYTES as f64 * 1e9 / self.bandwidth_bytes_per_s) as u64

@@ -42,8 +42,9 @@ use stream::{Follows, Stream, Way};
 use whole::Whole;
 
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
-const MOST_STREAMS: usize = 32;
-/// A request takes so many times what the disk transfers during one access: four fifths of its time are then transfer.
+const MOST_STREAMS: usize = 64;
+/// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths of
+/// its time are then transfer. Where others are served meanwhile, once is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
 const LEAST_SIZE_PAGES: u64 = 32;
@@ -55,6 +56,8 @@ const REQUESTS_AHEAD: u64 = 3;
 const FIRST_LENGTHS: u64 = 4;
 /// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
 const FIRST_GROWTH: u64 = 8;
+/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
+const HISTORIES: u64 = 8;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -62,6 +65,8 @@ const MEMORY_SHARE: u64 = 4;
 
 /// Failures of a file that are remembered: so many repetitions more are asked of a pattern.
 const MOST_FAILURES: u32 = 3;
+/// A pattern that has hardly shown and was not followed in so many accesses to the file has broken off.
+const GIVEN_UP: u64 = 16;
 /// A pattern that was followed so often makes up for a failure.
 const SUCCESS: u32 = 8;
 
@@ -73,61 +78,76 @@ struct File {
     whole: Whole,
     /// Patterns that broke off with pages unread.
     failures: u32,
+    accesses: u64,
 }
 
 impl File {
-    /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
-    fn find(&self, page: Page, length: u64) -> Option<(usize, Follows)> {
+    /// The stream that an access follows, and how.
+    fn find(&self, page: Page, length: u64, mapped: bool) -> Option<(usize, Follows)> {
         let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
-            let how = stream.follows(page, length)?;
-            Some((how, stream.first.abs_diff(page), index))
+            let how = stream.follows(page, length, mapped)?;
+            Some((how, stream.distance_to(page), std::cmp::Reverse(stream.used_at), index))
         });
-        if let Some((how, _, index)) = following.min() {
-            return Some((index, how));
-        }
-        // A single reader may take wide steps.
-        let lone = self.streams.len() == 1 && self.streams[0].repeated < 2 && self.streams[0].ahead == 0;
-        lone.then_some((0, Follows::Near))
+        following.min().map(|(how, _, _, index)| (index, how))
+    }
+
+    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the last
+    /// one that was used.
+    fn parent(&self, page: Page) -> Option<&Stream> {
+        let near = self.streams.iter().filter(|stream| stream.is_near(page));
+        let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
+        nearest.or_else(|| self.streams.iter().max_by_key(|stream| stream.used_at))
     }
 
     /// Begins a stream; the one that was not used for longest makes room.
     fn begin(&mut self, fresh: Stream) -> usize {
+        for stream in &mut self.streams {
+            if stream.is_weak() && stream.ahead > 0 && stream.used_at + GIVEN_UP < self.accesses {
+                stream.ahead = 0;
+                self.failures = (self.failures + 1).min(MOST_FAILURES);
+            }
+        }
+        self.begin_beside(fresh, MOST_STREAMS)
+    }
+
+    /// Begins a stream in the place of any but this one.
+    fn begin_beside(&mut self, fresh: Stream, other: usize) -> usize {
         if self.streams.len() < MOST_STREAMS {
             self.streams.push(fresh);
             return self.streams.len() - 1;
         }
-        let oldest = (0..self.streams.len()).min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
-        let gone = std::mem::replace(&mut self.streams[oldest], fresh);
-        self.broken(gone.ahead);
+        let others = (0..self.streams.len()).filter(|index| *index != other);
+        let oldest = others.min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
+        self.streams[oldest] = fresh;
         oldest
-    }
-
-    /// A pattern has ended, and so many pages of it are unread.
-    fn broken(&mut self, unread: u64) {
-        if unread > 0 {
-            self.failures = (self.failures + 1).min(MOST_FAILURES);
-        }
     }
 
     /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
     /// the pattern that uses up, and whether the access was foretold.
-    fn follow(&mut self, access: &Access, clock: u64, device: &DeviceTraits) -> (usize, u64, bool) {
+    fn follow(&mut self, access: &Access, device: &DeviceTraits) -> (usize, u64, bool) {
         let (page, length) = (access.page, access.wanted);
-        let Some((index, how)) = self.find(page, length) else {
-            let index = self.begin(Stream::begin(page, length, clock));
-            return (index, length, false);
+        self.accesses += 1;
+        let found = self.find(page, length, access.by != By::Read);
+        let (index, moved) = match found {
+            Some((index, how)) => {
+                if how == Follows::Step && self.streams[index].is_wide() {
+                    // The steps may be those from one reader to the next: this one's place is remembered.
+                    let stays = self.streams[index].stay();
+                    self.begin_beside(stays, index);
+                }
+                (index, self.streams[index].advance(page, length, how, device))
+            }
+            None => {
+                let parent = self.parent(page);
+                let fresh = parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
+                (self.begin(fresh), length)
+            }
         };
-        let stream = &mut self.streams[index];
-        let unread = stream.ahead;
-        let moved = stream.advance(page, length, how, device);
-        stream.used_at = clock;
-        if stream.repeated == SUCCESS {
+        self.streams[index].used_at = self.accesses;
+        if self.streams[index].repeated == SUCCESS {
             self.failures = self.failures.saturating_sub(1);
         }
-        if unread > 0 && self.streams[index].ahead == 0 {
-            self.broken(unread);
-        }
-        (index, moved, how != Follows::Near)
+        (index, moved, found.is_some())
     }
 
     /// Pages that all its streams have ahead, and those of the whole that are unread.
@@ -147,7 +167,6 @@ pub struct Ahead {
     openings: HashMap<FileId, u32>,
     /// Pages that all files have ahead.
     ahead: u64,
-    clock: u64,
     /// Until then the disk's idle time is given away, nanoseconds.
     idle_until_ns: u64,
 }
@@ -162,14 +181,14 @@ impl Ahead {
             opened: HashMap::new(),
             openings: HashMap::new(),
             ahead: 0,
-            clock: 0,
             idle_until_ns: 0,
         }
     }
 
     /// Length of a request of a sequential stream.
     fn size(&self) -> u64 {
-        (SIZE_IN_ACCESSES * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
+        let accesses = if self.device.parallelism > 1 { 1 } else { SIZE_IN_ACCESSES };
+        (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
     }
 
     /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
@@ -201,6 +220,7 @@ impl Ahead {
     fn extend(&self, stream: &mut Stream, moved: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         stream.ahead = stream.ahead.saturating_sub(moved);
         stream.since_wait += moved;
+        stream.used = stream.used.saturating_add(moved);
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
         }
@@ -244,7 +264,7 @@ impl Ahead {
             return;
         }
         let room = self.room_for_whole(view);
-        if let Some((first, pages)) = whole.next(view.file_pages(file), room, self.size(), &self.device) {
+        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, &self.device) {
             whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
@@ -291,7 +311,7 @@ impl Ahead {
     fn waited(&mut self, file: FileId, page: Page, wait_ns: u64, now_ns: u64) {
         let (size, device) = (self.size(), self.device);
         // Several readers may have waited for the disk at the same time: its idle time is given away once.
-        let idle_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
+        let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
         let given = self.change(file, |file| {
             let mut given = false;
             let failures = file.failures;
@@ -299,13 +319,14 @@ impl Ahead {
                 stream.waited(wait_ns);
                 if stream.distance > 0 {
                     let longer = if stream.distance < size {
-                        stream.distance.saturating_mul(FIRST_GROWTH).max(device.pages_per_access())
+                        let longest = stream.distance.max(stream.used.saturating_mul(HISTORIES));
+                        stream.distance.saturating_mul(FIRST_GROWTH).min(longest).max(device.pages_per_access())
                     } else {
                         stream.distance.saturating_mul(2)
                     };
                     (stream.distance, stream.since_wait) = (longer, 0);
                 } else if stream.missed && !given && !stream.is_confirmed(failures) {
-                    let idle_ns = idle_ns.saturating_sub(stream.length.saturating_mul(device.page_ns()));
+                    let idle_ns = device.idle_ns(waited_ns, stream.length);
                     stream.idle_ns += idle_ns;
                     file.whole.idle(idle_ns);
                     given = true;
@@ -365,20 +386,24 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        self.clock += 1;
         // It is put back at the end; what it has ahead is reckoned anew as it changes.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
         let met = file.whole.take(access.page, access.wanted);
         self.ahead -= met;
         let before: u64 = file.streams.iter().map(|stream| stream.ahead).sum();
-        let (index, moved, foretold) = file.follow(access, self.clock, &self.device);
+        let (index, moved, foretold) = file.follow(access, &self.device);
         self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
         let mut stream = file.streams[index];
         if moved > 0 {
             stream.missed = access.found == Found::Absent;
             // The file's first page begins a stream at once.
-            if access.page == 0 && stream.repeated == 0 {
+            if access.page == 0 && !foretold && stream.repeated < 2 {
                 (stream.step, stream.repeated) = (stream.length as i64, 1);
+            }
+            // The rest of a run.
+            if stream.of_runs && stream.missed {
+                let (from, to) = (access.end(), stream.end().min(file_pages));
+                requests.pages(access.file, from, to.saturating_sub(from));
             }
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);

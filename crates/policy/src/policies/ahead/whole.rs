@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 /// So many reads without a pattern are waited for before anything is read: so many patterns may begin at the same time, two
 /// reads each, until they have shown.
 const START: u64 = 16;
+/// Of a file that takes no longer than so many waits to read, so many are enough: then a single pattern would have shown.
+const SHORT_START: u64 = 3;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
 const DOUBTS: f64 = 8.0;
 
@@ -107,7 +109,9 @@ impl Whole {
     pub fn next(&mut self, file_pages: u64, room: u64, most: u64, device: &DeviceTraits) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
         let doubtful = self.expected >= DOUBTS && self.met < self.expected / 2.0;
-        if self.unforeseen <= START || rest == 0 || rest > room || doubtful {
+        // A short rest has been paid for sooner.
+        let start = START.min((rest / device.pages_per_access()).max(SHORT_START));
+        if self.unforeseen <= start || rest == 0 || rest > room || doubtful {
             return None;
         }
         let paid = self.idle_ns / device.page_ns().max(1);
