@@ -57,7 +57,7 @@ const FIRST_LENGTHS: u64 = 4;
 /// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
 const FIRST_GROWTH: u64 = 8;
 /// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
-const HISTORIES: u64 = 8;
+const HISTORIES: u64 = 16;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -130,7 +130,7 @@ impl File {
         let found = self.find(page, length, access.by != By::Read);
         let (index, moved) = match found {
             Some((index, how)) => {
-                if how == Follows::Step && self.streams[index].is_wide() {
+                if how == Follows::Guess && self.streams[index].is_wide() {
                     // The steps may be those from one reader to the next: this one's place is remembered.
                     let stays = self.streams[index].stay();
                     self.begin_beside(stays, index);
@@ -316,7 +316,7 @@ impl Ahead {
             let mut given = false;
             let failures = file.failures;
             for stream in file.streams.iter_mut().filter(|stream| (stream.first..stream.end()).contains(&page)) {
-                stream.waited(wait_ns);
+                stream.waited(wait_ns, &device);
                 if stream.distance > 0 {
                     let longer = if stream.distance < size {
                         let longest = stream.distance.max(stream.used.saturating_mul(HISTORIES));
@@ -411,9 +411,12 @@ impl Policy for Ahead {
                 let before = stream.ahead;
                 self.extend(&mut stream, moved, access, view, requests);
                 self.ahead = self.ahead - before + stream.ahead;
+            } else if stream.is_climbing() {
+                // Whoever goes upwards does not come back to what lies behind.
+                file.whole.explained(1, self.device.access_ns);
             } else if !foretold {
                 stream.unforeseen += 1;
-                file.whole.unforeseen(met > 0, file_pages);
+                file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
                     let before = file.whole.unread();
                     self.read_whole(&mut file.whole, access.file, view, requests);

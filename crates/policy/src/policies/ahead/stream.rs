@@ -68,6 +68,8 @@ pub(super) enum Follows {
     Step,
     /// A little farther up, of a reader who skips.
     Skip,
+    /// By a step that was seen once.
+    Guess,
 }
 
 /// Which pages are fetched for a pattern.
@@ -156,6 +158,11 @@ impl Stream {
         }
     }
 
+    /// Whether its reader goes upwards, whatever the gaps.
+    pub fn is_climbing(&self) -> bool {
+        self.ascents >= ASCENTS
+    }
+
     /// Whether its steps are so wide that they may lead from one reader's place to another's.
     pub fn is_wide(&self) -> bool {
         self.is_weak() && self.step.unsigned_abs() > NEAR_PAGES
@@ -180,7 +187,7 @@ impl Stream {
             // accesses may have become shorter.
             Some(Follows::Adjacent)
         } else if self.repeated > 0 && self.is_next(page, length, mapped) {
-            Some(Follows::Step)
+            Some(if self.repeated > 1 || self.is_forwards() { Follows::Step } else { Follows::Guess })
         } else if self.skips && (self.end()..self.end().saturating_add(NEAR_PAGES)).contains(&page) {
             Some(Follows::Skip)
         } else {
@@ -209,20 +216,20 @@ impl Stream {
         self.climb(old_end, page, length, device);
         let goes_back = self.is_backwards() && page.saturating_add(length) == self.first;
         let steps = match how {
-            Follows::Step if !goes_back => (page.wrapping_sub(self.first) as i64 / self.step).max(1),
+            Follows::Step | Follows::Guess if !goes_back => (page.wrapping_sub(self.first) as i64 / self.step).max(1),
             _ => 1,
         };
-        self.of_runs &= how == Follows::Step && length <= self.length;
+        self.of_runs &= matches!(how, Follows::Step | Follows::Guess) && length <= self.length;
         let length = if self.of_runs { self.length } else { length };
         let step = match how {
             Follows::Adjacent => length as i64,
-            Follows::Step if goes_back => -(length as i64),
-            Follows::Step => self.step,
+            Follows::Step | Follows::Guess if goes_back => -(length as i64),
+            Follows::Step | Follows::Guess => self.step,
             _ => page.wrapping_sub(self.first) as i64,
         };
         let same = match how {
             Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
-            Follows::Step => true,
+            Follows::Step | Follows::Guess => true,
             _ => false,
         };
         self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
@@ -260,7 +267,8 @@ impl Stream {
         let transfer_ns = self.climbed.saturating_mul(device.page_ns());
         if self.skips {
             // What it would have to wait for each is not seen any more.
-            self.skips = transfer_ns < u64::from(self.ascents).saturating_mul(device.access_ns);
+            let each_ns = device.access_ns + length.saturating_mul(device.page_ns());
+            self.skips = transfer_ns < u64::from(self.ascents).saturating_mul(each_ns);
         } else if self.ascents >= ASCENTS && self.is_weak() {
             self.skips = transfer_ns < self.climb_waits_ns / 4 * 3;
         }
@@ -287,7 +295,9 @@ impl Stream {
     }
 
     /// The reader had to wait for its last access.
-    pub fn waited(&mut self, wait_ns: u64) {
-        self.climb_waits_ns = self.climb_waits_ns.saturating_add(wait_ns);
+    pub fn waited(&mut self, wait_ns: u64, device: &DeviceTraits) {
+        // What was read ahead with it, perhaps in vain, makes a wait longer.
+        let alone_ns = device.access_ns.saturating_add(self.length.saturating_mul(device.page_ns()));
+        self.climb_waits_ns = self.climb_waits_ns.saturating_add(wait_ns.min(alone_ns));
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 /// So many reads without a pattern are waited for before anything is read: so many patterns may begin at the same time, two
 /// reads each, until they have shown.
-const START: u64 = 16;
+const START: u64 = 12;
 /// Of a file that takes no longer than so many waits to read, so many are enough: then a single pattern would have shown.
 const SHORT_START: u64 = 3;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
@@ -86,8 +86,11 @@ impl Whole {
         self.unread.take(first, pages)
     }
 
-    /// An access that no pattern foretold; `met`: it was asked for here.
-    pub fn unforeseen(&mut self, met: bool, file_pages: u64) {
+    /// An access that no pattern foretold; `met`: it was asked for here, and the wait that it saved is to be spent, too.
+    pub fn unforeseen(&mut self, met: bool, file_pages: u64, device: &DeviceTraits) {
+        if met {
+            self.idle(device.access_ns);
+        }
         self.unforeseen += 1;
         self.expected += (self.unread.pages + u64::from(met)) as f64 / file_pages.max(1) as f64;
         self.met += f64::from(u8::from(met));
@@ -153,7 +156,7 @@ mod tests {
     fn reader(device: DeviceTraits, file_pages: u64, room: u64, misses: u64) -> Vec<(Page, u64)> {
         let mut whole = Whole::default();
         let next = |_| {
-            whole.unforeseen(false, file_pages);
+            whole.unforeseen(false, file_pages, &device);
             whole.idle(device.access_ns);
             whole.next(file_pages, room, 1 << 20, &device)
         };
@@ -192,7 +195,7 @@ mod tests {
         let mut whole = Whole::default();
         let mut asked = 0;
         for _ in 0..10_000 {
-            whole.unforeseen(false, 100_000);
+            whole.unforeseen(false, 100_000, &device);
             whole.idle(device.access_ns);
             if let Some((first, pages)) = whole.next(100_000, 200_000, 1 << 20, &device) {
                 whole.ask(first..first + pages);
