@@ -70,6 +70,9 @@ const GIVEN_UP: u64 = 16;
 /// A pattern that was followed so often makes up for a failure.
 const SUCCESS: u32 = 8;
 
+/// So many runs that had the same length at least let the next one be read at once.
+const RUNS: usize = 4;
+
 /// What is known of a file.
 #[derive(Clone, Debug, Default)]
 struct File {
@@ -79,6 +82,8 @@ struct File {
     /// Patterns that broke off with pages unread.
     failures: u32,
     accesses: u64,
+    /// How long the last runs without a gap were, pages.
+    runs: [u64; RUNS],
 }
 
 impl File {
@@ -138,6 +143,9 @@ impl File {
                 (index, self.streams[index].advance(page, length, how, device))
             }
             None => {
+                if let Some(last) = self.streams.iter().max_by_key(|stream| stream.used_at) {
+                    self.runs[self.accesses as usize % RUNS] = last.run_pages();
+                }
                 let parent = self.parent(page);
                 let fresh = parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
                 (self.begin(fresh), length)
@@ -258,13 +266,17 @@ impl Ahead {
     }
 
     /// Asks for a part of the whole file, if that pays, beside what is read now.
-    fn read_whole(&self, whole: &mut Whole, file: FileId, view: &dyn View, requests: &mut Requests) {
-        let busy = view.queue(file).requests.saturating_mul(2) >= self.device.parallelism;
-        if busy && self.device.parallelism > 1 {
+    fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let (file, device) = (access.file, &self.device);
+        // Others that read here and there leave neither channels nor bandwidth to spare.
+        let others = u64::from(view.queue(file).requests);
+        let channels = 2 * others >= u64::from(device.parallelism);
+        let bandwidth = others > 0 && 2 * others * access.wanted >= device.pages_per_access();
+        if device.parallelism > 1 && (channels || bandwidth) {
             return;
         }
         let room = self.room_for_whole(view);
-        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, &self.device) {
+        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, device) {
             whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
@@ -298,10 +310,9 @@ impl Ahead {
         self.change(file, |file| {
             file.whole.take(page, 1);
             for stream in &mut file.streams {
-                let unread = stream.end()..stream.end().saturating_add(stream.ahead);
-                if stream.way(&device) == Way::Up && unread.contains(&page) {
+                if let Some(left) = stream.ahead_of(page, &device) {
                     (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
-                    stream.ahead = page - stream.end();
+                    stream.ahead = left;
                 }
             }
         });
@@ -400,9 +411,10 @@ impl Policy for Ahead {
             if access.page == 0 && !foretold && stream.repeated < 2 {
                 (stream.step, stream.repeated) = (stream.length as i64, 1);
             }
-            // The rest of a run.
-            if stream.of_runs && stream.missed {
-                let (from, to) = (access.end(), stream.end().min(file_pages));
+            if stream.missed && (stream.of_runs || !foretold) {
+                // The rest of a run.
+                let usual = file.runs.iter().min().map_or(0, |pages| access.page.saturating_add(*pages));
+                let (from, to) = (access.end(), stream.end().max(usual).min(file_pages));
                 requests.pages(access.file, from, to.saturating_sub(from));
             }
             if stream.is_confirmed(file.failures) {
@@ -419,7 +431,7 @@ impl Policy for Ahead {
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
                     let before = file.whole.unread();
-                    self.read_whole(&mut file.whole, access.file, view, requests);
+                    self.read_whole(&mut file.whole, access, view, requests);
                     self.ahead = self.ahead - before + file.whole.unread();
                 }
             }

@@ -114,6 +114,24 @@ impl Stream {
         next
     }
 
+    /// Length of the run that goes on.
+    pub fn run_pages(&self) -> u64 {
+        self.run.end.saturating_sub(self.run.first)
+    }
+
+    /// If it has this page ahead: how much it has ahead before it.
+    pub fn ahead_of(&self, page: Page, device: &DeviceTraits) -> Option<u64> {
+        let pages = match self.way(device) {
+            Way::Up => page.checked_sub(self.end())?,
+            Way::Down => self.first.checked_sub(page)?.checked_sub(1)?,
+            Way::Steps => {
+                let steps = (page.wrapping_sub(self.first) as i64).checked_div_euclid(self.step)?;
+                u64::try_from(steps).ok()?.checked_sub(1)?.checked_mul(self.length)?
+            }
+        };
+        (pages < self.ahead).then_some(pages)
+    }
+
     /// How far a page is from its last access.
     pub fn distance_to(&self, page: Page) -> u64 {
         self.first.abs_diff(page).min(self.end().abs_diff(page))
@@ -270,7 +288,7 @@ impl Stream {
             let each_ns = device.access_ns + length.saturating_mul(device.page_ns());
             self.skips = transfer_ns < u64::from(self.ascents).saturating_mul(each_ns);
         } else if self.ascents >= ASCENTS && self.is_weak() {
-            self.skips = transfer_ns < self.climb_waits_ns / 4 * 3;
+            self.skips = transfer_ns < self.climb_waits_ns / 3 * 2;
         }
     }
 
