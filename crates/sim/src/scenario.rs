@@ -79,11 +79,12 @@ impl Disk {
         })
     }
 
-    /// What it is like, as a policy is told: what a small random read takes, and a long one.
+    /// What it is like, as a policy is told: what a small random read takes, and a long one; and how many it serves.
     pub fn traits(&self) -> DeviceTraits {
         let access_ns = typical_access_ns(&self.model);
         let bandwidth_bytes_per_s = self.model.bandwidth_bytes_per_s();
-        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels() }
+        let request_ns = typical_request_ns(&self.model);
+        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels(), request_ns }
     }
 }
 
@@ -182,8 +183,7 @@ impl Scenario {
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
-        let budget_pages = Some(self.memory_pages / 4);
-        let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
+        let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })?;
         let (files, capacity_bytes) = self.layouts();
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
@@ -224,4 +224,18 @@ fn typical_access_ns(model: &Model) -> u64 {
         .collect();
     times.sort_unstable();
     times[31]
+}
+
+/// What each of many reads of a page takes, asked for all at once, every second page of a part of a fresh disk.
+fn typical_request_ns(model: &Model) -> u64 {
+    /// So many that what a volume saves up for a burst does not matter.
+    const REQUESTS: u64 = 4096;
+    let mut device = ahead_device::Device::new(model, 64 << 30);
+    let ends = (0..REQUESTS).map(|index| {
+        let offset_bytes = 2 * index * PAGE_BYTES;
+        device
+            .submit(&ahead_device::Request { op: ahead_device::Op::Read, offset_bytes, length_bytes: PAGE_BYTES }, 0)
+            .end_ns
+    });
+    ends.max().unwrap_or(0) / REQUESTS
 }

@@ -17,7 +17,18 @@ fn policies() -> Vec<String> {
 }
 
 fn scenario() -> impl Strategy<Value = String> {
-    let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed", "write", "rewrite"];
+    let patterns = [
+        "sequential",
+        "backward",
+        "stride",
+        "interleaved",
+        "interleaved-backward",
+        "random",
+        "sparse",
+        "mixed",
+        "write",
+        "rewrite",
+    ];
     let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 1..64u32);
     let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
     let limits = (0..30u64, 0..30u64, 0..3000u64, prop::sample::select(vec!["none", "mq-deadline", "c-scan"]));
