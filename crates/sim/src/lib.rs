@@ -40,7 +40,7 @@ mod workload;
 mod world;
 
 pub use cache::{Cache, Evicted, Use};
-pub use counters::Counters;
+pub use counters::{Counters, Moved};
 pub use machine::{Costs, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
