@@ -3,14 +3,15 @@
 mod text;
 
 use crate::cache::Cache;
-use crate::counters::Counters;
+use crate::counters::{Counters, Finished};
+use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
 use crate::patterns::Stream;
 use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
-use crate::world::{FileLayout, World};
+use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters};
+use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +20,6 @@ use std::sync::Arc;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 /// So many accesses are foretold to a policy that knows the future, at most.
 const MOST_FORETOLD: usize = 1 << 26;
-/// A file begins at a multiple of this, bytes: file systems leave gaps.
-const FILE_ALIGN_BYTES: u64 = 1 << 20;
 
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +49,8 @@ pub struct Disk {
     pub window_pages: u64,
     /// Largest folio as a power of two.
     pub folio_order: u8,
+    /// How files lie on it.
+    pub layout: Scheme,
     /// Requests that may wait; `None`: as the model says.
     pub nr_requests: Option<u32>,
     /// Longest request, bytes; `None`: as the model says.
@@ -130,14 +131,9 @@ impl Scenario {
     }
 
     fn layouts(&self) -> (Vec<FileLayout>, u64) {
-        let mut at = 0;
-        let layout = |stream: Stream| {
-            let layout = FileLayout { pages: stream.file_pages, offset_bytes: at };
-            at += (stream.file_pages * PAGE_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
-            layout
-        };
-        let files = self.streams().map(layout).collect();
-        (files, at)
+        let mut disk = Allocator::new(self.disk.layout);
+        let files = self.streams().map(|stream| disk.file(stream.file_pages)).collect();
+        (files, disk.disk_bytes())
     }
 
     /// Every access that will come, if the streams take turns block by block.
@@ -149,7 +145,8 @@ impl Scenario {
                 for op in ops.by_ref() {
                     let (file, first, pages) = match op {
                         Op::Read { file, offset_bytes, length_bytes, .. } => {
-                            (file, offset_bytes / PAGE_BYTES, length_bytes.div_ceil(PAGE_BYTES))
+                            let first = offset_bytes / PAGE_BYTES;
+                            (file, first, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES) - first)
                         }
                         Op::Touch { file, first, pages, .. } => (file, first, pages),
                         _ => continue,
@@ -166,7 +163,19 @@ impl Scenario {
     /// Runs one policy.
     ///
     /// Errors: the policy cannot be built.
-    pub fn run(&self, choice: &Choice) -> Result<Counters, ahead_policy::UnknownPolicy> {
+    pub fn run(&self, choice: &Choice) -> Result<Counters, UnknownPolicy> {
+        Ok(self.machine(choice)?.run())
+    }
+
+    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had gone where
+    /// by then. Takes memory for all of them.
+    ///
+    /// Errors: the policy cannot be built.
+    pub fn run_with_calls(&self, choice: &Choice) -> Result<(Counters, Vec<Finished>), UnknownPolicy> {
+        Ok(self.machine(choice)?.run_with_calls())
+    }
+
+    fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
         let budget_pages = Some(self.memory_pages / 4);
         let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
@@ -177,7 +186,7 @@ impl Scenario {
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
         let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()).run())
+        Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()))
     }
 }
 
