@@ -6,7 +6,7 @@ use crate::cache::Cache;
 use crate::counters::{Counters, Finished};
 use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
-use crate::patterns::Stream;
+use crate::patterns::{Pattern, Stream};
 use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
 use crate::world::World;
@@ -132,7 +132,15 @@ impl Scenario {
 
     fn layouts(&self) -> (Vec<FileLayout>, u64) {
         let mut disk = Allocator::new(self.disk.layout);
-        let files = self.streams().map(|stream| disk.file(stream.file_pages)).collect();
+        let file = |stream: Stream| {
+            let mut file = disk.file(stream.file_pages);
+            // There is room for a file that is written anew, but nothing in it.
+            if stream.pattern == Pattern::Write {
+                file.pages = 0;
+            }
+            file
+        };
+        let files = self.streams().map(file).collect();
         (files, disk.disk_bytes())
     }
 
