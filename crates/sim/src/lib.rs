@@ -32,6 +32,7 @@
 
 mod cache;
 mod counters;
+mod finished;
 mod machine;
 mod patterns;
 mod queue;
@@ -41,6 +42,7 @@ mod world;
 
 pub use cache::{Cache, Evicted, Use};
 pub use counters::Counters;
+pub use finished::{Finished, Watch};
 pub use machine::{Costs, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};

@@ -15,6 +15,7 @@ mod requests;
 
 use crate::cache::{Evicted, Use};
 use crate::counters::Counters;
+use crate::finished::{Finished, Watch};
 use crate::queue::Done;
 use crate::workload::{Op, Ops};
 use crate::world::World;
@@ -136,6 +137,8 @@ pub struct Machine {
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
+    /// The call that has ended in this step.
+    finished: Option<Finished>,
 }
 
 impl Machine {
@@ -167,15 +170,21 @@ impl Machine {
             counters: Counters::default(),
             moved_until_ns: 0,
             evicted: Vec::new(),
+            finished: None,
         }
     }
 
     /// Runs everything to its end.
-    pub fn run(mut self) -> Counters {
+    pub fn run(self) -> Counters {
+        self.run_watched(&mut |_| {})
+    }
+
+    /// Runs everything to its end, and tells of each call that has ended.
+    pub fn run_watched(mut self, watch: Watch<'_>) -> Counters {
         while !self.alive.is_empty() && self.world.now_ns < self.settings.end_ns {
             self.settle();
             match self.ready.pop_front() {
-                Some(process) => self.run_slice(process),
+                Some(process) => self.run_slice(process, watch),
                 None => {
                     let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
                     // Whoever waits, waits for one of these two.
@@ -261,10 +270,14 @@ impl Machine {
         }
     }
 
-    fn run_slice(&mut self, process: usize) {
+    fn run_slice(&mut self, process: usize, watch: Watch<'_>) {
         let end_ns = self.world.now_ns + self.settings.slice_ns;
         loop {
-            match self.step(process, end_ns) {
+            let step = self.step(process, end_ns);
+            if let Some(finished) = self.finished.take() {
+                watch(&finished);
+            }
+            match step {
                 Step::Went if self.world.now_ns >= end_ns => {
                     self.settle();
                     return self.ready.push_back(process);
@@ -422,7 +435,10 @@ impl Machine {
 
     fn went(&mut self, process: usize, pages: Pages) -> Step {
         if pages.page >= pages.end {
-            self.counters.latency_most_ns = self.counters.latency_most_ns.max(self.world.now_ns - pages.began_ns);
+            let ended_ns = self.world.now_ns;
+            self.counters.latency_most_ns = self.counters.latency_most_ns.max(ended_ns - pages.began_ns);
+            let Pages { file, call, began_ns, .. } = pages;
+            self.finished = Some(Finished { program: process, file, call, began_ns, ended_ns });
             self.processes[process].doing = None;
         } else {
             self.processes[process].doing = Some(Doing::Pages(pages));

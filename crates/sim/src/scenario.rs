@@ -129,17 +129,6 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
-    fn layouts(&self) -> (Vec<FileLayout>, u64) {
-        let mut at = 0;
-        let layout = |stream: Stream| {
-            let layout = FileLayout { pages: stream.file_pages, offset_bytes: at };
-            at += (stream.file_pages * PAGE_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
-            layout
-        };
-        let files = self.streams().map(layout).collect();
-        (files, at)
-    }
-
     /// Every access that will come, if the streams take turns block by block.
     fn future(&self) -> Arc<[(FileId, Page)]> {
         let mut streams: Vec<_> = self.streams().map(Stream::ops).collect();
@@ -168,17 +157,53 @@ impl Scenario {
     /// Errors: the policy cannot be built.
     pub fn run(&self, choice: &Choice) -> Result<Counters, ahead_policy::UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
+        let file_pages: Vec<u64> = self.streams().map(|stream| stream.file_pages).collect();
+        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
+        Ok(self.machine(choice, future, &file_pages, self.streams().map(program).collect())?.run())
+    }
+
+    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
+    /// these lengths (pages) and lie one after the other on the disk.
+    ///
+    /// Errors: the policy cannot be built; one that must know the future cannot be here.
+    pub fn machine_for(
+        &self,
+        choice: &Choice,
+        file_pages: &[u64],
+        programs: Vec<Program>,
+    ) -> Result<Machine, ahead_policy::UnknownPolicy> {
+        self.machine(choice, None, file_pages, programs)
+    }
+
+    fn machine(
+        &self,
+        choice: &Choice,
+        future: Option<Arc<[(FileId, Page)]>>,
+        file_pages: &[u64],
+        programs: Vec<Program>,
+    ) -> Result<Machine, ahead_policy::UnknownPolicy> {
         let budget_pages = Some(self.memory_pages / 4);
         let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
-        let (files, capacity_bytes) = self.layouts();
+        let (files, capacity_bytes) = layouts(file_pages);
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
-        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()).run())
+        Ok(Machine::new(world, policy, self.settings, programs))
     }
+}
+
+/// Where files lie that come one after the other, and where the last one ends.
+fn layouts(file_pages: &[u64]) -> (Vec<FileLayout>, u64) {
+    let mut at = 0;
+    let layout = |pages: &u64| {
+        let layout = FileLayout { pages: *pages, offset_bytes: at };
+        at += (pages * PAGE_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
+        layout
+    };
+    let files = file_pages.iter().map(layout).collect();
+    (files, at)
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.
