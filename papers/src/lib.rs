@@ -16,6 +16,8 @@ mod figure;
 mod jobs;
 mod line;
 mod live;
+mod starts;
+mod wu;
 
 pub use figure::{Axis, Figure, Plot, Series, StackedBar, series};
 pub use jobs::{Job, in_parallel, policy, run_all, scenario};
@@ -100,7 +102,7 @@ impl Paper {
 }
 
 /// All of them, the oldest first.
-pub const PAPERS: &[Paper] = &[];
+pub const PAPERS: &[Paper] = &[wu::PAPER];
 
 /// There is no such source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
