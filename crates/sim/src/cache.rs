@@ -73,11 +73,22 @@ pub struct Evicted {
     pub unused: bool,
 }
 
+/// How pages come to be cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fresh {
+    /// The disk was asked for them; nobody has used them yet.
+    Asked,
+    /// Likewise, to know where others lie: they are no data, and nobody uses them.
+    Metadata,
+}
+
 /// How pages are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// By a call that copies them.
     Read,
+    /// By a further call on the same page, which goes on where the last one ended: it counts as the same use.
+    Again,
     /// Through a mapping.
     Mapped,
 }
@@ -308,15 +319,15 @@ impl Cache {
         self.added_pages += folio.pages();
     }
 
-    /// Adds single pages in a row that are on their way; none of them may be there.
-    pub fn add_run(&mut self, file: FileId, first: Page, pages: u64) {
+    /// Adds single pages in a row; none of them may be there.
+    pub fn add_run(&mut self, file: FileId, first: Page, pages: u64, fresh: Fresh) {
         for (number, offset, length) in parts(first, pages) {
             let id = self.node_for(file, number);
             let stamp = self.stamp();
             let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
             node.present |= mask;
             node.locked |= mask;
-            node.unused |= mask;
+            node.unused |= if fresh == Fresh::Asked { mask } else { 0 };
             let range = offset as usize..(offset + length) as usize;
             node.order[range.clone()].fill(0);
             node.stamp[range].fill(stamp);
@@ -399,9 +410,13 @@ impl Cache {
             fresh += u64::from((node.unused & mask).count_ones());
             node.unused &= !mask;
             node.pinned &= !mask;
-            if by == Use::Mapped {
-                node.young |= mask;
-                continue;
+            match by {
+                Use::Read => (),
+                Use::Again => continue,
+                Use::Mapped => {
+                    node.young |= mask;
+                    continue;
+                }
             }
             let again = node.referenced & mask & !node.active;
             node.referenced |= mask;

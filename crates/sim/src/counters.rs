@@ -23,6 +23,10 @@ pub struct Counters {
     pub queue_waits: u64,
     /// Time that processes waited for pages, all of them added up.
     pub wait_ns: u64,
+    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages issued.
+    pub metadata_pages: u64,
+    /// Of the time waited: for these.
+    pub metadata_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
     /// Pages that were asked of the disk.
@@ -41,6 +45,25 @@ pub struct Counters {
     pub decisions: u64,
     /// What the disk did.
     pub device: Served,
+}
+
+/// A call or a row of touches that has ended. Times in nanoseconds since the beginning of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finished {
+    /// Number of the process, in the order of the scenario.
+    pub process: usize,
+    /// Where it began in the file.
+    pub offset_bytes: u64,
+    /// So much, within the file.
+    pub length_bytes: u64,
+    /// When it began.
+    pub began_ns: u64,
+    /// When it had ended.
+    pub ended_ns: u64,
+    /// User time of the whole machine until then.
+    pub user_ns: u64,
+    /// System time of the whole machine until then.
+    pub system_ns: u64,
 }
 
 impl Counters {

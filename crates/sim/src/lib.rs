@@ -32,7 +32,7 @@
 
 mod cache;
 mod counters;
-mod finished;
+mod layout;
 mod machine;
 mod patterns;
 mod queue;
@@ -40,12 +40,12 @@ mod scenario;
 mod workload;
 mod world;
 
-pub use cache::{Cache, Evicted, Use};
-pub use counters::Counters;
-pub use finished::{Finished, Watch};
+pub use cache::{Cache, Evicted, Fresh, Use};
+pub use counters::{Counters, Finished};
+pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
 pub use machine::{Costs, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
 pub use scenario::{Disk, Scenario, ScenarioError, Workload};
 pub use workload::{Op, Ops};
-pub use world::{FileLayout, World};
+pub use world::{METADATA, World};

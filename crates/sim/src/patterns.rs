@@ -34,6 +34,8 @@ pub struct Stream {
     pub file_pages: u64,
     /// A block, pages.
     pub block_pages: u64,
+    /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by page.
+    pub call_bytes: u64,
     /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
     /// Readers of [`Pattern::Interleaved`].
@@ -130,13 +132,16 @@ impl Stream {
     fn at(&self, first: u64) -> impl Iterator<Item = Op> + use<> {
         let (open, file) = (OpenId(self.id), FileId(self.id));
         let pages = self.block_pages;
-        let (offset_bytes, length_bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-        let access = match self.mapped {
+        let (begin, end) = (first * PAGE_BYTES, (first + pages) * PAGE_BYTES);
+        let call_bytes = if self.mapped { end - begin } else { self.call_bytes };
+        let calls = (begin..end).step_by(call_bytes.try_into().unwrap_or(usize::MAX));
+        let mapped = self.mapped;
+        let accesses = calls.map(move |offset_bytes| match mapped {
             true => Op::Touch { open, file, first, pages },
-            false => Op::Read { open, file, offset_bytes, length_bytes },
-        };
+            false => Op::Read { open, file, offset_bytes, length_bytes: call_bytes.min(end - offset_bytes) },
+        });
         let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
         let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });
-        std::iter::once(access).chain(compute).chain(sleep)
+        accesses.chain(compute).chain(sleep)
     }
 }

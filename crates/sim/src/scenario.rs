@@ -3,14 +3,15 @@
 mod text;
 
 use crate::cache::Cache;
-use crate::counters::Counters;
+use crate::counters::{Counters, Finished};
+use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
 use crate::patterns::Stream;
 use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
-use crate::world::{FileLayout, World};
+use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters};
+use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +20,6 @@ use std::sync::Arc;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 /// So many accesses are foretold to a policy that knows the future, at most.
 const MOST_FORETOLD: usize = 1 << 26;
-/// A file begins at a multiple of this, bytes: file systems leave gaps.
-const FILE_ALIGN_BYTES: u64 = 1 << 20;
 
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +49,8 @@ pub struct Disk {
     pub window_pages: u64,
     /// Largest folio as a power of two.
     pub folio_order: u8,
+    /// How files lie on it.
+    pub layout: Scheme,
     /// Requests that may wait; `None`: as the model says.
     pub nr_requests: Option<u32>,
     /// Longest request, bytes; `None`: as the model says.
@@ -129,6 +130,12 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
+    fn layouts(&self, file_pages: &[u64]) -> (Vec<FileLayout>, u64) {
+        let mut disk = Allocator::new(self.disk.layout);
+        let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
+        (files, disk.disk_bytes())
+    }
+
     /// Every access that will come, if the streams take turns block by block.
     fn future(&self) -> Arc<[(FileId, Page)]> {
         let mut streams: Vec<_> = self.streams().map(Stream::ops).collect();
@@ -138,7 +145,8 @@ impl Scenario {
                 for op in ops.by_ref() {
                     let (file, first, pages) = match op {
                         Op::Read { file, offset_bytes, length_bytes, .. } => {
-                            (file, offset_bytes / PAGE_BYTES, length_bytes.div_ceil(PAGE_BYTES))
+                            let first = offset_bytes / PAGE_BYTES;
+                            (file, first, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES) - first)
                         }
                         Op::Touch { file, first, pages, .. } => (file, first, pages),
                         _ => continue,
@@ -155,11 +163,23 @@ impl Scenario {
     /// Runs one policy.
     ///
     /// Errors: the policy cannot be built.
-    pub fn run(&self, choice: &Choice) -> Result<Counters, ahead_policy::UnknownPolicy> {
+    pub fn run(&self, choice: &Choice) -> Result<Counters, UnknownPolicy> {
+        Ok(self.machine(choice)?.run())
+    }
+
+    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had gone where
+    /// by then. Takes memory for all of them.
+    ///
+    /// Errors: the policy cannot be built.
+    pub fn run_with_calls(&self, choice: &Choice) -> Result<(Counters, Vec<Finished>), UnknownPolicy> {
+        Ok(self.machine(choice)?.run_with_calls())
+    }
+
+    fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
         let file_pages: Vec<u64> = self.streams().map(|stream| stream.file_pages).collect();
         let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(self.machine(choice, future, &file_pages, self.streams().map(program).collect())?.run())
+        self.build(choice, future, &file_pages, self.streams().map(program).collect())
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
@@ -171,20 +191,20 @@ impl Scenario {
         choice: &Choice,
         file_pages: &[u64],
         programs: Vec<Program>,
-    ) -> Result<Machine, ahead_policy::UnknownPolicy> {
-        self.machine(choice, None, file_pages, programs)
+    ) -> Result<Machine, UnknownPolicy> {
+        self.build(choice, None, file_pages, programs)
     }
 
-    fn machine(
+    fn build(
         &self,
         choice: &Choice,
         future: Option<Arc<[(FileId, Page)]>>,
         file_pages: &[u64],
         programs: Vec<Program>,
-    ) -> Result<Machine, ahead_policy::UnknownPolicy> {
+    ) -> Result<Machine, UnknownPolicy> {
         let budget_pages = Some(self.memory_pages / 4);
         let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
-        let (files, capacity_bytes) = layouts(file_pages);
+        let (files, capacity_bytes) = self.layouts(file_pages);
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
@@ -192,18 +212,6 @@ impl Scenario {
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
         Ok(Machine::new(world, policy, self.settings, programs))
     }
-}
-
-/// Where files lie that come one after the other, and where the last one ends.
-fn layouts(file_pages: &[u64]) -> (Vec<FileLayout>, u64) {
-    let mut at = 0;
-    let layout = |pages: &u64| {
-        let layout = FileLayout { pages: *pages, offset_bytes: at };
-        at += (pages * PAGE_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
-        layout
-    };
-    let files = file_pages.iter().map(layout).collect();
-    (files, at)
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.

@@ -20,11 +20,14 @@ fn scenario() -> impl Strategy<Value = String> {
     let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed"];
     let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 1..64u32);
     let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
-    (disk, prop::collection::vec(workload, 1..3), 1..6u64, any::<u32>()).prop_map(
-        |((model, window_kb, order, requests), workloads, memory_mb, seed)| {
+    let call = (any::<bool>(), prop::option::of(1..9000u64));
+    (disk, prop::collection::vec(workload, 1..3), 1..6u64, any::<u32>(), call).prop_map(
+        |((model, window_kb, order, requests), workloads, memory_mb, seed, (ext2, call_bytes))| {
+            let (layout, order) = if ext2 { ("ext2", 0) } else { ("extents", order) };
             let mut text = format!(
                 "policies = [\"{}\"]\nseed = {seed}\n[machine]\nmemory_mb = {memory_mb}\npio_us_per_page = 1.5\n\
-                 [disk]\nmodel = \"{model}\"\nread_ahead_kb = {window_kb}\nfolio_order = {order}\nnr_requests = {requests}\n",
+                 [disk]\nmodel = \"{model}\"\nread_ahead_kb = {window_kb}\nfolio_order = {order}\nnr_requests = {requests}\n\
+                 layout = \"{layout}\"\n",
                 policies().join("\", \"")
             );
             for (pattern, file_mb, block, mapped, streams, passes) in workloads {
@@ -34,6 +37,9 @@ fn scenario() -> impl Strategy<Value = String> {
                      streams = {streams}\npasses = {passes}\nuser_us_per_page = 2\n",
                     block * 4
                 );
+                if let Some(bytes) = call_bytes.filter(|bytes| !mapped && *bytes <= block * 4096) {
+                    text += &format!("call_bytes = {bytes}\n");
+                }
             }
             text
         },
@@ -57,7 +63,8 @@ proptest! {
                 "{}: {:?}", choice, counters
             );
             // What was asked for last may still wait in the queue.
-            prop_assert!(counters.device.bytes <= counters.issued_pages * 4096, "{}: {:?}", choice, counters);
+            let asked_pages = counters.issued_pages + counters.metadata_pages;
+            prop_assert!(counters.device.bytes <= asked_pages * 4096, "{}: {:?}", choice, counters);
             prop_assert!(counters.user_ns + counters.system_ns <= counters.elapsed_ns, "{}: {:?}", choice, counters);
             // What is read does not depend on the policy.
             let same = *accesses.get_or_insert((counters.accesses(), counters.read_bytes));

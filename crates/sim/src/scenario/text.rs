@@ -2,6 +2,7 @@
 //! their line.
 
 use super::{Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
+use crate::layout::Scheme;
 use crate::machine::{Costs, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::Scheduler;
@@ -93,7 +94,8 @@ struct DiskText {
     nr_requests: Option<Whole<1, 65_536>>,
     max_request_kb: Option<Whole<4, 65_536>>,
     scheduler: Option<toml::Spanned<String>>,
-    folio_order: Whole<0, 9>,
+    layout: Scheme,
+    folio_order: Option<toml::Spanned<Whole<0, 9>>>,
 }
 
 impl Default for DiskText {
@@ -104,7 +106,8 @@ impl Default for DiskText {
             nr_requests: None,
             max_request_kb: None,
             scheduler: None,
-            folio_order: Whole(9),
+            layout: Scheme::Extents,
+            folio_order: None,
         }
     }
 }
@@ -122,6 +125,7 @@ struct WorkloadText {
     #[serde(default)]
     via: Via,
     block_kb: Option<Whole<4, 1_048_576>>,
+    call_bytes: Option<Whole<1, 1_073_741_824>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
     readers: Option<Whole<2, 4096>>,
     #[serde(default)]
@@ -195,7 +199,7 @@ impl Scenario {
         }
         let memory_pages = (parsed.machine.memory_mb.0 << 20) / PAGE_BYTES;
         let workloads = parsed.workload.iter().map(|workload| {
-            let one = stream(workload, parsed.seed, &lines)?;
+            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
             if one.block_pages > memory_pages {
                 return lines.wrong(workload.span(), "a block is larger than the memory (memory_mb)");
             }
@@ -246,10 +250,19 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
             }
         }),
     };
+    let folio_order = match (&text.folio_order, text.layout) {
+        (None, Scheme::Extents) => 9,
+        (None, Scheme::Ext2) => 0,
+        (Some(order), Scheme::Ext2) if order.get_ref().0 > 0 => {
+            return lines.wrong(order.span(), "ext2 takes single pages: folio_order is 0 with layout = \"ext2\"");
+        }
+        (Some(order), _) => order.get_ref().0 as u8,
+    };
     Ok(Disk {
         model: model(text, lines, directory)?,
         window_pages: text.read_ahead_kb.0 / 4,
-        folio_order: text.folio_order.0 as u8,
+        folio_order,
+        layout: text.layout,
         nr_requests: text.nr_requests.map(|number| number.0 as u32),
         longest_bytes: text.max_request_kb.map(|kb| kb.0 << 10),
         scheduler,
@@ -272,7 +285,12 @@ fn settings(machine: &MachineText) -> Settings {
     }
 }
 
-fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Result<Stream, ScenarioError> {
+fn stream(
+    spanned: &toml::Spanned<WorkloadText>,
+    seed: u32,
+    layout: Scheme,
+    lines: &Lines,
+) -> Result<Stream, ScenarioError> {
     let (text, span) = (spanned.get_ref(), spanned.span());
     let default_kb = if text.via == Via::Mmap { 4 } else { 64 };
     let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
@@ -298,6 +316,17 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
     if text.readers.is_some() && text.pattern != Pattern::Interleaved {
         return lines.wrong(span, "readers goes with pattern = \"interleaved\" alone");
     }
+    let block_bytes = block_pages * PAGE_BYTES;
+    if text.call_bytes.is_some() && text.via == Via::Mmap {
+        return lines.wrong(span, "call_bytes goes with via = \"read\" alone");
+    }
+    if text.call_bytes.is_some_and(|bytes| bytes.0 > block_bytes) {
+        return lines.wrong(span, "a call (call_bytes) reads at most a block (block_kb)");
+    }
+    if file_pages > layout.most_pages() {
+        return lines
+            .wrong(span, format!("with this layout a file (file_mb) has at most {} MiB", layout.most_pages() >> 8));
+    }
     if !(0.0..1e9).contains(&text.compute_us.0) || !(0.0..1e9).contains(&text.user_us_per_page.0) {
         return lines.wrong(span, "compute_us and user_us_per_page are from 0 to 1000000000");
     }
@@ -307,6 +336,7 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
         id: 0,
         file_pages,
         block_pages,
+        call_bytes: text.call_bytes.map_or(block_bytes, |bytes| bytes.0),
         stride_pages,
         readers: text.readers.map_or(4, |readers| readers.0),
         passes: text.passes.0,
