@@ -129,13 +129,13 @@ fn buffer_of_a_stream(lines: &mut Lines) -> Result<(), PaperError> {
         });
         Ok(unread.into_iter().collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0))
     };
-    for (window_kb, quoted_mb, says) in [(512, 1.0, "1 MB per stream"), (128, 0.25, "(a quarter of it before)")] {
+    for (window_kb, quoted_mb, says) in [(512, 1.0, "1 MB per stream"), (128, 0.25, "a quarter of that before")] {
         lines.number(
             &format!("read-ahead buffer of a stream with windows of {window_kb} KB"),
             says,
             Measure::new(mb(most(window_kb)?), "MB", 3),
-            Bound::Within(quoted_mb, 0.05),
-            "the most of 96 looks; the page that is being read is no longer counted",
+            Bound::Between(quoted_mb - 0.03, quoted_mb),
+            "two windows, less the pages that are just being read",
         );
     }
     Ok(())
