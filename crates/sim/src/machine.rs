@@ -16,7 +16,7 @@ mod pages;
 mod requests;
 
 use crate::cache::{Evicted, Use};
-use crate::counters::{Counters, Finished};
+use crate::counters::{AtWork, Counters, Finished};
 use crate::layout::Block;
 use crate::queue::Done;
 use crate::workload::{Op, Ops};
@@ -121,6 +121,8 @@ pub struct Machine {
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
+    /// What the processor does, and programmed input interrupts.
+    at_work: AtWork,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
@@ -159,6 +161,7 @@ impl Machine {
             ghosts_in_order: VecDeque::new(),
             counters: Counters::default(),
             moved_until_ns: 0,
+            at_work: AtWork::Idle,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
             positions: FxHashMap::default(),
@@ -181,6 +184,7 @@ impl Machine {
     fn run_to_end(mut self) -> Machine {
         while !self.alive.is_empty() && self.world.now_ns < self.settings.end_ns {
             self.settle();
+            self.at_work = AtWork::Idle;
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
@@ -225,6 +229,7 @@ impl Machine {
         }
         let took_ns = (per_page_ns * pages as f64) as u64;
         self.counters.system_ns += took_ns;
+        self.counters.moved.add(self.at_work, took_ns);
         self.moved_until_ns = self.moved_until_ns.max(at_ns) + took_ns;
         self.world.now_ns = self.world.now_ns.max(at_ns) + took_ns;
         self.moved_until_ns
@@ -289,11 +294,13 @@ impl Machine {
     }
 
     fn user(&mut self, time_ns: f64) {
+        self.at_work = AtWork::User;
         self.world.now_ns += time_ns as u64;
         self.counters.user_ns += time_ns as u64;
     }
 
     fn system(&mut self, time_ns: f64) {
+        self.at_work = AtWork::System;
         self.world.now_ns += time_ns as u64;
         self.counters.system_ns += time_ns as u64;
     }
