@@ -16,6 +16,7 @@ mod figure;
 mod jobs;
 mod line;
 mod live;
+mod pelouin;
 mod starts;
 mod wu;
 
@@ -102,7 +103,7 @@ impl Paper {
 }
 
 /// All of them, the oldest first.
-pub const PAPERS: &[Paper] = &[wu::PAPER];
+pub const PAPERS: &[Paper] = &[pelouin::PAPER, wu::PAPER];
 
 /// There is no such source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
