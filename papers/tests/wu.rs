@@ -6,7 +6,7 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "wu",
-        47,
+        48,
         &[
             ("under X: read-ahead hit ratio with windows of 128 KB", "differs"),
             ("under X: read-ahead hit ratio with windows of 512 KB", "differs"),

@@ -16,9 +16,12 @@
 //! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`, `shrink_folio_list`,
 //! `inactive_is_low`. Memory beside the page cache is not modelled.
 
+mod dirty;
+mod reclaim;
+
 use ahead_policy::{FileId, Folio, Found, Page};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Pages of a node.
 const NODE_PAGES: u64 = 64;
@@ -48,6 +51,10 @@ struct Node {
     pinned: u64,
     /// Was used through a mapping since reclaim has looked at it (the accessed bit).
     young: u64,
+    /// Was changed, and the disk does not have it.
+    dirty: u64,
+    /// Is on its way to the disk.
+    writeback: u64,
     /// The size of the folio that it is a part of.
     order: [u8; NODE_PAGES as usize],
     /// The entry that holds for it.
@@ -80,6 +87,8 @@ pub enum Fresh {
     Asked,
     /// Likewise, to know where others lie: they are no data, and nobody uses them.
     Metadata,
+    /// A program made them; they are there, and no read of the disk is to be accounted for.
+    Written,
 }
 
 /// How pages are used.
@@ -106,7 +115,18 @@ pub struct Cache {
     active_pages: u64,
     locked_pages: u64,
     added_pages: u64,
+    dirty_pages: u64,
+    writeback_pages: u64,
+    /// Nodes that have dirty pages, so that writeback finds them (the kernel's tag in the tree of pages).
+    dirty_nodes: BTreeSet<(FileId, u64)>,
     next_stamp: u32,
+}
+
+impl Node {
+    /// Pages that cannot go: on their way in either direction, changed, or waited for.
+    fn held(&self) -> u64 {
+        self.locked | self.pinned | self.dirty | self.writeback
+    }
 }
 
 /// The bits of `pages` pages from the `offset`th on.
@@ -153,6 +173,9 @@ impl Cache {
             active_pages: 0,
             locked_pages: 0,
             added_pages: 0,
+            dirty_pages: 0,
+            writeback_pages: 0,
+            dirty_nodes: BTreeSet::new(),
             next_stamp: 0,
         }
     }
@@ -326,7 +349,7 @@ impl Cache {
             let stamp = self.stamp();
             let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
             node.present |= mask;
-            node.locked |= mask;
+            node.locked |= if fresh == Fresh::Written { 0 } else { mask };
             node.unused |= if fresh == Fresh::Asked { mask } else { 0 };
             let range = offset as usize..(offset + length) as usize;
             node.order[range.clone()].fill(0);
@@ -334,7 +357,7 @@ impl Cache {
             self.inactive.push_back(Entry { node: id, pages: mask, stamp });
         }
         self.inactive_pages += pages;
-        self.locked_pages += pages;
+        self.locked_pages += if fresh == Fresh::Written { 0 } else { pages };
         self.added_pages += pages;
     }
 
@@ -373,6 +396,8 @@ impl Cache {
             mapped: 0,
             pinned: 0,
             young: 0,
+            dirty: 0,
+            writeback: 0,
             order: [0; NODE_PAGES as usize],
             stamp: [0; NODE_PAGES as usize],
         };
@@ -435,146 +460,5 @@ impl Cache {
     /// Maps pages.
     pub fn map(&mut self, file: FileId, first: Page, pages: u64) {
         self.change(file, first, pages, |node, mask| node.mapped |= mask & node.present);
-    }
-
-    fn activate(&mut self, id: u32, pages: u64) {
-        let stamp = self.stamp();
-        let node = &mut self.nodes[id as usize];
-        node.active |= pages;
-        node.referenced &= !pages;
-        bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
-        let count = u64::from(pages.count_ones());
-        self.inactive_pages -= count;
-        self.active_pages += count;
-        self.active.push_back(Entry { node: id, pages, stamp });
-    }
-
-    /// Puts pages that are on the inactive list to its new end.
-    pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
-        for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
-            let stamp = self.stamp();
-            let node = &mut self.nodes[id as usize];
-            let pages = mask(offset, length) & node.present & !node.active & !node.locked;
-            self.added_pages += u64::from(pages.count_ones());
-            bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
-            self.inactive.push_back(Entry { node: id, pages, stamp });
-        }
-    }
-
-    /// Evicts until so many pages more fit, as far as there is anything to evict.
-    pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
-        // Every entry may be looked at twice: once to be given another round, once to go.
-        let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;
-        while self.pages() + pages > self.limit_pages && left > 0 {
-            self.balance();
-            let Some(entry) = self.inactive.pop_front() else { return };
-            left -= 1;
-            self.shrink(entry, evicted);
-        }
-    }
-
-    /// Takes pages from the active list while it is the longer one. (Below a gigabyte the kernel wants them equal.)
-    fn balance(&mut self) {
-        let mut moved = 0;
-        while self.inactive_pages < self.active_pages && moved < BATCH_PAGES {
-            let Some(entry) = self.active.pop_front() else { return };
-            let stamp = self.stamp();
-            let node = &mut self.nodes[entry.node as usize];
-            let valid = Self::valid(node, entry) & node.active;
-            node.active &= !valid;
-            bits(valid).for_each(|bit| node.stamp[bit as usize] = stamp);
-            let count = u64::from(valid.count_ones());
-            self.active_pages -= count;
-            self.inactive_pages += count;
-            self.added_pages += count;
-            moved += count;
-            if valid != 0 {
-                self.inactive.push_back(Entry { node: entry.node, pages: valid, stamp });
-            }
-        }
-    }
-
-    /// The pages that an entry still holds for.
-    fn valid(node: &Node, entry: Entry) -> u64 {
-        let holds = bits(entry.pages & node.present).filter(|bit| node.stamp[*bit as usize] == entry.stamp);
-        holds.fold(0, |mask, bit| mask | 1 << bit)
-    }
-
-    /// Looks at the oldest entry of the inactive list.
-    fn shrink(&mut self, entry: Entry, evicted: &mut Vec<Evicted>) {
-        let stamp = self.stamp();
-        let node = &mut self.nodes[entry.node as usize];
-        let valid = Self::valid(node, entry) & !node.active;
-        // On their way, waited for, or used through a mapping: another round. A mapped page that was used twice is active.
-        let held = node.locked | node.pinned;
-        let young = valid & node.young & !held;
-        let again = young & node.referenced;
-        let kept = (valid & held) | (young & !again);
-        node.young &= !young;
-        node.referenced |= young;
-        bits(kept).for_each(|bit| node.stamp[bit as usize] = stamp);
-        let out = valid & !kept & !again;
-        if kept != 0 {
-            self.inactive.push_back(Entry { node: entry.node, pages: kept, stamp });
-        }
-        if again != 0 {
-            self.activate(entry.node, again);
-        }
-        self.evict(entry.node, out, evicted);
-    }
-
-    /// A folio goes as a whole, also where it reaches into other nodes.
-    fn evict(&mut self, id: u32, pages: u64, evicted: &mut Vec<Evicted>) {
-        let (file, base) = (self.nodes[id as usize].file, self.nodes[id as usize].number * NODE_PAGES);
-        for bit in bits(pages) {
-            let page = base + u64::from(bit);
-            let Found::Present { folio, .. } = self.found(file, page) else { continue };
-            if folio.order == 0 {
-                self.drop_pages(file, page, 1, evicted);
-            } else if self.run(file, folio.first, folio.range().end, |node| node.present & !node.locked & !node.pinned)
-                == folio.pages()
-            {
-                self.drop_pages(file, folio.first, folio.pages(), evicted);
-            } else {
-                // A part of it is still on its way: another round.
-                let stamp = self.nodes[id as usize].stamp[bit as usize];
-                self.inactive.push_back(Entry { node: id, pages: 1 << bit, stamp });
-            }
-        }
-    }
-
-    /// Takes pages out.
-    fn drop_pages(&mut self, file: FileId, first: Page, pages: u64, evicted: &mut Vec<Evicted>) {
-        for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
-            let node = &mut self.nodes[id as usize];
-            let gone = mask(offset, length) & node.present;
-            evicted.extend(bits(gone).map(|bit| Evicted {
-                file,
-                page: number * NODE_PAGES + u64::from(bit),
-                unused: node.unused >> bit & 1 == 1,
-            }));
-            let active = u64::from((node.active & gone).count_ones());
-            self.active_pages -= active;
-            self.inactive_pages -= u64::from(gone.count_ones()) - active;
-            for field in [
-                &mut node.present,
-                &mut node.locked,
-                &mut node.marked,
-                &mut node.unused,
-                &mut node.referenced,
-                &mut node.active,
-                &mut node.mapped,
-                &mut node.pinned,
-                &mut node.young,
-            ] {
-                *field &= !gone;
-            }
-            if node.present == 0 {
-                self.index.remove(&(file, number));
-                self.spare.push(id);
-            }
-        }
     }
 }

@@ -48,7 +48,9 @@ pub struct Counters {
     pub moved: Moved,
     /// Bytes that programs have read or touched, again and again included.
     pub read_bytes: u64,
-    /// Accesses to pages that were there.
+    /// Bytes that programs have written, again and again included.
+    pub write_bytes: u64,
+    /// Accesses to pages that were there: reads, touches, and writes that keep a part of a page.
     pub hits: u64,
     /// Accesses to pages that were on their way: a wait.
     pub locked: u64,
@@ -62,6 +64,18 @@ pub struct Counters {
     pub metadata_pages: u64,
     /// Of the time waited: for these.
     pub metadata_wait_ns: u64,
+    /// Clean pages that were changed, metadata included; one that is changed while it is written counts anew.
+    pub dirtied_pages: u64,
+    /// Of these: on the disk now.
+    pub written_pages: u64,
+    /// Of the pages written: pointer blocks.
+    pub written_metadata_pages: u64,
+    /// Of the pages dirtied: not on the disk when the run ended.
+    pub unwritten_pages: u64,
+    /// How often a writer waited because too much was dirty.
+    pub dirty_waits: u64,
+    /// Time that processes waited for that, and for `fsync`, all of them added up.
+    pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
     /// Pages that were asked of the disk.
@@ -112,9 +126,10 @@ impl Counters {
         self.hits + self.locked + self.misses
     }
 
-    /// Bytes per second that programs got.
+    /// Bytes per second that programs read and wrote.
     pub fn throughput_bytes_per_s(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.read_bytes as f64 * 1e9 / self.elapsed_ns as f64 }
+        let bytes = self.read_bytes + self.write_bytes;
+        if self.elapsed_ns == 0 { 0.0 } else { bytes as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// Bytes that the disk read for each byte that was used; `None`: nothing was used.

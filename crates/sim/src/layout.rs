@@ -160,6 +160,12 @@ impl FileLayout {
         1 + 1 + POINTERS + 1 + triple / (POINTERS * POINTERS) + 1 + triple / POINTERS + 1
     }
 
+    /// How many pointer blocks a file gets when it grows by this page.
+    pub fn new_pointers(&self, page: Page) -> usize {
+        let before = page.checked_sub(1).map_or(0, |before| self.pointers_before(before));
+        (self.pointers_before(page) - before) as usize
+    }
+
     /// The pointer blocks that lead to a page, the outermost first.
     pub fn pointers(&self, page: Page) -> impl Iterator<Item = Block> + use<> {
         // The outer ones lie before the first page that they lead to, and before the inner ones that begin there.
@@ -231,9 +237,12 @@ mod tests {
         let pages = 12 + 1024 + 1024 * 1024 + 3000;
         let mut allocator = Allocator::new(Scheme::Ext2);
         let file = allocator.file(pages);
+        let mut seen = BTreeSet::new();
         for (page, (leads, block)) in allocated(pages).into_iter().enumerate() {
             assert_eq!(file.place(page as u64).block, block, "page {page}");
             assert!(file.pointers(page as u64).eq(leads.iter().copied()), "page {page}: {leads:?}");
+            let new = leads.iter().filter(|lead| seen.insert(**lead)).count();
+            assert_eq!(file.new_pointers(page as u64), new, "page {page}");
         }
     }
 

@@ -43,7 +43,7 @@ mod world;
 pub use cache::{Cache, Evicted, Fresh, Use};
 pub use counters::{Counters, Finished, Moved};
 pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
-pub use machine::{Costs, Machine, Program, Settings};
+pub use machine::{Costs, DirtyLimits, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
 pub use scenario::{Disk, Scenario, ScenarioError, Workload};

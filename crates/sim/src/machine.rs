@@ -14,6 +14,8 @@
 mod metadata;
 mod pages;
 mod requests;
+mod write;
+mod writeback;
 
 use crate::cache::{Evicted, Use};
 use crate::counters::{AtWork, Counters, Finished};
@@ -21,10 +23,15 @@ use crate::layout::Block;
 use crate::queue::Done;
 use crate::workload::{Op, Ops};
 use crate::world::{METADATA, World};
+use ahead_device::Op as DiskOp;
 use ahead_policy::{Call, Event, FileId, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
 use pages::Pages;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use write::Write;
+use writeback::Writeback;
+
+pub use writeback::DirtyLimits;
 
 /// What things cost the processor, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,6 +57,8 @@ pub struct Settings {
     pub slice_ns: u64,
     /// A fault maps so many pages around it that are there; 1: only its own.
     pub fault_around_pages: u64,
+    /// When what was written goes to the disk.
+    pub dirty: DirtyLimits,
     /// The run ends here at the latest, nanoseconds.
     pub end_ns: u64,
 }
@@ -61,6 +70,11 @@ enum Doing {
     /// Opens a file; its inode has to be there.
     Open {
         open: OpenId,
+        file: FileId,
+    },
+    Write(Write),
+    /// Waits until a file is on the disk.
+    Sync {
         file: FileId,
     },
     /// What is left of it.
@@ -87,6 +101,7 @@ struct Process {
     asks_for: OpenId,
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
+    waits_for_writeback: bool,
 }
 
 /// What came of asking the disk for pages.
@@ -130,6 +145,7 @@ pub struct Machine {
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// Where the last read of each opening ended, bytes.
     positions: FxHashMap<OpenId, u64>,
+    writeback: Writeback,
     finished: Option<Vec<Finished>>,
 }
 
@@ -144,6 +160,7 @@ impl Machine {
             asks_for: OpenId::default(),
             waits_since_ns: 0,
             waits_for: None,
+            waits_for_writeback: false,
         };
         let processes: Vec<Process> = programs.into_iter().map(process).collect();
         Machine {
@@ -165,6 +182,7 @@ impl Machine {
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
             positions: FxHashMap::default(),
+            writeback: Writeback::default(),
             finished: None,
         }
     }
@@ -189,8 +207,10 @@ impl Machine {
                 Some(process) => self.run_slice(process),
                 None => {
                     let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
-                    // Whoever waits, waits for one of these two.
-                    let Some(next_ns) = self.world.queue.next_done_ns().into_iter().chain(wakes).min() else {
+                    let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
+                    // Whoever waits, waits for one of these.
+                    let done = self.world.queue.next_done_ns();
+                    let Some(next_ns) = done.into_iter().chain(wakes).chain(expires).min() else {
                         unreachable!("processes wait for nothing");
                     };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
@@ -199,6 +219,7 @@ impl Machine {
         }
         self.counters.elapsed_ns = self.world.now_ns;
         self.counters.unread_pages = self.world.cache.unused_pages();
+        self.counters.unwritten_pages = self.world.cache.dirty_pages() + self.world.cache.writeback_pages();
         self.counters.device = self.world.queue.account();
         self
     }
@@ -214,7 +235,16 @@ impl Machine {
         while self.world.queue.next_done_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
             let moved_until_ns = self.move_by_processor();
             let Some(done) = self.world.queue.take_done(self.world.now_ns, moved_until_ns) else { break };
-            self.arrived(&done);
+            match done.op {
+                DiskOp::Read => self.arrived(&done),
+                DiskOp::Write => done.ranges.iter().for_each(|range| self.written(range)),
+            }
+            // There is room for a request now.
+            self.ready.extend(self.waiting_for_room.pop_front());
+            self.write_back();
+        }
+        if self.next_expiry_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
+            self.write_back();
         }
     }
 
@@ -249,10 +279,6 @@ impl Machine {
             if range.file == METADATA {
                 (range.first..range.first + range.pages).for_each(|block| self.resume_deferred(block));
             }
-        }
-        // There is room for a request now.
-        if let Some(process) = self.waiting_for_room.pop_front() {
-            self.ready.push_back(process);
         }
     }
 
@@ -308,11 +334,14 @@ impl Machine {
     /// The process goes on until something has to be looked at anew.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
         self.note_end_of_wait(process);
+        self.note_end_of_writeback_wait(process);
         if !self.submit_for(process) {
             return Step::Blocked;
         }
         match self.processes[process].doing {
             Some(Doing::Pages(pages)) => self.step_pages(process, pages, end_ns),
+            Some(Doing::Write(write)) => self.step_write(process, write, end_ns),
+            Some(Doing::Sync { file }) => self.step_sync(process, file),
             Some(Doing::Open { open, file }) => self.step_open(process, open, file),
             Some(Doing::Compute { left_ns }) => {
                 let now_ns = left_ns.min(end_ns.saturating_sub(self.world.now_ns).max(1));
@@ -416,6 +445,21 @@ impl Machine {
                 if let Some(pages) = Pages::touch(open, file, first, pages, file_pages) {
                     self.begin_pages(process, pages, now_ns);
                 }
+            }
+            Op::Write { open, file, offset_bytes, length_bytes } => {
+                self.system(self.settings.costs.call_ns);
+                if length_bytes > 0 {
+                    let write = Write::new(open, file, Call { offset_bytes, length_bytes }, now_ns);
+                    self.processes[process].doing = Some(Doing::Write(write));
+                }
+            }
+            Op::Seek { open, file, offset_bytes } => {
+                self.system(self.settings.costs.call_ns);
+                self.tell(&Event::Sought { open, file, offset_bytes });
+            }
+            Op::Sync { file } => {
+                self.system(self.settings.costs.call_ns);
+                self.processes[process].doing = Some(Doing::Sync { file });
             }
             Op::Compute { time_ns } => {
                 self.processes[process].doing = (time_ns > 0).then_some(Doing::Compute { left_ns: time_ns });

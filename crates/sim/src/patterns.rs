@@ -21,6 +21,17 @@ pub enum Pattern {
     Sparse,
     /// Nine blocks in a row, then one somewhere.
     Mixed,
+    /// Writes a new file from front to back; a further pass writes over it.
+    Write,
+    /// Reads a block, works on it, goes back, writes it; from front to back (Bonnie's rewrite).
+    Rewrite,
+}
+
+impl Pattern {
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        matches!(self, Pattern::Write | Pattern::Rewrite)
+    }
 }
 
 /// What one stream does.
@@ -52,6 +63,8 @@ pub struct Stream {
     pub sleep_ns: u64,
     /// It opens and closes the file in each pass.
     pub reopens: bool,
+    /// At the end of each pass it waits until what it wrote is on the disk.
+    pub syncs: bool,
     /// Where chance begins.
     pub seed: u64,
 }
@@ -91,7 +104,7 @@ impl Stream {
         let blocks = self.blocks();
         let page = |block: u64| (block < blocks).then_some(block * self.block_pages);
         match self.pattern {
-            Pattern::Sequential => page(index),
+            Pattern::Sequential | Pattern::Write | Pattern::Rewrite => page(index),
             Pattern::Backward => blocks.checked_sub(index + 1).and_then(page),
             Pattern::Stride => {
                 let first = index.checked_mul(self.stride_pages)?;
@@ -124,21 +137,32 @@ impl Stream {
             let blocks =
                 (0..).map_while(move |index| self.block(index, &mut chance)).flat_map(move |first| self.at(first));
             let open_it = begins.then_some(Op::Open { open, file });
-            open_it.into_iter().chain(blocks).chain(ends.then_some(Op::Close { open }))
+            let sync = self.syncs.then_some(Op::Sync { file });
+            open_it.into_iter().chain(blocks).chain(sync).chain(ends.then_some(Op::Close { open }))
         });
         Box::new(passes)
     }
 
     fn at(&self, first: u64) -> impl Iterator<Item = Op> + use<> {
         let (open, file) = (OpenId(self.id), FileId(self.id));
-        let pages = self.block_pages;
-        let (begin, end) = (first * PAGE_BYTES, (first + pages) * PAGE_BYTES);
-        let call_bytes = if self.mapped { end - begin } else { self.call_bytes };
+        let (begin, end) = (first * PAGE_BYTES, (first + self.block_pages) * PAGE_BYTES);
+        let (pattern, mapped, pages) = (self.pattern, self.mapped, self.block_pages);
+        let call_bytes = if mapped { end - begin } else { self.call_bytes };
         let calls = (begin..end).step_by(call_bytes.try_into().unwrap_or(usize::MAX));
-        let mapped = self.mapped;
-        let accesses = calls.map(move |offset_bytes| match mapped {
-            true => Op::Touch { open, file, first, pages },
-            false => Op::Read { open, file, offset_bytes, length_bytes: call_bytes.min(end - offset_bytes) },
+        // The work on what is made comes before it is written; on what is read, the process does it as it goes.
+        let work_ns = self.user_per_page_ns / PAGE_BYTES as f64;
+        let accesses = calls.flat_map(move |offset_bytes| {
+            let length_bytes = call_bytes.min(end - offset_bytes);
+            let read = Op::Read { open, file, offset_bytes, length_bytes };
+            let write = Op::Write { open, file, offset_bytes, length_bytes };
+            let make = Op::Compute { time_ns: (work_ns * length_bytes as f64) as u64 };
+            let list = match pattern {
+                Pattern::Write => [Some(make), Some(write), None],
+                Pattern::Rewrite => [Some(read), Some(Op::Seek { open, file, offset_bytes }), Some(write)],
+                _ if mapped => [Some(Op::Touch { open, file, first, pages }), None, None],
+                _ => [Some(read), None, None],
+            };
+            list.into_iter().flatten()
         });
         let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
         let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });

@@ -6,7 +6,7 @@ use crate::cache::Cache;
 use crate::counters::{Counters, Finished};
 use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
-use crate::patterns::Stream;
+use crate::patterns::{Pattern, Stream};
 use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
 use crate::world::World;
@@ -130,9 +130,18 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
-    fn layouts(&self, file_pages: &[u64]) -> (Vec<FileLayout>, u64) {
+    /// Where the workloads' files lie, and how large the disk is.
+    fn layouts(&self) -> (Vec<FileLayout>, u64) {
         let mut disk = Allocator::new(self.disk.layout);
-        let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
+        let file = |stream: Stream| {
+            let mut file = disk.file(stream.file_pages);
+            // There is room for a file that is written anew, but nothing in it.
+            if stream.pattern == Pattern::Write {
+                file.pages = 0;
+            }
+            file
+        };
+        let files = self.streams().map(file).collect();
         (files, disk.disk_bytes())
     }
 
@@ -177,9 +186,8 @@ impl Scenario {
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
-        let file_pages: Vec<u64> = self.streams().map(|stream| stream.file_pages).collect();
         let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        self.build(choice, future, &file_pages, self.streams().map(program).collect())
+        self.build(choice, future, self.layouts(), self.streams().map(program).collect())
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
@@ -192,19 +200,20 @@ impl Scenario {
         file_pages: &[u64],
         programs: Vec<Program>,
     ) -> Result<Machine, UnknownPolicy> {
-        self.build(choice, None, file_pages, programs)
+        let mut disk = Allocator::new(self.disk.layout);
+        let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
+        self.build(choice, None, (files, disk.disk_bytes()), programs)
     }
 
     fn build(
         &self,
         choice: &Choice,
         future: Option<Arc<[(FileId, Page)]>>,
-        file_pages: &[u64],
+        (files, capacity_bytes): (Vec<FileLayout>, u64),
         programs: Vec<Program>,
     ) -> Result<Machine, UnknownPolicy> {
         let budget_pages = Some(self.memory_pages / 4);
         let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
-        let (files, capacity_bytes) = self.layouts(file_pages);
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());

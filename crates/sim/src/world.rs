@@ -38,6 +38,13 @@ impl World {
         self.layout(file).pointers(page).find(|block| !is_there(block))
     }
 
+    /// A file has so many pages at least.
+    pub(crate) fn grow(&mut self, file: FileId, pages: u64) {
+        if let Some(layout) = self.files.get_mut(file.0 as usize) {
+            layout.pages = layout.pages.max(pages);
+        }
+    }
+
     pub(crate) fn layout(&self, file: FileId) -> FileLayout {
         self.files.get(file.0 as usize).copied().unwrap_or(FileLayout::in_one_piece(0, 0))
     }

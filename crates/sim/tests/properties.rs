@@ -17,25 +17,31 @@ fn policies() -> Vec<String> {
 }
 
 fn scenario() -> impl Strategy<Value = String> {
-    let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed"];
+    let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed", "write", "rewrite"];
     let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 1..64u32);
     let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
-    let call = (any::<bool>(), prop::option::of(1..9000u64));
+    let limits = (0..30u64, 0..30u64, 0..3000u64, prop::sample::select(vec!["none", "mq-deadline", "c-scan"]));
+    let call = (limits, any::<bool>(), prop::option::of(1..9000u64));
     (disk, prop::collection::vec(workload, 1..3), 1..6u64, any::<u32>(), call).prop_map(
-        |((model, window_kb, order, requests), workloads, memory_mb, seed, (ext2, call_bytes))| {
+        |((model, window_kb, order, requests), workloads, memory_mb, seed, ((background, more, expire_ms, scheduler), ext2, call_bytes))| {
             let (layout, order) = if ext2 { ("ext2", 0) } else { ("extents", order) };
             let mut text = format!(
                 "policies = [\"{}\"]\nseed = {seed}\n[machine]\nmemory_mb = {memory_mb}\npio_us_per_page = 1.5\n\
+                 dirty_background_ratio = {background}\ndirty_ratio = {}\ndirty_expire_ms = {expire_ms}\ndirty_writeback_ms = 400\n\
                  [disk]\nmodel = \"{model}\"\nread_ahead_kb = {window_kb}\nfolio_order = {order}\nnr_requests = {requests}\n\
-                 layout = \"{layout}\"\n",
-                policies().join("\", \"")
+                 layout = \"{layout}\"\nscheduler = \"{scheduler}\"\n",
+                policies().join("\", \""),
+                background + more
             );
             for (pattern, file_mb, block, mapped, streams, passes) in workloads {
+                let writes = pattern.contains("write");
+                let mapped = mapped && !writes;
                 let via = if mapped { "mmap" } else { "read" };
                 text += &format!(
                     "[[workload]]\npattern = \"{pattern}\"\nfile_mb = {file_mb}\nblock_kb = {}\nvia = \"{via}\"\n\
-                     streams = {streams}\npasses = {passes}\nuser_us_per_page = 2\n",
-                    block * 4
+                     streams = {streams}\npasses = {passes}\nuser_us_per_page = 2\nfsync = {}\n",
+                    block * 4,
+                    writes && streams > 1,
                 );
                 if let Some(bytes) = call_bytes.filter(|bytes| !mapped && *bytes <= block * 4096) {
                     text += &format!("call_bytes = {bytes}\n");
@@ -64,11 +70,18 @@ proptest! {
             );
             // What was asked for last may still wait in the queue.
             let asked_pages = counters.issued_pages + counters.metadata_pages;
-            prop_assert!(counters.device.bytes <= asked_pages * 4096, "{}: {:?}", choice, counters);
+            let read_bytes = counters.device.bytes - counters.device.write_bytes;
+            prop_assert!(read_bytes <= asked_pages * 4096, "{}: {:?}", choice, counters);
+            prop_assert_eq!(
+                counters.dirtied_pages,
+                counters.written_pages + counters.unwritten_pages,
+                "{}: {:?}", choice, counters
+            );
+            prop_assert!(counters.device.write_bytes >= counters.written_pages * 4096, "{}: {:?}", choice, counters);
             prop_assert!(counters.user_ns + counters.system_ns <= counters.elapsed_ns, "{}: {:?}", choice, counters);
             // What is read does not depend on the policy.
-            let same = *accesses.get_or_insert((counters.accesses(), counters.read_bytes));
-            prop_assert_eq!((counters.accesses(), counters.read_bytes), same, "{}", choice);
+            let same = *accesses.get_or_insert((counters.accesses(), counters.read_bytes, counters.write_bytes));
+            prop_assert_eq!((counters.accesses(), counters.read_bytes, counters.write_bytes), same, "{}", choice);
             prop_assert_eq!(&scenario.run(choice).unwrap(), &counters, "{}", choice);
         }
     }

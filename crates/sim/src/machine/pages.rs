@@ -132,18 +132,23 @@ impl Machine {
 
     fn count(&mut self, pages: &mut Pages, found: Found) {
         pages.counted = true;
+        self.count_access(pages.file, pages.page, found);
+        if pages.by != By::Read {
+            self.system(self.settings.costs.fault_ns);
+        }
+    }
+
+    /// Somebody needs what a page holds.
+    pub(super) fn count_access(&mut self, file: FileId, page: Page, found: Found) {
         match found {
             Found::Absent => {
                 self.counters.misses += 1;
-                if self.ghosts.remove(&(pages.file, pages.page)).is_some() {
+                if self.ghosts.remove(&(file, page)).is_some() {
                     self.counters.thrashings += 1;
                 }
             }
             Found::Locked { .. } => self.counters.locked += 1,
             Found::Present { .. } => self.counters.hits += 1,
-        }
-        if pages.by != By::Read {
-            self.system(self.settings.costs.fault_ns);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
 use crate::layout::Scheme;
-use crate::machine::{Costs, Settings};
+use crate::machine::{Costs, DirtyLimits, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::Scheduler;
 use ahead_device::Model;
@@ -66,6 +66,10 @@ struct MachineText {
     request_us_per_page: Amount<1_000_000>,
     pio_us_per_page: Amount<1_000_000>,
     fault_around_pages: Whole<1, 512>,
+    dirty_background_ratio: Whole<0, 100>,
+    dirty_ratio: Whole<0, 100>,
+    dirty_expire_ms: Whole<0, 1_000_000_000>,
+    dirty_writeback_ms: Whole<1, 1_000_000_000>,
     slice_ms: Amount<10_000>,
     end_s: Whole<1, 1_000_000_000>,
 }
@@ -80,6 +84,10 @@ impl Default for MachineText {
             request_us_per_page: Amount(0.2),
             pio_us_per_page: Amount(0.0),
             fault_around_pages: Whole(16),
+            dirty_background_ratio: Whole(10),
+            dirty_ratio: Whole(20),
+            dirty_expire_ms: Whole(30_000),
+            dirty_writeback_ms: Whole(5_000),
             slice_ms: Amount(3.0),
             end_s: Whole(1_000_000),
         }
@@ -135,6 +143,8 @@ struct WorkloadText {
     rate_kb_per_s: Option<Whole<1, 100_000_000>>,
     #[serde(default)]
     reopens: bool,
+    #[serde(default)]
+    fsync: bool,
 }
 
 fn one<const MOST: u64>() -> Whole<1, MOST> {
@@ -197,7 +207,7 @@ impl Scenario {
         if policies.is_empty() {
             return lines.wrong(0..0, "policies is empty: name one at least (ahead sim policies lists them)");
         }
-        let memory_pages = (parsed.machine.memory_mb.0 << 20) / PAGE_BYTES;
+        let memory_pages = memory_pages(&parsed.machine);
         let workloads = parsed.workload.iter().map(|workload| {
             let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
             if one.block_pages > memory_pages {
@@ -242,13 +252,13 @@ fn model(disk: &DiskText, lines: &Lines, directory: &Path) -> Result<Model, Scen
 fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, ScenarioError> {
     let scheduler = match &text.scheduler {
         None => None,
-        Some(name) => Some(match name.get_ref().as_str() {
-            "none" => Scheduler::None,
-            "mq-deadline" => Scheduler::Deadline,
-            other => {
-                return lines.wrong(name.span(), format!("{other:?} is no scheduler; there are none and mq-deadline"));
+        Some(name) => match Scheduler::NAMED.iter().find(|(known, _)| known == name.get_ref()) {
+            Some((_, scheduler)) => Some(*scheduler),
+            None => {
+                let known = Scheduler::NAMED.map(|(name, _)| name).join(", ");
+                return lines.wrong(name.span(), format!("{:?} is no scheduler; there are {known}", name.get_ref()));
             }
-        }),
+        },
     };
     let folio_order = match (&text.folio_order, text.layout) {
         (None, Scheme::Extents) => 9,
@@ -269,6 +279,10 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
     })
 }
 
+fn memory_pages(machine: &MachineText) -> u64 {
+    (machine.memory_mb.0 << 20) / PAGE_BYTES
+}
+
 fn settings(machine: &MachineText) -> Settings {
     let costs = Costs {
         copy_per_page_ns: machine.copy_us_per_page.0 * 1e3,
@@ -281,6 +295,12 @@ fn settings(machine: &MachineText) -> Settings {
         costs,
         slice_ns: ((machine.slice_ms.0 * 1e6) as u64).max(1000),
         fault_around_pages: machine.fault_around_pages.0,
+        dirty: DirtyLimits {
+            background_pages: memory_pages(machine) * machine.dirty_background_ratio.0 / 100,
+            most_pages: memory_pages(machine) * machine.dirty_ratio.0 / 100,
+            expire_ns: machine.dirty_expire_ms.0 * 1_000_000,
+            interval_ns: machine.dirty_writeback_ms.0 * 1_000_000,
+        },
         end_ns: machine.end_s.0 * 1_000_000_000,
     }
 }
@@ -323,6 +343,12 @@ fn stream(
     if text.call_bytes.is_some_and(|bytes| bytes.0 > block_bytes) {
         return lines.wrong(span, "a call (call_bytes) reads at most a block (block_kb)");
     }
+    if text.pattern.writes() && text.via == Via::Mmap {
+        return lines.wrong(span, "a pattern that writes goes with via = \"read\" alone: by calls");
+    }
+    if text.fsync && !text.pattern.writes() {
+        return lines.wrong(span, "fsync goes with the patterns write and rewrite alone");
+    }
     if file_pages > layout.most_pages() {
         return lines
             .wrong(span, format!("with this layout a file (file_mb) has at most {} MiB", layout.most_pages() >> 8));
@@ -345,6 +371,7 @@ fn stream(
         compute_ns: (text.compute_us.0 * 1e3) as u64,
         sleep_ns,
         reopens: text.reopens,
+        syncs: text.fsync,
         seed: u64::from(seed),
     })
 }
