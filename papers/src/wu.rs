@@ -11,6 +11,7 @@
 //! ```
 
 mod desktop;
+mod readers;
 mod ssd;
 mod streams;
 mod table;
@@ -37,6 +38,7 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let mut lines = Lines::new(NAME);
     table::run(&mut outcome, &mut lines)?;
     ssd::run(&mut outcome, &mut lines)?;
+    readers::run(&mut outcome, &mut lines)?;
     desktop::run(&mut outcome, &mut lines)?;
     streams::run(&mut outcome, &mut lines)?;
     outcome.lines = lines.finish();

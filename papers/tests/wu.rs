@@ -6,8 +6,15 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "wu",
-        48,
+        100,
         &[
+            ("HP EVA, 1 reader: worst latency with windows of 128 KB", "differs"),
+            ("HP EVA, 1 reader: worst latency with windows of 512 KB", "differs"),
+            ("striped SATA, 1 reader: worst latency with windows of 128 KB", "differs"),
+            ("striped SATA, 1 reader: worst latency with windows of 512 KB", "differs"),
+            ("striped SATA, 2 readers: worst latency with windows of 128 KB", "differs"),
+            ("striped SATA, 16 readers: worst latency with windows of 128 KB", "differs"),
+            ("striped SATA, 16 readers: worst latency with windows of 512 KB", "differs"),
             ("under X: read-ahead hit ratio with windows of 128 KB", "differs"),
             ("under X: read-ahead hit ratio with windows of 512 KB", "differs"),
             ("under X: read-ahead hit ratio with windows of 1024 KB", "differs"),
