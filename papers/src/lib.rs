@@ -11,12 +11,25 @@
 //! What it must never do: adapt a scenario to one number at the cost of another of the same machine; call a number reproduced that
 //! was put in. What was put in (a disk's data sheet, a processor's speed) is an [`Input`], said with its source; what comes
 //! out of it is a line.
+//!
+//! ```
+//! let roudier = ahead_papers::named("roudier").unwrap();
+//! let outcome = roudier.run(None).unwrap();
+//! for line in &outcome.lines {
+//!     println!("{}: {} | {} | {}", line.claim, line.quoted, line.ours, line.verdict);
+//! }
+//! assert!(outcome.lines.iter().all(|line| line.paper == "roudier"));
+//! ```
 
+mod counts;
 mod figure;
 mod jobs;
 mod line;
 mod live;
+mod oconnor_tracy;
+mod opdenacker;
 mod pelouin;
+mod roudier;
 mod starts;
 mod wu;
 
@@ -103,7 +116,7 @@ impl Paper {
 }
 
 /// All of them, the oldest first.
-pub const PAPERS: &[Paper] = &[pelouin::PAPER, wu::PAPER];
+pub const PAPERS: &[Paper] = &[roudier::PAPER, oconnor_tracy::PAPER, opdenacker::PAPER, pelouin::PAPER, wu::PAPER];
 
 /// There is no such source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,7 +11,7 @@ use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
 use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, UnknownPolicy};
+use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -187,7 +187,12 @@ impl Scenario {
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
         let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        self.build(choice, future, self.layouts(), self.streams().map(program).collect())
+        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.streams().map(program).collect()))
+    }
+
+    fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
+        let budget_pages = Some(self.memory_pages / 4);
+        choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
@@ -200,26 +205,28 @@ impl Scenario {
         file_pages: &[u64],
         programs: Vec<Program>,
     ) -> Result<Machine, UnknownPolicy> {
+        Ok(self.machine_with(self.policy(choice, None)?, file_pages, programs))
+    }
+
+    /// The same with a policy that is not in the catalogue.
+    pub fn machine_with(&self, policy: Box<dyn Policy>, file_pages: &[u64], programs: Vec<Program>) -> Machine {
         let mut disk = Allocator::new(self.disk.layout);
         let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
-        self.build(choice, None, (files, disk.disk_bytes()), programs)
+        self.build(policy, (files, disk.disk_bytes()), programs)
     }
 
     fn build(
         &self,
-        choice: &Choice,
-        future: Option<Arc<[(FileId, Page)]>>,
+        policy: Box<dyn Policy>,
         (files, capacity_bytes): (Vec<FileLayout>, u64),
         programs: Vec<Program>,
-    ) -> Result<Machine, UnknownPolicy> {
-        let budget_pages = Some(self.memory_pages / 4);
-        let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
+    ) -> Machine {
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
-        Ok(Machine::new(world, policy, self.settings, programs))
+        Machine::new(world, policy, self.settings, programs)
     }
 }
 
