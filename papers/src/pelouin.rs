@@ -58,7 +58,7 @@ fn without_read_ahead(machine: &Scenario) -> Scenario {
     machine
 }
 
-fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let machine = machine()?;
     let mut outcome = Outcome {
         inputs: vec![
@@ -76,9 +76,9 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     };
     let mut lines = Lines::new(NAME);
     block_size(&machine, &mut outcome, &mut lines)?;
-    read_ahead(&machine, &mut outcome, &mut lines)?;
+    read_ahead(&machine, &mut outcome, &mut lines, live)?;
     caching(&machine, &mut lines)?;
-    layout(&machine, &mut outcome, &mut lines)?;
+    layout(&machine, &mut outcome, &mut lines, live)?;
     outcome.lines = lines.finish();
     Ok(outcome)
 }
@@ -136,23 +136,32 @@ fn block_size(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> R
 }
 
 /// Section 3.2.
-fn read_ahead(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+fn read_ahead(
+    machine: &Scenario,
+    outcome: &mut Outcome,
+    lines: &mut Lines,
+    live: Option<&dyn Live>,
+) -> Result<(), PaperError> {
     let policies = ["linux-2.6", "linux-2.6.23"];
     let rates: Vec<Rates> =
         in_parallel(&policies, |policy| Steps { policy, step_bytes: 512, end_bytes: FIGURE_2_END }.rates(machine))
             .into_iter()
             .collect::<Result<_, _>>()?;
+    let steps = Steps { policy: policies[1], step_bytes: 512, end_bytes: FIGURE_2_END };
+    let seen = live.map(|live| steps.live_rates(machine, live)).transpose()?.map(|rates| rates.drops(LARGE_DROP));
     for (policy, rates) in policies.iter().zip(&rates) {
         let drops = rates.drops(LARGE_DROP);
         let (early, late): (Vec<u64>, Vec<u64>) = drops.iter().partition(|drop| **drop < DROPS[0]);
         let claim = |what: &str| format!("3.2, figure 2: {what} ({policy})");
-        lines.shape(
-            &claim("four large drops in reads of 512 bytes, the first at 122880"),
-            &list(&DROPS),
-            list(&late),
-            late == DROPS,
-            "exact",
-        );
+        lines
+            .shape(
+                &claim("four large drops in reads of 512 bytes, the first at 122880"),
+                &list(&DROPS),
+                list(&late),
+                late == DROPS,
+                "exact",
+            )
+            .live = seen.as_deref().map(list);
         let periods: Vec<u64> = late.windows(2).map(|pair| pair[1] - pair[0]).collect();
         lines.shape(
             &claim("distance between them"),
@@ -250,18 +259,25 @@ fn caching(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
 }
 
 /// Section 3.4.
-fn layout(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+fn layout(
+    machine: &Scenario,
+    outcome: &mut Outcome,
+    lines: &mut Lines,
+    live: Option<&dyn Live>,
+) -> Result<(), PaperError> {
     let steps = Steps { policy: "linux-2.6.23", step_bytes: 2048, end_bytes: 100 << 10 };
     let machine = without_read_ahead(machine);
     let rates = steps.rates(&machine)?;
     let dips = rates.drops(DIP);
-    lines.shape(
-        "3.4, figure 5: the main dip in reads of 2048 bytes without read-ahead",
-        "49152 bytes, 12 blocks",
-        list(&dips),
-        dips == [49_152],
-        "exact, and no other",
-    );
+    lines
+        .shape(
+            "3.4, figure 5: the main dip in reads of 2048 bytes without read-ahead",
+            "49152 bytes, 12 blocks",
+            list(&dips),
+            dips == [49_152],
+            "exact, and no other",
+        )
+        .live = live.map(|live| steps.live_rates(&machine, live)).transpose()?.map(|rates| list(&rates.drops(DIP)));
     lines.number(
         "2.4: block D + 1 should take twice as long as block D",
         "twice",

@@ -33,12 +33,12 @@ pub const PAPER: Paper = Paper {
     run,
 };
 
-fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let mut outcome = Outcome::default();
     let mut lines = Lines::new(NAME);
-    table::run(&mut outcome, &mut lines)?;
+    table::run(&mut outcome, &mut lines, live)?;
     ssd::run(&mut outcome, &mut lines)?;
-    readers::run(&mut outcome, &mut lines)?;
+    readers::run(&mut outcome, &mut lines, live)?;
     desktop::run(&mut outcome, &mut lines)?;
     streams::run(&mut outcome, &mut lines)?;
     outcome.lines = lines.finish();

@@ -1,11 +1,13 @@
 //! Rates as Pelouin derived them (section 3), and where they drop.
 
-use crate::{PaperError, policy};
+use crate::{Asked, Filesystem, Live, PaperError, policy};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Program, Scenario};
+use ahead_sim::{Op, Pattern, Program, Scenario, Stream};
 
 /// "Each test was run 16 times."
 const RUNS: u64 = 16;
+/// Likewise against the real page cache, where each takes a disk's time.
+const LIVE_RUNS: u64 = 4;
 /// One turn of the platter at 7200 rpm, nanoseconds: his runs began anywhere in it.
 const TURN_NS: u64 = 8_333_333;
 
@@ -48,13 +50,39 @@ impl Steps {
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
+    /// The averaged rates on a real ext2, read by the kernel that runs.
+    pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
+        let mut machine = machine.clone();
+        let stream = Stream {
+            pattern: Pattern::Sequential,
+            file_pages: self.end_bytes.div_ceil(PAGE_BYTES),
+            block_pages: 1,
+            call_bytes: self.step_bytes,
+            ..machine.workloads[0].streams[0]
+        };
+        machine.workloads[0].streams = vec![stream];
+        let filesystem = Filesystem { name: "ext2", block_bytes: PAGE_BYTES };
+        self.averaged(LIVE_RUNS, |_| {
+            let each_ns = live.run(&Asked { scenario: &machine, filesystem: filesystem.clone(), each: true })?.each_ns;
+            let reached = each_ns.iter().scan(0.0, |at, ns| {
+                *at += *ns as f64;
+                Some(*at)
+            });
+            Ok(std::iter::once(0.0).chain(reached).collect())
+        })
+    }
+
     /// The averaged rates.
     pub(super) fn rates(&self, machine: &Scenario) -> Result<Rates, PaperError> {
+        self.averaged(RUNS, |run| self.times(machine, run * TURN_NS / RUNS))
+    }
+
+    fn averaged(&self, runs: u64, times: impl Fn(u64) -> Result<Vec<f64>, PaperError>) -> Result<Rates, PaperError> {
         let mut sums = Vec::new();
-        for run in 0..RUNS {
-            let rates = derived(&self.times(machine, run * TURN_NS / RUNS)?, self.step_bytes as f64);
+        for run in 0..runs {
+            let rates = derived(&times(run)?, self.step_bytes as f64);
             sums.resize(rates.len(), 0.0);
-            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate / RUNS as f64);
+            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate / runs as f64);
         }
         Ok(Rates { step_bytes: self.step_bytes, values: sums })
     }

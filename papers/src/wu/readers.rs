@@ -1,6 +1,7 @@
 //! Vivek Goyal's benchmarks: 1 to 16 sequential readers on two arrays, windows of 128 against 512 KB.
 
-use crate::{Axis, Bound, Figure, Lines, Measure, Outcome, PaperError, Plot, in_parallel, policy, scenario, series};
+use crate::{Asked, Axis, Bound, Figure, Filesystem, Lines, Live, Measure, Observed, Outcome, PaperError, Plot};
+use crate::{in_parallel, policy, scenario, series};
 use ahead_device::Model;
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Counters, Scenario};
@@ -22,6 +23,8 @@ const SATA: [Row; 5] = [
     (16, 117_645.0, 1_039_570.0, 137_485.0, 1_062_570.0),
 ];
 const WINDOWS_KB: [u64; 2] = [128, 512];
+/// Length of the files against the real page cache, 16 MB: a gigabyte would take minutes.
+const LIVE_FILE_PAGES: u64 = (16 << 20) / PAGE_BYTES;
 /// Bandwidth: one latency and one rate stand for an array of many disks.
 const BANDWIDTH_TOLERANCE: f64 = 0.2;
 /// The gain of 512 over 128 KB, which the array's own rate cancels out of.
@@ -59,11 +62,29 @@ fn measure(machine: &Scenario, array: &Array, policy_of: impl Fn(u64) -> String 
     rows.into_iter().collect()
 }
 
+/// The same against the real page cache, with smaller files; the largest number of readers first, so that one disk does for all.
+fn measure_live(machine: &Scenario, array: &Array, live: &dyn Live) -> Result<Vec<[Observed; 2]>, PaperError> {
+    let mut machine = machine.clone();
+    machine.disk.model = Model::from_toml(array.model).expect("a test reads it");
+    let mut run = |readers: usize, window_kb: u64| -> Result<Observed, PaperError> {
+        machine.disk.window_pages = window_kb * 1024 / PAGE_BYTES;
+        let mut stream = machine.workloads[0].streams[0];
+        stream.file_pages = LIVE_FILE_PAGES;
+        machine.workloads[0].streams = vec![stream; readers];
+        let filesystem = Filesystem { name: "ext4", block_bytes: PAGE_BYTES };
+        Ok(live.run(&Asked { scenario: &machine, filesystem, each: true })?)
+    };
+    let rows = array.rows.iter().rev().map(|row| Ok([run(row.0, WINDOWS_KB[0])?, run(row.0, WINDOWS_KB[1])?]));
+    let mut rows: Vec<[Observed; 2]> = rows.collect::<Result<_, PaperError>>()?;
+    rows.reverse();
+    Ok(rows)
+}
+
 fn kb_per_s(counters: &Counters) -> f64 {
     counters.throughput_bytes_per_s() / 1024.0
 }
 
-pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Live>) -> Result<(), PaperError> {
     let machine = scenario("wu/readers.toml", include_str!("../../wu/readers.toml"))?;
     outcome.put_in("HP EVA", "225 MB/s and 304 us per request", "the two rows of one reader");
     outcome.put_in("HP EVA: another file", "5.4 ms", "assumed: disks of 15,000 rpm");
@@ -73,8 +94,9 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     for array in &ARRAYS {
         // As on the solid-state disk: the next window starts when it is waited for.
         let runs = measure(&machine, array, |pages| format!("fixed({pages})"))?;
-        for (row, pair) in array.rows.iter().zip(&runs) {
-            compare(array, row, pair, lines);
+        let seen = live.map(|live| measure_live(&machine, array, live)).transpose()?;
+        for (index, (row, pair)) in array.rows.iter().zip(&runs).enumerate() {
+            compare(array, row, pair, seen.as_ref().map(|rows| &rows[index]), lines);
         }
         outcome.figures.push(figure(array, &runs));
         why(&machine, array, &runs, lines)?;
@@ -82,35 +104,41 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     Ok(())
 }
 
-fn compare(array: &Array, row: &Row, pair: &[Counters; 2], lines: &mut Lines) {
+fn compare(array: &Array, row: &Row, pair: &[Counters; 2], seen: Option<&[Observed; 2]>, lines: &mut Lines) {
+    let live_kb_per_s = |seen: &Observed| seen.throughput_bytes_per_s() / 1024.0;
     let (readers, bandwidth, latency, bandwidth_512, latency_512) = *row;
     let many = if readers == 1 { "1 reader".to_owned() } else { format!("{readers} readers") };
     let claim = |what: &str| format!("{}, {many}: {what}", array.name);
     let quoted = [(bandwidth, latency), (bandwidth_512, latency_512)];
-    for ((counters, window_kb), (bandwidth, latency_us)) in pair.iter().zip(WINDOWS_KB).zip(quoted) {
-        lines.number(
+    for (index, ((counters, window_kb), (bandwidth, latency_us))) in pair.iter().zip(WINDOWS_KB).zip(quoted).enumerate()
+    {
+        let seen = seen.map(|pair| &pair[index]);
+        let line = lines.number(
             &claim(&format!("bandwidth with windows of {window_kb} KB")),
             &format!("{bandwidth} KB/s"),
             Measure::new(kb_per_s(counters), "KB/s", 0),
             Bound::Within(bandwidth, BANDWIDTH_TOLERANCE),
             if readers == 1 { "this row was put in" } else { "one latency and one rate stand for an array" },
         );
-        lines.number(
+        line.live = seen.map(|seen| format!("{:.0} KB/s", live_kb_per_s(seen)));
+        let line = lines.number(
             &claim(&format!("worst latency with windows of {window_kb} KB")),
             &format!("{:.1} ms", latency_us / 1e3),
             Measure::new(counters.latency_most_ns as f64 / 1e6, "ms", 1),
             Bound::Between((latency_us / 1e3 / LATENCY_FACTOR).round(), (latency_us / 1e3 * LATENCY_FACTOR).round()),
             "half to twice: the worst call of a run, in which here nothing else uses the disk",
         );
+        line.live = seen.map(|seen| format!("{:.1} ms", seen.each_ns.iter().max().map_or(0.0, |ns| *ns as f64 / 1e6)));
     }
     let gain = bandwidth_512 / bandwidth;
-    lines.number(
+    let line = lines.number(
         &claim("gain of 512 KB over 128 KB"),
         &format!("{gain:.3} times"),
         Measure::new(kb_per_s(&pair[1]) / kb_per_s(&pair[0]), "times", 3),
         Bound::Within(gain, GAIN_TOLERANCE),
         if readers == 1 { "both rows were put in" } else { "his three runs of a row are not told apart" },
     );
+    line.live = seen.map(|pair| format!("{:.3} times", live_kb_per_s(&pair[1]) / live_kb_per_s(&pair[0])));
 }
 
 fn figure(array: &Array, runs: &Runs) -> Figure {

@@ -1,8 +1,9 @@
 //! The table of sizes: what a disk of 8 ms and 100 MB/s gives.
 
-use crate::{Axis, Bound, Figure, Lines, Measure, Outcome, PaperError, Plot, in_parallel, policy, scenario, series};
+use crate::{Asked, Axis, Bound, Figure, Filesystem, Lines, Live, Measure, Outcome, PaperError, Plot};
+use crate::{in_parallel, policy, scenario, series};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Program, Scenario};
+use ahead_sim::{Op, Pattern, Program, Scenario, Stream};
 
 /// Size of the reads (KB), transfer (ms), latency (ms), utilisation (%) and throughput (KB/s), as printed.
 const TABLE: [(u64, &str, &str, &str, &str); 11] = [
@@ -20,6 +21,8 @@ const TABLE: [(u64, &str, &str, &str, &str); 11] = [
 ];
 /// Reads of each size.
 const READS: u64 = 64;
+/// Likewise against the real page cache, where time passes.
+const LIVE_READS: u64 = 15;
 /// His access time, nanoseconds.
 const ACCESS_NS: f64 = 8e6;
 /// Streams that stand for "highly concurrent": so many that nobody's next window comes in a row.
@@ -58,7 +61,22 @@ fn row(machine: &Scenario, io_kb: u64) -> Result<Row, PaperError> {
     })
 }
 
-pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+/// The same against the real page cache: the middle one of some reads from the file's end to its beginning.
+fn live_row(machine: &Scenario, io_kb: u64, live: &dyn Live) -> Result<String, PaperError> {
+    let mut machine = machine.clone();
+    let block_pages = io_kb * 1024 / PAGE_BYTES;
+    let (file_pages, call_bytes) = (LIVE_READS * block_pages, block_pages * PAGE_BYTES);
+    let stream =
+        Stream { pattern: Pattern::Backward, file_pages, block_pages, call_bytes, ..machine.workloads[0].streams[0] };
+    machine.workloads[0].streams = vec![stream];
+    let filesystem = Filesystem { name: "ext4", block_bytes: PAGE_BYTES };
+    let mut each_ns = live.run(&Asked { scenario: &machine, filesystem, each: true })?.each_ns;
+    each_ns.sort_unstable();
+    let latency_ms = each_ns.get(each_ns.len() / 2).map_or(f64::NAN, |ns| *ns as f64 / 1e6);
+    Ok(format!("latency {latency_ms:.2} ms, {:.2} KB/s", io_kb as f64 * 1e3 / latency_ms))
+}
+
+pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Live>) -> Result<(), PaperError> {
     let machine = scenario("wu/table.toml", include_str!("../../wu/table.toml"))?;
     outcome.put_in("Wu's disk: access time", "8 ms", "his text");
     outcome.put_in(
@@ -77,7 +95,9 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
         // 0.625 and 8.625 were rounded to even, as printf does with what is exact in binary.
         let ours = show(&two(row.transfer_ms), &two(row.latency_ms), &two(row.used_percent), &two(row.kb_per_s));
         let holds = ours == quoted;
-        lines.shape(&format!("table: random reads of {io_kb} KB"), &quoted, ours, holds, "exact, every digit printed");
+        let live = live.map(|live| live_row(&machine, io_kb, live)).transpose()?;
+        let claim = format!("table: random reads of {io_kb} KB");
+        lines.shape(&claim, &quoted, ours, holds, "exact, every digit printed").live = live;
     }
     outcome.figures.push(figure(&rows));
     boost(&rows, lines);
@@ -126,8 +146,8 @@ fn concurrent(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
         machine.disk.window_pages = window_kb * 1024 / PAGE_BYTES;
         machine.disk.longest_bytes = Some(window_kb * 1024);
         machine.disk.scheduler = Some(ahead_sim::Scheduler::None);
-        let stream = ahead_sim::Stream {
-            pattern: ahead_sim::Pattern::Sequential,
+        let stream = Stream {
+            pattern: Pattern::Sequential,
             file_pages: (32 << 20) / PAGE_BYTES,
             block_pages: 8,
             ..machine.workloads[0].streams[0]
