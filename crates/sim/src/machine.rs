@@ -212,7 +212,8 @@ impl Machine {
                     let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
                     // Whoever waits, waits for one of these.
                     let done = self.world.queue.next_done_ns();
-                    let Some(next_ns) = done.into_iter().chain(wakes).chain(expires).min() else {
+                    let turn = self.world.queue.next_turn_ns();
+                    let Some(next_ns) = done.into_iter().chain(turn).chain(wakes).chain(expires).min() else {
                         unreachable!("processes wait for nothing");
                     };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
@@ -234,6 +235,7 @@ impl Machine {
             self.sleeping.pop();
             self.ready.push_back(process);
         }
+        self.world.queue.turn_at(self.world.now_ns);
         while self.world.queue.next_done_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
             let moved_until_ns = self.move_by_processor();
             let Some(done) = self.world.queue.take_done(self.world.now_ns, moved_until_ns) else { break };

@@ -198,6 +198,7 @@ mod tests {
             id: 0,
             file_pages: 24,
             block_pages: 4,
+            call_bytes: 4 * ahead_policy::PAGE_BYTES,
             stride_pages: 8,
             readers: 2,
             most_blocks,
@@ -207,6 +208,7 @@ mod tests {
             compute_ns: 0,
             sleep_ns: 0,
             reopens: false,
+            syncs: false,
             seed: 0,
         };
         let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };
