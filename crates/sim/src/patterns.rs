@@ -136,44 +136,124 @@ impl Stream {
 
     /// Its operations.
     pub fn ops(self) -> Ops {
-        let (open, file) = (OpenId(self.id), FileId(self.id));
-        let passes = (0..self.passes).flat_map(move |pass| {
-            let mut chance =
-                Chance::new(self.seed ^ pass.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(self.id) << 32);
-            let begins = pass == 0 || self.reopens;
-            let ends = pass + 1 == self.passes || self.reopens;
-            let blocks =
-                (0..).map_while(move |index| self.block(index, &mut chance)).flat_map(move |first| self.at(first));
-            let open_it = begins.then_some(Op::Open { open, file });
-            let sync = self.syncs.then_some(Op::Sync { file });
-            open_it.into_iter().chain(blocks).chain(sync).chain(ends.then_some(Op::Close { open }))
-        });
-        Box::new(passes)
+        let chance = self.chance(0);
+        Box::new(StreamOps { stream: self, pass: 0, index: 0, chance, next: Next::Begin })
     }
 
-    fn at(&self, first: u64) -> impl Iterator<Item = Op> + use<> {
-        let (open, file) = (OpenId(self.id), FileId(self.id));
-        let (begin, end) = (first * PAGE_BYTES, (first + self.block_pages) * PAGE_BYTES);
-        let (pattern, mapped, pages) = (self.pattern, self.mapped, self.block_pages);
-        let call_bytes = if mapped { end - begin } else { self.call_bytes };
-        let calls = (begin..end).step_by(call_bytes.try_into().unwrap_or(usize::MAX));
-        // The work on what is made comes before it is written; on what is read, the process does it as it goes.
-        let work_ns = self.user_per_page_ns / PAGE_BYTES as f64;
-        let accesses = calls.flat_map(move |offset_bytes| {
-            let length_bytes = call_bytes.min(end - offset_bytes);
-            let read = Op::Read { open, file, offset_bytes, length_bytes };
-            let write = Op::Write { open, file, offset_bytes, length_bytes };
-            let make = Op::Compute { time_ns: (work_ns * length_bytes as f64) as u64 };
-            let list = match pattern {
-                Pattern::Write => [Some(make), Some(write), None],
-                Pattern::Rewrite => [Some(read), Some(Op::Seek { open, file, offset_bytes }), Some(write)],
-                _ if mapped => [Some(Op::Touch { open, file, first, pages }), None, None],
-                _ => [Some(read), None, None],
-            };
-            list.into_iter().flatten()
-        });
-        let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
-        let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });
-        accesses.chain(compute).chain(sleep)
+    fn chance(&self, pass: u64) -> Chance {
+        Chance::new(self.seed ^ pass.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(self.id) << 32)
+    }
+}
+
+/// What a stream does next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// A pass begins.
+    Begin,
+    Block,
+    /// Of the block up to `end`: the call at `at`, of which so many operations are done.
+    Call {
+        at: u64,
+        end: u64,
+        done: u8,
+    },
+    Compute,
+    Sleep,
+    Sync,
+    Close,
+}
+
+/// The operations of a stream, one after the other.
+#[derive(Clone, Debug)]
+struct StreamOps {
+    stream: Stream,
+    pass: u64,
+    /// Blocks of the pass that were begun.
+    index: u64,
+    chance: Chance,
+    next: Next,
+}
+
+impl StreamOps {
+    /// One operation of a call; after the last of them it is the next call's turn. The work on what is made comes before it is
+    /// written; that on what is read, the process does as it goes.
+    fn call(&mut self, at: u64, end: u64, done: u8) -> Op {
+        let stream = &self.stream;
+        let (open, file, offset_bytes) = (OpenId(stream.id), FileId(stream.id), at);
+        let length_bytes = if stream.mapped { end - at } else { stream.call_bytes.min(end - at) };
+        let write = Op::Write { open, file, offset_bytes, length_bytes };
+        let read = Op::Read { open, file, offset_bytes, length_bytes };
+        let (op, is_last) = match (stream.pattern, done) {
+            (Pattern::Write, 0) => {
+                let time_ns = (stream.user_per_page_ns * length_bytes as f64 / PAGE_BYTES as f64) as u64;
+                (Op::Compute { time_ns }, false)
+            }
+            (Pattern::Rewrite, 0) => (read, false),
+            (Pattern::Rewrite, 1) => (Op::Seek { open, file, offset_bytes }, false),
+            (Pattern::Write | Pattern::Rewrite, _) => (write, true),
+            _ if stream.mapped => {
+                (Op::Touch { open, file, first: at / PAGE_BYTES, pages: length_bytes / PAGE_BYTES }, true)
+            }
+            _ => (read, true),
+        };
+        self.next = match is_last {
+            true => Next::Call { at: at + length_bytes, end, done: 0 },
+            false => Next::Call { at, end, done: done + 1 },
+        };
+        op
+    }
+}
+
+impl Iterator for StreamOps {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
+        let (open, file) = (OpenId(self.stream.id), FileId(self.stream.id));
+        loop {
+            match self.next {
+                Next::Call { at, end, done } if at < end => return Some(self.call(at, end, done)),
+                Next::Begin if self.pass == self.stream.passes => return None,
+                Next::Begin => {
+                    (self.index, self.chance, self.next) = (0, self.stream.chance(self.pass), Next::Block);
+                    if self.pass == 0 || self.stream.reopens {
+                        return Some(Op::Open { open, file });
+                    }
+                }
+                Next::Block => match self.stream.block(self.index, &mut self.chance) {
+                    Some(first) => {
+                        self.index += 1;
+                        let (at, end) = (first * PAGE_BYTES, (first + self.stream.block_pages) * PAGE_BYTES);
+                        self.next = Next::Call { at, end, done: 0 };
+                    }
+                    None => self.next = Next::Sync,
+                },
+                Next::Call { .. } => self.next = Next::Compute,
+                Next::Compute => {
+                    self.next = Next::Sleep;
+                    if self.stream.compute_ns > 0 {
+                        return Some(Op::Compute { time_ns: self.stream.compute_ns });
+                    }
+                }
+                Next::Sleep => {
+                    self.next = Next::Block;
+                    if self.stream.sleep_ns > 0 {
+                        return Some(Op::Sleep { time_ns: self.stream.sleep_ns });
+                    }
+                }
+                Next::Sync => {
+                    self.next = Next::Close;
+                    if self.stream.syncs {
+                        return Some(Op::Sync { file });
+                    }
+                }
+                Next::Close => {
+                    self.pass += 1;
+                    self.next = Next::Begin;
+                    if self.pass == self.stream.passes || self.stream.reopens {
+                        return Some(Op::Close { open });
+                    }
+                }
+            }
+        }
     }
 }
