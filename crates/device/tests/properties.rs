@@ -285,6 +285,25 @@ fn a_reader_who_pauses_for_long_waits_for_the_platter() {
 }
 
 #[test]
+fn a_drive_that_fills_a_segment_once_goes_back_to_the_platter_behind_it() {
+    let text = Model::builtin_toml("hdd").unwrap();
+    let text = text.replace("read_on_kb = 2048", "read_on_kb = 60\nhit_read_on_kb = 0");
+    let mut device = Device::new(&Model::from_toml(&text).unwrap(), CAPACITY_BYTES);
+    // A block each 100 us: the first goes to the platter with 60 KiB behind it, the next fifteen come from the buffer.
+    let mut now_ns = 0;
+    let times: Vec<u64> = (0..32)
+        .map(|block| {
+            let served = device.submit(&read(block * 4096, 4096), now_ns);
+            let took_ns = served.end_ns - now_ns;
+            now_ns = served.end_ns + 100_000;
+            took_ns
+        })
+        .collect();
+    let slow: Vec<usize> = (1..32).filter(|block| times[*block] > 1_000_000).collect();
+    assert_eq!(slow, [16], "{times:?}");
+}
+
+#[test]
 fn a_little_ahead_on_the_track_is_reached_by_waiting() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);

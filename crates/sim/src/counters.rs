@@ -2,6 +2,39 @@
 
 use crate::queue::Served;
 
+/// Processor time of programmed input, nanoseconds, by what it interrupted: there the clock's ticks are charged, for they come
+/// when the interrupt's handler has ended (2.2's IDE handler runs with interrupts off: `SA_INTERRUPT` in ide-probe.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// A program's own work.
+    pub from_user_ns: u64,
+    /// The kernel's work for a program.
+    pub from_system_ns: u64,
+    /// Nobody ran.
+    pub from_idle_ns: u64,
+}
+
+/// What the processor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtWork {
+    /// A program's own work.
+    User,
+    /// The kernel's for it.
+    System,
+    /// Nobody can run.
+    Idle,
+}
+
+impl Moved {
+    pub(crate) fn add(&mut self, at_work: AtWork, time_ns: u64) {
+        *match at_work {
+            AtWork::User => &mut self.from_user_ns,
+            AtWork::System => &mut self.from_system_ns,
+            AtWork::Idle => &mut self.from_idle_ns,
+        } += time_ns;
+    }
+}
+
 /// Everything that is counted. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -11,6 +44,8 @@ pub struct Counters {
     pub user_ns: u64,
     /// Processor time of the kernel for them: calls, faults, copying, requests, programmed input.
     pub system_ns: u64,
+    /// Of `system_ns`: programmed input, by what it interrupted.
+    pub moved: Moved,
     /// Bytes that programs have read or touched, again and again included.
     pub read_bytes: u64,
     /// Bytes that programs have written, again and again included.

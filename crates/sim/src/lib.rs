@@ -41,7 +41,7 @@ mod workload;
 mod world;
 
 pub use cache::{Cache, Evicted, Fresh, Use};
-pub use counters::{Counters, Finished};
+pub use counters::{Counters, Finished, Moved};
 pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
 pub use machine::{Costs, DirtyLimits, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};

@@ -18,7 +18,7 @@ mod write;
 mod writeback;
 
 use crate::cache::{Evicted, Use};
-use crate::counters::{Counters, Finished};
+use crate::counters::{AtWork, Counters, Finished};
 use crate::layout::Block;
 use crate::queue::Done;
 use crate::workload::{Op, Ops};
@@ -137,6 +137,8 @@ pub struct Machine {
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
+    /// What the processor does, and programmed input interrupts.
+    at_work: AtWork,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
@@ -178,6 +180,7 @@ impl Machine {
             next_ghost: 0,
             counters: Counters::default(),
             moved_until_ns: 0,
+            at_work: AtWork::Idle,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
             positions: Vec::new(),
@@ -201,6 +204,7 @@ impl Machine {
     fn run_to_end(mut self) -> Machine {
         while !self.alive.is_empty() && self.world.now_ns < self.settings.end_ns {
             self.settle();
+            self.at_work = AtWork::Idle;
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
@@ -227,6 +231,7 @@ impl Machine {
             self.sleeping.pop();
             self.ready.push_back(process);
         }
+        self.world.queue.turn_at(self.world.now_ns);
         while self.world.queue.next_done_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
             let moved_until_ns = self.move_by_processor();
             let Some(done) = self.world.queue.take_done(self.world.now_ns, moved_until_ns) else { break };
@@ -254,6 +259,7 @@ impl Machine {
         }
         let took_ns = (per_page_ns * pages as f64) as u64;
         self.counters.system_ns += took_ns;
+        self.counters.moved.add(self.at_work, took_ns);
         self.moved_until_ns = self.moved_until_ns.max(at_ns) + took_ns;
         self.world.now_ns = self.world.now_ns.max(at_ns) + took_ns;
         self.moved_until_ns
@@ -314,11 +320,13 @@ impl Machine {
     }
 
     fn user(&mut self, time_ns: f64) {
+        self.at_work = AtWork::User;
         self.world.now_ns += time_ns as u64;
         self.counters.user_ns += time_ns as u64;
     }
 
     fn system(&mut self, time_ns: f64) {
+        self.at_work = AtWork::System;
         self.world.now_ns += time_ns as u64;
         self.counters.system_ns += time_ns as u64;
     }
@@ -362,12 +370,14 @@ impl Machine {
         }
     }
 
-    /// When the next thing happens that no process does: a request is done, a sleep ends, dirty pages are old enough.
+    /// When the next thing happens that no process does: a request is done, the disk's turn goes to another reader, a sleep ends,
+    /// dirty pages are old enough.
     fn next_event_ns(&self) -> Option<u64> {
         let done = self.world.queue.next_done_ns();
         let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
         let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
-        done.into_iter().chain(wakes).chain(expires).min()
+        let turn = self.world.queue.next_turn_ns();
+        done.into_iter().chain(turn).chain(wakes).chain(expires).min()
     }
 
     fn note_end_of_wait(&mut self, process: usize) {

@@ -15,6 +15,8 @@ pub enum Pattern {
     Stride,
     /// Several readers, each with a part of the file of its own, in turn through one opening.
     Interleaved,
+    /// The same, each reader from back to front.
+    InterleavedBackward,
     /// Blocks in no order, each once or more.
     Random,
     /// Ascending, but most blocks are left out.
@@ -49,8 +51,10 @@ pub struct Stream {
     pub call_bytes: u64,
     /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
-    /// Readers of [`Pattern::Interleaved`].
+    /// Readers of [`Pattern::Interleaved`] and [`Pattern::InterleavedBackward`].
     pub readers: u64,
+    /// It ends after so many blocks of a pass, if there are more.
+    pub most_blocks: u64,
     /// How often.
     pub passes: u64,
     /// Through a mapping instead of by calls.
@@ -114,6 +118,11 @@ impl Stream {
                 let each = blocks / self.readers;
                 let (reader, block) = (index % self.readers, index / self.readers);
                 if block < each { page(reader * each + block) } else { None }
+            }
+            Pattern::InterleavedBackward => {
+                let each = blocks / self.readers;
+                let (reader, block) = (index % self.readers, index / self.readers);
+                if block < each { page((reader + 1) * each - block - 1) } else { None }
             }
             Pattern::Random => (index < blocks).then(|| chance.below(blocks) * self.block_pages),
             Pattern::Sparse => {
@@ -219,6 +228,7 @@ impl Iterator for StreamOps {
                         return Some(Op::Open { open, file });
                     }
                 }
+                Next::Block if self.index == self.stream.most_blocks => self.next = Next::Sync,
                 Next::Block => match self.stream.block(self.index, &mut self.chance) {
                     Some(first) => {
                         self.index += 1;
@@ -255,5 +265,45 @@ impl Iterator for StreamOps {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
+        let stream = Stream {
+            pattern,
+            id: 0,
+            file_pages: 24,
+            block_pages: 4,
+            call_bytes: 4 * ahead_policy::PAGE_BYTES,
+            stride_pages: 8,
+            readers: 2,
+            most_blocks,
+            passes: 1,
+            mapped: true,
+            user_per_page_ns: 0.0,
+            compute_ns: 0,
+            sleep_ns: 0,
+            reopens: false,
+            syncs: false,
+            seed: 0,
+        };
+        let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };
+        stream.ops().filter_map(place).collect()
+    }
+
+    #[test]
+    fn interleaved_readers_go_through_their_parts_in_turn() {
+        assert_eq!(places(Pattern::Interleaved, u64::MAX), [0, 12, 4, 16, 8, 20]);
+        assert_eq!(places(Pattern::InterleavedBackward, u64::MAX), [8, 20, 4, 16, 0, 12]);
+    }
+
+    #[test]
+    fn a_pass_ends_after_so_many_blocks() {
+        assert_eq!(places(Pattern::Backward, 2), [20, 16]);
+        assert_eq!(places(Pattern::Random, 3).len(), 3);
     }
 }

@@ -17,10 +17,21 @@ fn policies() -> Vec<String> {
 }
 
 fn scenario() -> impl Strategy<Value = String> {
-    let patterns = ["sequential", "backward", "stride", "interleaved", "random", "sparse", "mixed", "write", "rewrite"];
+    let patterns = [
+        "sequential",
+        "backward",
+        "stride",
+        "interleaved",
+        "interleaved-backward",
+        "random",
+        "sparse",
+        "mixed",
+        "write",
+        "rewrite",
+    ];
     let disk = (prop::sample::select(vec!["hdd", "ssd", "cloud", "emmc"]), 0..600u64, 0..10u8, 1..64u32);
     let workload = (prop::sample::select(patterns.to_vec()), 1..5u64, 1..40u64, any::<bool>(), 1..4u32, 1..3u32);
-    let limits = (0..30u64, 0..30u64, 0..3000u64, prop::sample::select(vec!["none", "mq-deadline", "c-scan"]));
+    let limits = (0..30u64, 0..30u64, 0..3000u64, prop::sample::select(vec!["none", "mq-deadline", "c-scan", "cfq"]));
     let call = (limits, any::<bool>(), prop::option::of(1..9000u64));
     (disk, prop::collection::vec(workload, 1..3), 2..6u64, any::<u32>(), call).prop_map(
         |((model, window_kb, order, requests), workloads, memory_mb, seed, (limits, ext2, call_bytes))| {

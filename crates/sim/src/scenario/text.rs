@@ -152,6 +152,7 @@ struct WorkloadText {
     call_bytes: Option<Whole<1, 1_073_741_824>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
     readers: Option<Whole<2, 4096>>,
+    blocks: Option<Whole<1, 1_000_000_000_000>>,
     #[serde(default)]
     user_us_per_page: Amount<1_000_000>,
     #[serde(default)]
@@ -179,7 +180,10 @@ impl WorkloadText {
     /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
-        let pattern = format!("{:?}", self.pattern).to_lowercase();
+        let pattern = match self.pattern {
+            Pattern::InterleavedBackward => "interleaved backward".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        };
         let via = if self.via == Via::Mmap { ", mmap" } else { "" };
         format!("{streams}{pattern}{via}")
     }
@@ -382,8 +386,9 @@ fn stream(
     if text.stride_kb.is_some() && text.pattern != Pattern::Stride {
         return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
     }
-    if text.readers.is_some() && text.pattern != Pattern::Interleaved {
-        return lines.wrong(span, "readers goes with pattern = \"interleaved\" alone");
+    let is_interleaved = matches!(text.pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
+    if text.readers.is_some() && !is_interleaved {
+        return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
     let block_bytes = block_pages * PAGE_BYTES;
     if text.call_bytes.is_some() && text.via == Via::Mmap {
@@ -411,6 +416,7 @@ fn stream(
         call_bytes: text.call_bytes.map_or(block_bytes, |bytes| bytes.0),
         stride_pages,
         readers: text.readers.map_or(4, |readers| readers.0),
+        most_blocks: text.blocks.map_or(u64::MAX, |blocks| blocks.0),
         passes: text.passes.0,
         mapped: text.via == Via::Mmap,
         user_per_page_ns: text.user_us_per_page.0 * 1e3,
