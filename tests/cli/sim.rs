@@ -85,6 +85,49 @@ fn a_sweep_runs_each_workload_by_itself() {
     assert_eq!(alone, whole);
 }
 
+/// One page without a script or anything to load, whole or not at all.
+#[test]
+fn a_run_and_a_sweep_are_told_in_a_page() {
+    let (home, path) = scenario(&SCENARIO.replace("a scan", "a <scan>"));
+    let (run, sweep) = (home.path().join("run.html"), home.path().join("sweep.html"));
+    ahead(&["sim", "run", path.to_str().unwrap(), "--html", run.to_str().unwrap()]).assert().success();
+    let axes = ["--window", "32K,128K", "--policy", "fixed(8)", "--policy", "linux-6.18"];
+    let out = ["--html", sweep.to_str().unwrap()];
+    ahead(&[&["sim", "sweep", path.to_str().unwrap()], &out[..], &axes].concat()).assert().success();
+    for (page, says) in [
+        (&run, ["Where time went", "How pages were found", "true-readahead(64, 16)", "pattern = &quot;random&quot;"]),
+        (&sweep, ["sequential on ssd", "random on ssd", "window, KiB", "fixed(8)"]),
+    ] {
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains("a &lt;scan&gt;") && !page.contains("a <scan>"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+        assert!(page.contains("<svg") && says.iter().all(|part| page.contains(part)), "{page}");
+    }
+    // Nothing is run if the page cannot be written.
+    let nowhere = home.path().join("no/such/directory/page.html");
+    ahead(&["sim", "run", path.to_str().unwrap(), "--html", nowhere.to_str().unwrap()]).assert().code(1).stdout("");
+}
+
+/// A signal ends a sweep at once, and no page is written. (SIGINT may be ignored where tests run.)
+#[test]
+fn a_sweep_can_be_interrupted() {
+    use std::os::unix::process::ExitStatusExt;
+    // Takes minutes.
+    let (home, path) = scenario(&SCENARIO.replace("file_mb = 2", "file_mb = 1000000\npasses = 10"));
+    let page = home.path().join("page.html");
+    let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["sim", "sweep", "--policy", "linux-6.18", "--html"])
+        .args([&page, &path])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(running.try_wait().unwrap().is_none());
+    std::process::Command::new("kill").args(["-s", "TERM", &running.id().to_string()]).status().unwrap();
+    assert_eq!(running.wait().unwrap().signal(), Some(15));
+    assert!(!page.exists());
+}
+
 #[test]
 fn policies_are_listed() {
     let list = json(&["sim", "policies", "--json"]);
@@ -105,7 +148,11 @@ fn mistakes_name_file_and_line() {
     let no_file = predicate::str::contains("not a regular file");
     ahead(&["sim", "run", "/dev/zero"]).assert().code(1).stderr(no_file);
     let (_home, path) = scenario(SCENARIO);
-    for wrong in [["--policy", "linux-9"], ["--window", "wide"], ["--device", "tape"], ["--jobs", "0"]] {
+    let too_wide = predicate::str::contains("a window (read_ahead_kb) (2097152 KiB) is larger than the memory");
+    ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "2G"]).assert().code(1).stdout("").stderr(too_wide);
+    for wrong in
+        [["--policy", "linux-9"], ["--window", "wide"], ["--window", "6K"], ["--device", "tape"], ["--jobs", "0"]]
+    {
         ahead(&[&["sim", "sweep", path.to_str().unwrap()], &wrong[..]].concat()).assert().code(2).stdout("");
     }
 }

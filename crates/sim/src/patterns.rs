@@ -140,7 +140,11 @@ impl Stream {
         let per_block =
             (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
         let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
-        self.blocks().saturating_mul(per_block).saturating_mul(self.passes).saturating_mul(writes_too)
+        self.blocks()
+            .min(self.most_blocks)
+            .saturating_mul(per_block)
+            .saturating_mul(self.passes)
+            .saturating_mul(writes_too)
     }
 
     /// Its operations.
