@@ -276,8 +276,8 @@ impl Iterator for StreamOps {
 mod tests {
     use super::*;
 
-    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
-        let stream = Stream {
+    fn stream(pattern: Pattern) -> Stream {
+        Stream {
             pattern,
             id: 0,
             file_pages: 24,
@@ -285,7 +285,7 @@ mod tests {
             call_bytes: 4 * ahead_policy::PAGE_BYTES,
             stride_pages: 8,
             readers: 2,
-            most_blocks,
+            most_blocks: u64::MAX,
             passes: 1,
             mapped: true,
             user_per_page_ns: 0.0,
@@ -294,9 +294,72 @@ mod tests {
             reopens: false,
             syncs: false,
             seed: 0,
-        };
+        }
+    }
+
+    fn places_of(stream: Stream) -> Vec<u64> {
         let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };
         stream.ops().filter_map(place).collect()
+    }
+
+    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
+        places_of(Stream { most_blocks, ..stream(pattern) })
+    }
+
+    #[test]
+    fn each_pattern_goes_its_way() {
+        assert_eq!(places(Pattern::Sequential, u64::MAX), [0, 4, 8, 12, 16, 20]);
+        assert_eq!(places(Pattern::Backward, u64::MAX), [20, 16, 12, 8, 4, 0]);
+        assert_eq!(places(Pattern::Stride, u64::MAX), [0, 8, 16]);
+        let long = |pattern| places_of(Stream { file_pages: 4000, ..stream(pattern) });
+        let (sparse, mixed, random) = (long(Pattern::Sparse), long(Pattern::Mixed), long(Pattern::Random));
+        // One block in each four, always farther on.
+        assert_eq!(sparse.len(), 250);
+        assert!(sparse.iter().enumerate().all(|(at, page)| page / 16 == at as u64) && sparse.is_sorted());
+        assert!(sparse.windows(2).any(|two| two[1] - two[0] != 16), "by chance");
+        // Nine tenths follow each other, the tenth is anywhere.
+        let follow = mixed.windows(2).filter(|two| two[1] == two[0] + 4).count();
+        assert!((790..=900).contains(&(follow * 1000 / mixed.len())), "{follow} of {}", mixed.len());
+        assert!(random.len() == 1000 && random.iter().all(|page| page % 4 == 0 && *page < 4000));
+        let follow = random.windows(2).filter(|two| two[1] == two[0] + 4).count();
+        assert!(follow < 10, "{follow}");
+    }
+
+    #[test]
+    fn passes_open_and_close_the_file_once_or_each_time() {
+        let opens = |reopens: bool| {
+            let ops = Stream { passes: 3, reopens, ..stream(Pattern::Sequential) }.ops();
+            ops.fold((0, 0, 0), |(opens, closes, others), op| match op {
+                Op::Open { .. } => (opens + 1, closes, others),
+                Op::Close { .. } => (opens, closes + 1, others),
+                _ => (opens, closes, others + 1),
+            })
+        };
+        assert_eq!((opens(false), opens(true)), ((1, 1, 18), (3, 3, 18)));
+    }
+
+    #[test]
+    fn who_writes_does_so_call_by_call() {
+        let (open, file) = (OpenId(0), FileId(0));
+        let write = |offset_bytes, length_bytes| Op::Write { open, file, offset_bytes, length_bytes };
+        let base = Stream { mapped: false, file_pages: 4, call_bytes: 10_000, ..stream(Pattern::Write) };
+        let writes: Vec<Op> = Stream { user_per_page_ns: 4096.0, syncs: true, ..base }.ops().collect();
+        let compute = |time_ns| Op::Compute { time_ns };
+        let expected = [
+            Op::Open { open, file },
+            compute(10_000),
+            write(0, 10_000),
+            compute(6384),
+            write(10_000, 6384),
+            Op::Sync { file },
+            Op::Close { open },
+        ];
+        assert_eq!(writes, expected);
+        let rewrite: Vec<Op> =
+            Stream { pattern: Pattern::Rewrite, call_bytes: 16_384, compute_ns: 5, ..base }.ops().collect();
+        let read = Op::Read { open, file, offset_bytes: 0, length_bytes: 16_384 };
+        let back = Op::Seek { open, file, offset_bytes: 0 };
+        assert_eq!(rewrite[1..5], [read, back, write(0, 16_384), compute(5)]);
     }
 
     #[test]

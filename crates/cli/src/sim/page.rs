@@ -14,12 +14,15 @@ use std::collections::BTreeSet;
 const MOST_CURVES: usize = SERIES.len();
 const MB: f64 = 1e6;
 
+/// A part of a chart: its name, and what it is of a run.
+type Part = (&'static str, fn(&Counters) -> f64);
+
 /// A chart of rows: its heading, what is said of it, its unit, and its parts with what each is of a run.
 struct Chart {
     heading: &'static str,
     caption: &'static str,
     unit: &'static str,
-    parts: &'static [(&'static str, fn(&Counters) -> f64)],
+    parts: &'static [Part],
 }
 
 fn mb(pages: u64) -> f64 {
