@@ -196,7 +196,8 @@ impl Scenario {
                         Op::Touch { file, first, pages, .. } => (file, first, pages),
                         _ => continue,
                     };
-                    future.extend((first..first + pages).map(|page| (file, page)));
+                    let room = MOST_FORETOLD - future.len();
+                    future.extend((first..first + pages).take(room).map(|page| (file, page)));
                     return true;
                 }
                 false

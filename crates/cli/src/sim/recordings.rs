@@ -1,9 +1,11 @@
-//! Recordings as the simulator's workloads: what a profile knows of a program's start, done again by one process.
+//! Recordings as the simulator's workloads: what a profile or a raw trace knows of a program, done again.
 //!
 //! A profile has, for each range that was used, when that was for the first time; and how much processor time the program took
 //! in all. So the process reads the ranges in that order, and computes in between: the processor time is spread over the time
 //! between the uses in proportion, for the rest of that time was spent waiting. What was used twice, or written, or by whom, a
 //! profile does not know.
+
+mod trace;
 
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_profile::{Extent, Profile};
@@ -20,7 +22,7 @@ impl Recordings for Files {
                 let profile = ahead_profile::load(path).map_err(|error| error.to_string().replace('\n', " "))?;
                 Ok(of_profile(&profile))
             }
-            RecordingKind::Trace => Err("raw traces cannot be read yet; profiles of ahead record can".into()),
+            RecordingKind::Trace => trace::load(path),
         }
     }
 }
