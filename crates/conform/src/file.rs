@@ -5,10 +5,13 @@
 //! ```
 //!
 //! Lengths, checksums (CRC-32) and the version have four bytes, little end first; header, records and trailer are in postcard's
-//! format (varints), where most records take six to forty bytes. A trace is hostile until it is parsed: no length is believed
-//! beyond [`MOST_BLOCK_BYTES`], and one that is cut short is told from one that has ended.
+//! format (varints), deflated block by block: most of them are pages that are added one after the other, and take a byte or two. A
+//! trace is hostile until it is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and one that is cut short is
+//! told from one that has ended.
 
 use crate::record::{Header, Record, Trailer};
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
@@ -18,6 +21,8 @@ const MAGIC: &[u8; 8] = b"AHDTRACE";
 const VERSION: u32 = 1;
 /// A block is written when it has grown to this, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
+/// Of ten: a recording must not be held up.
+const DEFLATE_LEVEL: u8 = 3;
 /// No block is longer, bytes: a record, at its longest, on top of the above.
 pub const MOST_BLOCK_BYTES: usize = 128 << 10;
 
@@ -106,6 +111,7 @@ fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TraceError> {
 }
 
 fn write_block(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    let bytes = &compress_to_vec(bytes, DEFLATE_LEVEL)[..];
     to.write_all(&(bytes.len() as u32).to_le_bytes())?;
     to.write_all(&crc32fast::hash(bytes).to_le_bytes())?;
     to.write_all(bytes)
@@ -217,10 +223,13 @@ impl<R: Read> Reader<R> {
         let checksum = self.number(within)?;
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes, within)?;
-        match crc32fast::hash(&bytes) == checksum {
-            true => Ok(bytes),
-            false => Err(TraceError::Damaged { at, what: format!("the checksum of {within} does not fit") }),
+        if crc32fast::hash(&bytes) != checksum {
+            return Err(TraceError::Damaged { at, what: format!("the checksum of {within} does not fit") });
         }
+        decompress_to_vec_with_limit(&bytes, MOST_BLOCK_BYTES).map_err(|error| TraceError::Damaged {
+            at,
+            what: format!("{within} cannot be inflated ({:?})", error.status),
+        })
     }
 
     fn fill(&mut self, bytes: &mut [u8], within: &'static str) -> Result<(), TraceError> {

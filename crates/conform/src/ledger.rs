@@ -64,13 +64,16 @@ impl Ledger {
             || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
     }
 
-    /// Whether decisions of other threads than this, through this open file, have overlapped; told once of each.
+    /// Whether decisions of other threads than this, through this open file, have overlapped or do not agree so far; told once of
+    /// each.
     pub(crate) fn settle_overlapped(&mut self, task: u32, open: u32) -> bool {
         let others = self
             .pending
             .iter()
             .filter(|(other, pending)| **other != task && pending.by.open == open && !pending.is_settled);
-        let overlapped: Vec<u32> = others.map(|(other, _)| *other).filter(|other| self.is_overlapped(*other)).collect();
+        let is_doubtful =
+            |(other, pending): &(&u32, &Pending)| self.is_overlapped(**other) || pending.difference().is_some();
+        let overlapped: Vec<u32> = others.filter(is_doubtful).map(|(other, _)| *other).collect();
         for other in &overlapped {
             self.pending.entry(*other).and_modify(|pending| pending.is_settled = true);
         }
