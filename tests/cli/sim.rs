@@ -80,9 +80,59 @@ fn a_sweep_runs_each_workload_by_itself() {
     let (small, large) = (rows.next().unwrap(), rows.next().unwrap());
     assert_eq!((&small["window_bytes"], &large["window_bytes"]), (&32768.into(), &131_072.into()));
     assert!(small["device"]["requests"].as_u64() > large["device"]["requests"].as_u64());
+    let csv = ahead(&[&["sim", "sweep", path.to_str().unwrap(), "--csv"], &axes[..]].concat()).assert().success();
+    let csv = String::from_utf8(csv.get_output().stdout.clone()).unwrap();
+    assert_eq!(csv.lines().count(), 1 + runs.len());
+    assert!(csv.lines().all(|line| line.split(',').count() == csv.lines().next().unwrap().split(',').count()), "{csv}");
     // On one processor it comes to the same.
     let alone = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json", "--jobs", "1"], &axes[..]].concat());
     assert_eq!(alone, whole);
+}
+
+/// What `ahead record` has seen runs as a workload: the ranges that were used, and nothing else.
+#[test]
+fn a_profile_is_a_workload() {
+    let text = "policies = [\"none\", \"linux-6.18\"]\n[[workload]]\nprofile = \"program.ahead\"\nvia = \"mmap\"\n";
+    let (home, path) = scenario(text);
+    let extent = |offset_bytes: u64, first_use_us: u64| ahead_profile::Extent {
+        offset_bytes,
+        length_bytes: 64 << 10,
+        first_use_us,
+        runs: 1,
+        physical_bytes: None,
+    };
+    let file = ahead_profile::File {
+        path: b"/bin/program".to_vec(),
+        fs_path: b"/bin/program".to_vec(),
+        size_bytes: 10 << 20,
+        extents: vec![extent(0, 0), extent(5 << 20, 1000)],
+        ..ahead_profile::File::default()
+    };
+    let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
+    (profile.recording.runs, profile.recording.duration_us, profile.recording.cpu_us) = (1, 4000, 2000);
+    let place = home.path().join("program.ahead");
+    ahead_profile::save(&profile, &place).unwrap();
+    let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    for row in whole["policies"].as_array().unwrap() {
+        assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
+    }
+    fs::write(&place, "no profile").unwrap();
+    let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead"));
+    ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
+}
+
+/// A trace of the kernel's runs as a workload, one process for each thread, under any policy.
+#[test]
+fn a_trace_is_a_workload() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/conform/traces/6.18-ext4-128k-all.trace");
+    let text = format!("policies = [\"none\", \"linux-6.18\", \"ahead\"]\n[[workload]]\ntrace = \"{trace}\"\n");
+    let (_home, path) = scenario(&text);
+    let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    let rows = whole["policies"].as_array().unwrap();
+    let figure = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let accesses = |row: &Value| ["hits", "locked", "misses"].map(|key| figure(row, key)).iter().sum::<u64>();
+    assert!(rows.iter().all(|row| accesses(row) == accesses(&rows[0]) && accesses(row) > 1000), "{whole}");
+    assert!(figure(&rows[1], "misses") * 2 < figure(&rows[0], "misses"), "{whole}");
 }
 
 /// One page without a script or anything to load, whole or not at all.

@@ -102,8 +102,12 @@ impl Machine {
         {
             return false;
         }
-        self.system(costs.call_ns);
+        // The mark of a large folio is on its first page, which may lie before these.
         let found = self.world.cache.found(file, pages.page);
+        if found.is_marked() {
+            return false;
+        }
+        self.system(costs.call_ns);
         self.count(&mut pages, found);
         if self.wants.calls {
             self.ask(process, &mut pages, found);
