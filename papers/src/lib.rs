@@ -27,7 +27,11 @@ mod jobs;
 mod line;
 mod live;
 mod oconnor_tracy;
+mod opdenacker;
+mod pelouin;
 mod roudier;
+mod starts;
+mod wu;
 
 pub use figure::{Axis, Figure, Plot, Series, StackedBar, series};
 pub use jobs::{Job, in_parallel, policy, run_all, scenario};
@@ -112,7 +116,7 @@ impl Paper {
 }
 
 /// All of them, the oldest first.
-pub const PAPERS: &[Paper] = &[roudier::PAPER, oconnor_tracy::PAPER];
+pub const PAPERS: &[Paper] = &[roudier::PAPER, oconnor_tracy::PAPER, opdenacker::PAPER, pelouin::PAPER, wu::PAPER];
 
 /// There is no such source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

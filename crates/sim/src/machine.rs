@@ -133,6 +133,7 @@ pub struct Machine {
     /// Pages that were evicted unused, each with a number, and in which order.
     ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
+    next_ghost: u64,
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
@@ -144,7 +145,7 @@ pub struct Machine {
     /// Requests that nobody waits for, until the block is there that tells where their pages lie.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// Where the last read of each opening ended, bytes.
-    positions: FxHashMap<OpenId, u64>,
+    positions: Vec<u64>,
     writeback: Writeback,
     finished: Option<Vec<Finished>>,
 }
@@ -176,12 +177,13 @@ impl Machine {
             sleeping: BinaryHeap::new(),
             ghosts: FxHashMap::default(),
             ghosts_in_order: VecDeque::new(),
+            next_ghost: 0,
             counters: Counters::default(),
             moved_until_ns: 0,
             at_work: AtWork::Idle,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
-            positions: FxHashMap::default(),
+            positions: Vec::new(),
             writeback: Writeback::default(),
             finished: None,
         }
@@ -210,7 +212,8 @@ impl Machine {
                     let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
                     // Whoever waits, waits for one of these.
                     let done = self.world.queue.next_done_ns();
-                    let Some(next_ns) = done.into_iter().chain(wakes).chain(expires).min() else {
+                    let turn = self.world.queue.next_turn_ns();
+                    let Some(next_ns) = done.into_iter().chain(turn).chain(wakes).chain(expires).min() else {
                         unreachable!("processes wait for nothing");
                     };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
@@ -232,6 +235,7 @@ impl Machine {
             self.sleeping.pop();
             self.ready.push_back(process);
         }
+        self.world.queue.turn_at(self.world.now_ns);
         while self.world.queue.next_done_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
             let moved_until_ns = self.move_by_processor();
             let Some(done) = self.world.queue.take_done(self.world.now_ns, moved_until_ns) else { break };
@@ -429,7 +433,7 @@ impl Machine {
         match op {
             Op::Open { open, file } => self.processes[process].doing = Some(Doing::Open { open, file }),
             Op::Close { open } => {
-                self.positions.remove(&open);
+                self.set_position(open, 0);
                 self.tell(&Event::Closed { open });
             }
             Op::Advise { open, file, advice } => self.tell(&Event::Advised { open, file, advice }),

@@ -7,7 +7,7 @@
 //!
 //! `mq-deadline` goes upwards and begins anew at the lowest place, but nobody waits longer than the deadline: then the oldest
 //! goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up to 2.4) takes reads and
-//! writes alike, in the order of their places. `none` takes them as they come. As many are handed to the disk as it serves at
+//! writes alike, in the order of their places. `cfq` gives each process a time slice. `none` takes them as they come. As many are handed to the disk as it serves at
 //! once. Writes may take up a part of the queue alone, so that a reader always finds room.
 
 use ahead_device::{Device, Model, Op, Request};
@@ -15,8 +15,10 @@ use ahead_policy::{FileId, Page};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+mod slices;
 mod sorted;
 
+use slices::Slices;
 use sorted::Sorted;
 
 /// A read that waits longer goes first (mq-deadline: `read_expire` 500 ms).
@@ -37,12 +39,18 @@ pub enum Scheduler {
     Deadline,
     /// By place, reads and writes alike (the elevator of Linux up to 2.4, without its bound on overtaking).
     CScan,
+    /// A time slice for each process (CFQ).
+    Cfq,
 }
 
 impl Scheduler {
     /// All of them by name, as Linux names them where it does.
-    pub const NAMED: [(&str, Scheduler); 3] =
-        [("none", Scheduler::None), ("mq-deadline", Scheduler::Deadline), ("c-scan", Scheduler::CScan)];
+    pub const NAMED: [(&str, Scheduler); 4] = [
+        ("none", Scheduler::None),
+        ("mq-deadline", Scheduler::Deadline),
+        ("c-scan", Scheduler::CScan),
+        ("cfq", Scheduler::Cfq),
+    ];
 }
 
 /// Pages of a file.
@@ -77,6 +85,11 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// The file that its first pages belong to.
+    fn file(&self) -> FileId {
+        self.ranges.first().map_or(FileId::default(), |range| range.file)
+    }
+
     fn end_bytes(&self) -> u64 {
         self.offset_bytes + self.length_bytes
     }
@@ -126,6 +139,7 @@ pub struct Queue {
     direction: Op,
     batch: u32,
     starved: u32,
+    slices: Slices,
     head_bytes: u64,
     in_service: BinaryHeap<Reverse<(u64, u64)>>,
     served: BTreeMap<u64, Waiting>,
@@ -149,6 +163,7 @@ impl Queue {
             direction: Op::Read,
             batch: 0,
             starved: 0,
+            slices: Slices::default(),
             head_bytes: 0,
             in_service: BinaryHeap::new(),
             served: BTreeMap::new(),
@@ -253,8 +268,24 @@ impl Queue {
         }
         let Reverse((at_ns, id)) = self.in_service.pop()?;
         let request = self.served.remove(&id)?;
+        if self.scheduler == Scheduler::Cfq && request.op == Op::Read {
+            self.slices.done(request.file(), &self.reads.files(), at_ns);
+        }
         self.dispatch(free_ns.max(at_ns));
         Some(Done { at_ns, ranges: request.ranges, op: request.op })
+    }
+
+    /// When the disk is no longer kept idle for somebody while others wait.
+    pub fn next_turn_ns(&self) -> Option<u64> {
+        let others_wait = self.reads.len() + self.writes.len() > 0;
+        self.slices.idle_until_ns().filter(|_| others_wait && self.in_service.is_empty())
+    }
+
+    /// Takes note that it is so late.
+    pub fn turn_at(&mut self, now_ns: u64) {
+        if self.next_turn_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.dispatch(now_ns);
+        }
     }
 
     fn sorted(&mut self, op: Op) -> &mut Sorted {
@@ -281,6 +312,7 @@ impl Queue {
                 Scheduler::None if read < write => Op::Read,
                 Scheduler::CScan if self.distance(&self.reads) <= self.distance(&self.writes) => Op::Read,
                 Scheduler::None | Scheduler::CScan => Op::Write,
+                Scheduler::Cfq => Op::Read,
             }),
         }
     }
@@ -296,6 +328,11 @@ impl Queue {
 
     /// The request that goes next, taken out.
     fn take_next(&mut self, now_ns: u64) -> Option<(u64, Waiting)> {
+        if self.scheduler == Scheduler::Cfq
+            && let Some(next) = self.take_in_slice(now_ns)
+        {
+            return next;
+        }
         let op = self.next_op()?;
         self.batch = if op == self.direction { self.batch + 1 } else { 1 };
         self.direction = op;
@@ -310,6 +347,17 @@ impl Queue {
             sorted.upwards(head_bytes).or_else(|| sorted.first())?.1
         };
         Some((id, sorted.remove(id)?))
+    }
+
+    /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for it; `None`: nobody reads.
+    fn take_in_slice(&mut self, now_ns: u64) -> Option<Option<(u64, Waiting)>> {
+        match self.slices.next(&self.reads.files(), now_ns) {
+            Some(file) => {
+                let id = self.reads.next_of(file, self.head_bytes)?;
+                Some(self.reads.remove(id).map(|request| (id, request)))
+            }
+            None => self.slices.idle_until_ns().map(|_| None),
+        }
     }
 
     /// Whose turn it is when both wait: a batch goes on; then reads, but writes after so many batches of them.

@@ -1,6 +1,9 @@
 //! A scenario: machine, disk, workloads and policies, and how they are run together.
 
+mod check;
 mod text;
+
+pub use check::{Blame, Impossible};
 
 use crate::cache::Cache;
 use crate::counters::{Counters, Finished};
@@ -11,7 +14,7 @@ use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
 use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, UnknownPolicy};
+use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,11 +79,12 @@ impl Disk {
         })
     }
 
-    /// What it is like, as a policy is told: what a small random read takes, and a long one.
+    /// What it is like, as a policy is told: what a small random read takes, and a long one; and how many it serves.
     pub fn traits(&self) -> DeviceTraits {
         let access_ns = typical_access_ns(&self.model);
         let bandwidth_bytes_per_s = self.model.bandwidth_bytes_per_s();
-        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels() }
+        let request_ns = typical_request_ns(&self.model);
+        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels(), request_ns }
     }
 }
 
@@ -115,13 +119,7 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        // A device or FIFO is not even opened.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("not a regular file").into());
-        }
-        let mut text = String::new();
-        let file = std::fs::File::open(path)?;
-        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+        let text = read_small(path)?;
         Scenario::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -130,6 +128,7 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
+    /// Where the workloads' files lie, and how large the disk is.
     fn layouts(&self) -> (Vec<FileLayout>, u64) {
         let mut disk = Allocator::new(self.disk.layout);
         let file = |stream: Stream| {
@@ -185,17 +184,58 @@ impl Scenario {
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
-        let budget_pages = Some(self.memory_pages / 4);
-        let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })?;
-        let (files, capacity_bytes) = self.layouts();
+        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
+        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.streams().map(program).collect()))
+    }
+
+    fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
+        choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })
+    }
+
+    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
+    /// these lengths (pages) and lie one after the other on the disk.
+    ///
+    /// Errors: the policy cannot be built; one that must know the future cannot be here.
+    pub fn machine_for(
+        &self,
+        choice: &Choice,
+        file_pages: &[u64],
+        programs: Vec<Program>,
+    ) -> Result<Machine, UnknownPolicy> {
+        Ok(self.machine_with(self.policy(choice, None)?, file_pages, programs))
+    }
+
+    /// The same with a policy that is not in the catalogue.
+    pub fn machine_with(&self, policy: Box<dyn Policy>, file_pages: &[u64], programs: Vec<Program>) -> Machine {
+        let mut disk = Allocator::new(self.disk.layout);
+        let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
+        self.build(policy, (files, disk.disk_bytes()), programs)
+    }
+
+    fn build(
+        &self,
+        policy: Box<dyn Policy>,
+        (files, capacity_bytes): (Vec<FileLayout>, u64),
+        programs: Vec<Program>,
+    ) -> Machine {
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
-        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()))
+        Machine::new(world, policy, self.settings, programs)
     }
+}
+
+/// A text; of one that is longer than any scenario, its beginning and a little more.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    // A device or FIFO is not even opened.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.
@@ -216,4 +256,18 @@ fn typical_access_ns(model: &Model) -> u64 {
         .collect();
     times.sort_unstable();
     times[31]
+}
+
+/// What each of many reads of a page takes, asked for all at once, every second page of a part of a fresh disk.
+fn typical_request_ns(model: &Model) -> u64 {
+    /// So many that what a volume saves up for a burst does not matter.
+    const REQUESTS: u64 = 4096;
+    let mut device = ahead_device::Device::new(model, 64 << 30);
+    let ends = (0..REQUESTS).map(|index| {
+        let offset_bytes = 2 * index * PAGE_BYTES;
+        device
+            .submit(&ahead_device::Request { op: ahead_device::Op::Read, offset_bytes, length_bytes: PAGE_BYTES }, 0)
+            .end_ns
+    });
+    ends.max().unwrap_or(0) / REQUESTS
 }

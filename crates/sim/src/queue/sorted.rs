@@ -1,6 +1,7 @@
 //! Requests of one kind that wait: by age, by where they begin, by where they end.
 
 use super::Waiting;
+use ahead_policy::FileId;
 use std::collections::BTreeMap;
 
 /// Reads, or writes. The number of a request tells its age.
@@ -29,6 +30,24 @@ impl Sorted {
     /// The one with the lowest place.
     pub(super) fn first(&self) -> Option<(u64, u64)> {
         self.upwards(0)
+    }
+
+    /// The files that are asked for, those of the oldest requests first.
+    pub(super) fn files(&self) -> Vec<FileId> {
+        let mut files = Vec::new();
+        for file in self.waiting.values().map(Waiting::file) {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        files
+    }
+
+    /// Of a file's requests the first one from a place on, or the lowest.
+    pub(super) fn next_of(&self, file: FileId, from_bytes: u64) -> Option<u64> {
+        let is_of = |id: &&u64| self.waiting.get(*id).is_some_and(|request| request.file() == file);
+        let upwards = self.by_place.range((from_bytes, 0)..).map(|(_, id)| id).find(is_of);
+        upwards.or_else(|| self.by_place.values().find(is_of)).copied()
     }
 
     /// Merges a request with one that waits and touches it; gives it back if there is none.
