@@ -158,7 +158,11 @@ fn inputs() -> Vec<Input> {
         Input::new("a fault; a request, each page", "5 us; 10 us", "assumed; the paper calls system time negligible"),
         Input::new("the disk's platter", "13 MB/s, 7200 rpm", "figure 2: NTFS peaks at around 13 MB/s"),
         Input::new("the disk's interface", "33 MB/s", "assumed: Ultra DMA mode 2"),
-        Input::new("a command", "380 us", "assumed; from 350 to 380 us no verdict changes, beyond that commands are slower than the platter"),
+        Input::new(
+            "a command",
+            "380 us",
+            "assumed; from 350 to 380 us no verdict changes, beyond that commands are slower than the platter",
+        ),
         Input::new(
             "programmed input, a page",
             "944 us",
