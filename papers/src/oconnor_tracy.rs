@@ -127,7 +127,7 @@ struct Runs {
     modified: Levels,
 }
 
-fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let machines = Machines::load()?;
     let levels = || LEVELS.into_iter().chain([FILE_PAGES]);
     let runs = Runs {
@@ -141,7 +141,7 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     original::dma(&mut lines, &machines, &runs)?;
     modified::add(&mut lines, &machines, &runs)?;
     let mut figures = pictures::of_the_paper(&runs, &phases);
-    figures.extend(questions::add(&mut lines, &machines, &runs)?);
+    figures.extend(questions::add(&mut lines, &machines, &runs, live)?);
     Ok(Outcome { inputs: inputs(), lines: lines.finish(), figures })
 }
 
