@@ -11,7 +11,7 @@ pub enum Verdict {
     Holds,
     /// It is not.
     Differs,
-    /// Cannot be told by a simulation, nor here.
+    /// Cannot be told by a simulation, nor here; or was put in.
     NotShown,
     /// No figure was quoted: an answer to a question that the source left open.
     Answered,
@@ -161,6 +161,11 @@ impl Lines {
         self.add(claim, quoted, String::new(), why.to_owned(), Verdict::NotShown)
     }
 
+    /// A number that was put in, so that nothing is shown by its coming out; `from` says what it was put in for.
+    pub fn put_in(&mut self, claim: &str, quoted: &str, ours: Measure, from: &str) -> &mut Line {
+        self.add(claim, quoted, ours.to_string(), format!("put in: {from}"), Verdict::NotShown)
+    }
+
     fn add(&mut self, claim: &str, quoted: &str, ours: String, tolerance: String, verdict: Verdict) -> &mut Line {
         let (claim, quoted) = (claim.to_owned(), quoted.to_owned());
         self.list.push(Line { paper: self.paper, claim, quoted, ours, live: None, tolerance, verdict });
@@ -202,9 +207,12 @@ mod tests {
         lines.number("b", "7000", Measure::count(6999), Bound::AtLeast(7000.0), "because");
         lines.answer("c", "no explanation", "so".into(), true, "shown");
         lines.not_shown("d", "10 W", "no power here").live = Some("9 W".into());
+        lines.put_in("e", "4 MB/s", Measure::new(4.0, "MB/s", 0), "the disk");
         let lines = lines.finish();
+        assert_eq!((&lines[4].ours[..], &lines[4].tolerance[..]), ("4 MB/s", "put in: the disk"));
         let verdicts: Vec<Verdict> = lines.iter().map(|line| line.verdict).collect();
-        assert_eq!(verdicts, [Verdict::Holds, Verdict::Differs, Verdict::Answered, Verdict::NotShown]);
+        let not_shown = Verdict::NotShown;
+        assert_eq!(verdicts, [Verdict::Holds, Verdict::Differs, Verdict::Answered, not_shown, not_shown]);
         assert_eq!((&lines[0].ours[..], &lines[0].tolerance[..]), ("3.3 MB/s", "within 5 %: because"));
         assert_eq!(lines[1].ours, "6999");
         assert_eq!(lines[3].live.as_deref(), Some("9 W"));

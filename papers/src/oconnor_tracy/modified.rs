@@ -102,7 +102,7 @@ fn figure_7(lines: &mut Lines, runs: &Runs) {
         "figure 7: waits for the queue, true read-ahead, as part of the old way's",
         "none",
         Measure::percent(share),
-        Bound::AtMost(0.1),
+        Bound::AtMost(0.5),
         "read-ahead never waits; the file's pointer blocks and pages that were missed may",
     );
     for level in [64, 256] {

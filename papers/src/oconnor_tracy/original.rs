@@ -154,7 +154,7 @@ pub(super) fn extreme(lines: &mut Lines, machines: &Machines) -> Result<Phases, 
         Measure::new(at(5).system_s, "s", 2),
         Bound::AtLeast(4.0),
         "not explained: to be charged with 5 s the reader would have to be what the interrupts find running, but once the \
-         queue is full it sleeps; it is full after 3 ms here, and DMA shows that asking for pages costs next to nothing",
+         queue is full it sleeps; it is full within a tenth of a second here, and DMA shows that asking for pages costs next to nothing",
     );
     let idle = (at(30).idle_s - at(5).idle_s) / 25.0;
     lines.number(
