@@ -4,6 +4,7 @@ mod crash;
 mod disk;
 mod fetch;
 mod machine_lock;
+mod papers;
 mod reclaim;
 mod record;
 mod strangers;
