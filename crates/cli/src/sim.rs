@@ -1,6 +1,8 @@
 //! `ahead sim`: policies over workloads, in a machine that is only reckoned.
 
+mod conform;
 mod sweep;
+mod trace;
 
 use ahead_policy::{CATALOGUE, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
@@ -29,6 +31,8 @@ enum Command {
     Run(Run),
     Sweep(sweep::Sweep),
     Policies(Policies),
+    Trace(trace::Trace),
+    Conform(conform::Conform),
 }
 
 /// Run the policies of a scenario and compare them
@@ -58,6 +62,8 @@ impl Sim {
             Command::Run(command) => command.run(),
             Command::Sweep(command) => command.run(),
             Command::Policies(command) => command.run(),
+            Command::Trace(command) => command.run(),
+            Command::Conform(command) => command.run(),
         }
     }
 }

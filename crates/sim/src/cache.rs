@@ -1,7 +1,7 @@
 //! The page cache: what is there, on its way, marked, used; and what goes when memory is short.
 //!
 //! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few operations.
-//! Which pages go first is kept in two lists of entries, each a node and some of its pages, oldest first:
+//! Which folios go first is kept in two lists of entries, each a node and some of its folios, oldest first:
 //!
 //! ```text
 //!     read ──▶ inactive list ──────────────▶ evicted           used once or not at all
@@ -10,14 +10,16 @@
 //!              active list ──▶ back to inactive, when that has become the shorter one
 //! ```
 //!
-//! An entry holds for a page as long as the page carries the entry's stamp; an entry that was overtaken is skipped. So
-//! nothing is ever searched for in a list.
+//! An entry holds for a folio as long as that carries the entry's stamp; an entry that was overtaken is skipped. So nothing is
+//! ever searched for in a list. A folio is used, aged and evicted as one; whether they were used is told of its pages one by one.
 //!
 //! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`, `shrink_folio_list`,
 //! `inactive_is_low`. Memory beside the page cache is not modelled.
 
 mod dirty;
 mod reclaim;
+#[cfg(test)]
+mod tests;
 
 use ahead_policy::{FileId, Folio, Found, Page};
 use rustc_hash::FxHashMap;
@@ -55,13 +57,15 @@ struct Node {
     dirty: u64,
     /// Is on its way to the disk.
     writeback: u64,
-    /// The size of the folio that it is a part of.
+    /// Is part of a folio of several pages.
+    large: u64,
+    /// The size of such a folio, as a power of two.
     order: [u8; NODE_PAGES as usize],
-    /// The entry that holds for it.
+    /// Of a folio's first page: the entry that holds for the folio.
     stamp: [u32; NODE_PAGES as usize],
 }
 
-/// Pages of one node that came to a list together.
+/// Folios of one node that came to a list together, each by its first page.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     node: u32,
@@ -69,15 +73,24 @@ struct Entry {
     stamp: u32,
 }
 
-/// A page that was evicted.
+/// Pages that were evicted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Of this file.
     pub file: FileId,
-    /// The page.
-    pub page: Page,
-    /// Nobody had used it.
-    pub unused: bool,
+    /// Among the 64 pages from here on.
+    pub first: Page,
+    /// Those of them, one bit each.
+    pub pages: u64,
+    /// Of these: those that nobody had used.
+    pub unused: u64,
+}
+
+impl Evicted {
+    /// Each of the pages, and whether nobody had used it.
+    pub fn each(self) -> impl Iterator<Item = (Page, bool)> {
+        bits(self.pages).map(move |bit| (self.first + u64::from(bit), self.unused >> bit & 1 == 1))
+    }
 }
 
 /// How pages come to be cached.
@@ -239,12 +252,20 @@ impl Cache {
         let is_set = |bits: u64| bits >> offset & 1 == 1;
         match self.node(file, page / NODE_PAGES) {
             Some(node) if is_set(node.present) => {
-                let order = node.order[offset as usize];
+                let order = if is_set(node.large) { node.order[offset as usize] } else { 0 };
                 let folio = Folio { first: page >> order << order, order };
                 let marked = self.bit(file, folio.first, |node| node.marked);
                 if is_set(node.locked) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
             }
             _ => Found::Absent,
+        }
+    }
+
+    /// What a page that is cached is a part of.
+    pub fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        match self.found(file, page) {
+            Found::Absent => None,
+            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
         }
     }
 
@@ -322,21 +343,30 @@ impl Cache {
 
     /// Adds a folio that is on its way; none of its pages may be there.
     pub fn add(&mut self, file: FileId, folio: Folio, marked: bool) {
-        let stamp = self.stamp();
+        if folio.order == 0 {
+            self.add_run(file, folio.first, 1, Fresh::Asked);
+        } else {
+            self.add_large(file, folio);
+        }
+        if marked {
+            self.change(file, folio.first, 1, |node, mask| node.marked |= mask);
+        }
+    }
+
+    fn add_large(&mut self, file: FileId, folio: Folio) {
         for (number, offset, length) in parts(folio.first, folio.pages()) {
             let id = self.node_for(file, number);
             let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
             node.present |= mask;
             node.locked |= mask;
             node.unused |= mask;
-            let range = offset as usize..(offset + length) as usize;
-            node.order[range.clone()].fill(folio.order);
-            node.stamp[range].fill(stamp);
-            self.inactive.push_back(Entry { node: id, pages: mask, stamp });
+            node.large |= mask;
+            node.order[offset as usize..(offset + length) as usize].fill(folio.order);
         }
-        if marked {
-            self.change(file, folio.first, 1, |node, mask| node.marked |= mask);
-        }
+        let (id, offset) = (self.node_for(file, folio.first / NODE_PAGES), folio.first % NODE_PAGES);
+        let stamp = self.stamp();
+        self.nodes[id as usize].stamp[offset as usize] = stamp;
+        self.inactive.push_back(Entry { node: id, pages: 1 << offset, stamp });
         self.inactive_pages += folio.pages();
         self.locked_pages += folio.pages();
         self.added_pages += folio.pages();
@@ -351,9 +381,7 @@ impl Cache {
             node.present |= mask;
             node.locked |= if fresh == Fresh::Written { 0 } else { mask };
             node.unused |= if fresh == Fresh::Asked { mask } else { 0 };
-            let range = offset as usize..(offset + length) as usize;
-            node.order[range.clone()].fill(0);
-            node.stamp[range].fill(stamp);
+            node.stamp[offset as usize..(offset + length) as usize].fill(stamp);
             self.inactive.push_back(Entry { node: id, pages: mask, stamp });
         }
         self.inactive_pages += pages;
@@ -398,6 +426,7 @@ impl Cache {
             young: 0,
             dirty: 0,
             writeback: 0,
+            large: 0,
             order: [0; NODE_PAGES as usize],
             stamp: [0; NODE_PAGES as usize],
         };
@@ -435,18 +464,8 @@ impl Cache {
             fresh += u64::from((node.unused & mask).count_ones());
             node.unused &= !mask;
             node.pinned &= !mask;
-            match by {
-                Use::Read => (),
-                Use::Again => continue,
-                Use::Mapped => {
-                    node.young |= mask;
-                    continue;
-                }
-            }
-            let again = node.referenced & mask & !node.active;
-            node.referenced |= mask;
-            if again != 0 {
-                self.activate(id, again);
+            if by != Use::Again {
+                self.use_folios(id, mask, first, by);
             }
         }
         fresh

@@ -46,6 +46,6 @@ pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
 pub use machine::{Costs, DirtyLimits, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
-pub use scenario::{Disk, Scenario, ScenarioError, Workload};
+pub use scenario::{Blame, Disk, Impossible, Scenario, ScenarioError, Workload};
 pub use workload::{Op, Ops};
 pub use world::{METADATA, World};

@@ -133,6 +133,7 @@ pub struct Machine {
     /// Pages that were evicted unused, each with a number, and in which order.
     ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
+    next_ghost: u64,
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
@@ -144,7 +145,7 @@ pub struct Machine {
     /// Requests that nobody waits for, until the block is there that tells where their pages lie.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// Where the last read of each opening ended, bytes.
-    positions: FxHashMap<OpenId, u64>,
+    positions: Vec<u64>,
     writeback: Writeback,
     finished: Option<Vec<Finished>>,
 }
@@ -176,12 +177,13 @@ impl Machine {
             sleeping: BinaryHeap::new(),
             ghosts: FxHashMap::default(),
             ghosts_in_order: VecDeque::new(),
+            next_ghost: 0,
             counters: Counters::default(),
             moved_until_ns: 0,
             at_work: AtWork::Idle,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
-            positions: FxHashMap::default(),
+            positions: Vec::new(),
             writeback: Writeback::default(),
             finished: None,
         }
@@ -431,7 +433,7 @@ impl Machine {
         match op {
             Op::Open { open, file } => self.processes[process].doing = Some(Doing::Open { open, file }),
             Op::Close { open } => {
-                self.positions.remove(&open);
+                self.set_position(open, 0);
                 self.tell(&Event::Closed { open });
             }
             Op::Advise { open, file, advice } => self.tell(&Event::Advised { open, file, advice }),

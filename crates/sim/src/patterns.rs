@@ -15,6 +15,8 @@ pub enum Pattern {
     Stride,
     /// Several readers, each with a part of the file of its own, in turn through one opening.
     Interleaved,
+    /// The same, each reader from back to front.
+    InterleavedBackward,
     /// Blocks in no order, each once or more.
     Random,
     /// Ascending, but most blocks are left out.
@@ -49,8 +51,10 @@ pub struct Stream {
     pub call_bytes: u64,
     /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
-    /// Readers of [`Pattern::Interleaved`].
+    /// Readers of [`Pattern::Interleaved`] and [`Pattern::InterleavedBackward`].
     pub readers: u64,
+    /// It ends after so many blocks of a pass, if there are more.
+    pub most_blocks: u64,
     /// How often.
     pub passes: u64,
     /// Through a mapping instead of by calls.
@@ -115,6 +119,11 @@ impl Stream {
                 let (reader, block) = (index % self.readers, index / self.readers);
                 if block < each { page(reader * each + block) } else { None }
             }
+            Pattern::InterleavedBackward => {
+                let each = blocks / self.readers;
+                let (reader, block) = (index % self.readers, index / self.readers);
+                if block < each { page((reader + 1) * each - block - 1) } else { None }
+            }
             Pattern::Random => (index < blocks).then(|| chance.below(blocks) * self.block_pages),
             Pattern::Sparse => {
                 // One in four, more or less.
@@ -126,6 +135,14 @@ impl Stream {
         }
     }
 
+    /// How many steps it takes at most: accesses to pages, calls, slices of computing.
+    pub fn steps(&self, slice_ns: u64) -> u64 {
+        let per_block =
+            (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
+        let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
+        self.blocks().saturating_mul(per_block).saturating_mul(self.passes).saturating_mul(writes_too)
+    }
+
     /// Its operations.
     pub fn ops(self) -> Ops {
         let (open, file) = (OpenId(self.id), FileId(self.id));
@@ -134,8 +151,9 @@ impl Stream {
                 Chance::new(self.seed ^ pass.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(self.id) << 32);
             let begins = pass == 0 || self.reopens;
             let ends = pass + 1 == self.passes || self.reopens;
-            let blocks =
-                (0..).map_while(move |index| self.block(index, &mut chance)).flat_map(move |first| self.at(first));
+            let blocks = (0..self.most_blocks)
+                .map_while(move |index| self.block(index, &mut chance))
+                .flat_map(move |first| self.at(first));
             let open_it = begins.then_some(Op::Open { open, file });
             let sync = self.syncs.then_some(Op::Sync { file });
             open_it.into_iter().chain(blocks).chain(sync).chain(ends.then_some(Op::Close { open }))
@@ -167,5 +185,45 @@ impl Stream {
         let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
         let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });
         accesses.chain(compute).chain(sleep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
+        let stream = Stream {
+            pattern,
+            id: 0,
+            file_pages: 24,
+            block_pages: 4,
+            call_bytes: 4 * ahead_policy::PAGE_BYTES,
+            stride_pages: 8,
+            readers: 2,
+            most_blocks,
+            passes: 1,
+            mapped: true,
+            user_per_page_ns: 0.0,
+            compute_ns: 0,
+            sleep_ns: 0,
+            reopens: false,
+            syncs: false,
+            seed: 0,
+        };
+        let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };
+        stream.ops().filter_map(place).collect()
+    }
+
+    #[test]
+    fn interleaved_readers_go_through_their_parts_in_turn() {
+        assert_eq!(places(Pattern::Interleaved, u64::MAX), [0, 12, 4, 16, 8, 20]);
+        assert_eq!(places(Pattern::InterleavedBackward, u64::MAX), [8, 20, 4, 16, 0, 12]);
+    }
+
+    #[test]
+    fn a_pass_ends_after_so_many_blocks() {
+        assert_eq!(places(Pattern::Backward, 2), [20, 16]);
+        assert_eq!(places(Pattern::Random, 3).len(), 3);
     }
 }

@@ -1,6 +1,9 @@
 //! A scenario: machine, disk, workloads and policies, and how they are run together.
 
+mod check;
 mod text;
+
+pub use check::{Blame, Impossible};
 
 use crate::cache::Cache;
 use crate::counters::{Counters, Finished};
@@ -76,11 +79,12 @@ impl Disk {
         })
     }
 
-    /// What it is like, as a policy is told: what a small random read takes, and a long one.
+    /// What it is like, as a policy is told: what a small random read takes, and a long one; and how many it serves.
     pub fn traits(&self) -> DeviceTraits {
         let access_ns = typical_access_ns(&self.model);
         let bandwidth_bytes_per_s = self.model.bandwidth_bytes_per_s();
-        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels() }
+        let request_ns = typical_request_ns(&self.model);
+        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels(), request_ns }
     }
 }
 
@@ -115,13 +119,7 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        // A device or FIFO is not even opened.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("not a regular file").into());
-        }
-        let mut text = String::new();
-        let file = std::fs::File::open(path)?;
-        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+        let text = read_small(path)?;
         Scenario::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -191,8 +189,7 @@ impl Scenario {
     }
 
     fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
-        let budget_pages = Some(self.memory_pages / 4);
-        choice.build(&Parameters { device: self.disk.traits(), budget_pages, future })
+        choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
@@ -230,6 +227,17 @@ impl Scenario {
     }
 }
 
+/// A text; of one that is longer than any scenario, its beginning and a little more.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    // A device or FIFO is not even opened.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.
 fn typical_access_ns(model: &Model) -> u64 {
     let capacity_bytes: u64 = 64 << 30;
@@ -248,4 +256,18 @@ fn typical_access_ns(model: &Model) -> u64 {
         .collect();
     times.sort_unstable();
     times[31]
+}
+
+/// What each of many reads of a page takes, asked for all at once, every second page of a part of a fresh disk.
+fn typical_request_ns(model: &Model) -> u64 {
+    /// So many that what a volume saves up for a burst does not matter.
+    const REQUESTS: u64 = 4096;
+    let mut device = ahead_device::Device::new(model, 64 << 30);
+    let ends = (0..REQUESTS).map(|index| {
+        let offset_bytes = 2 * index * PAGE_BYTES;
+        device
+            .submit(&ahead_device::Request { op: ahead_device::Op::Read, offset_bytes, length_bytes: PAGE_BYTES }, 0)
+            .end_ns
+    });
+    ends.max().unwrap_or(0) / REQUESTS
 }

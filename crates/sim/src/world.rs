@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::layout::{Block, FileLayout, Place};
 use crate::queue::Queue;
-use ahead_policy::{FileId, Found, Limits, Memory, Page, View};
+use ahead_policy::{FileId, Folio, Found, Limits, Memory, Page, View};
 
 /// The disk itself as a file: its pages are the blocks that hold no file's data, as in the page cache of a block device.
 pub const METADATA: FileId = FileId(u32::MAX);
@@ -65,6 +65,13 @@ impl View for World {
 
     fn is_locked(&self, file: FileId, page: Page) -> bool {
         self.cache.is_locked(file, page)
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        match self.cache.found(file, page) {
+            Found::Absent => None,
+            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
+        }
     }
 
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {

@@ -7,36 +7,44 @@
 //!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
 //!     backwards   ◀■■■■◀■■■■◀■■■■         step = − length
 //!     stride      ■──▶■──▶■──▶            any other step, three times the same
+//!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
+//!     none        ■      ■■    ■          the whole file, meanwhile, if it fits and waiting costs more (see `whole`)
 //! ```
 //!
 //! How it decides, in the words of the design:
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
-//!   forwards, three otherwise. A random reader gets what it asks for and nothing else.
+//!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
+//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
-//! - **Grown by waits alone.** The distance grows when the reader really had to wait, up to what keeps the disk busy; and falls
-//!   by an eighth when for long nobody waited.
+//! - **Grown by waits alone.** The distance grows when the reader really had to wait, at once to what the disk transfers in the
+//!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
+//!   falls by an eighth when for long nobody waited.
+//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
 //! - **One budget.** All streams together stay below a share of the memory.
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
+mod stream;
+mod whole;
+
 use crate::{
     Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
     Wants,
 };
 use std::collections::HashMap;
+use stream::{Follows, Stream, Way};
+use whole::Whole;
 
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
-const MOST_STREAMS: usize = 32;
-/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are mostly
-/// farther apart.
-const NEAR_PAGES: u64 = 1024;
-/// A request takes so many times what the disk transfers during one access: four fifths of its time are then transfer.
+const MOST_STREAMS: usize = 64;
+/// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths of
+/// its time are then transfer. Where others are served meanwhile, once is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
 const LEAST_SIZE_PAGES: u64 = 32;
@@ -48,102 +56,111 @@ const REQUESTS_AHEAD: u64 = 3;
 const FIRST_LENGTHS: u64 = 4;
 /// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
 const FIRST_GROWTH: u64 = 8;
+/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
+const HISTORIES: u64 = 16;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
 const MEMORY_SHARE: u64 = 4;
 
-/// A pattern in a file.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stream {
-    /// The last access: first page and pages.
-    first: Page,
-    length: u64,
-    /// From one access's first page to the next one's.
-    step: i64,
-    /// How often that has been so in a row.
-    repeated: u32,
-    /// Pages of the pattern that were asked for and lie before the reader.
-    ahead: u64,
-    /// How many there should be; 0: not yet known.
-    distance: u64,
-    /// Pages that were used since the last wait.
-    since_wait: u64,
-    /// For replacing the one that was not used for longest.
-    used_at: u64,
+/// Failures of a file that are remembered: so many repetitions more are asked of a pattern.
+const MOST_FAILURES: u32 = 3;
+/// A pattern that has hardly shown and was not followed in so many accesses to the file has broken off.
+const GIVEN_UP: u64 = 16;
+/// A pattern that was followed so often makes up for a failure.
+const SUCCESS: u32 = 8;
+
+/// So many runs that had the same length at least let the next one be read at once.
+const RUNS: usize = 4;
+
+/// What is known of a file.
+#[derive(Clone, Debug, Default)]
+struct File {
+    streams: Vec<Stream>,
+    /// The reading of all of it, where no pattern shows.
+    whole: Whole,
+    /// Patterns that broke off with pages unread.
+    failures: u32,
+    accesses: u64,
+    /// How long the last runs without a gap were, pages.
+    runs: [u64; RUNS],
 }
 
-/// How an access follows a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Follows {
-    /// Within the last access: nothing new.
-    Within,
-    /// Where the last access ended.
-    Adjacent,
-    /// By the known step.
-    Step,
-    /// It may be the second access of a pattern.
-    Near,
-}
-
-impl Stream {
-    fn end(&self) -> Page {
-        self.first + self.length
+impl File {
+    /// The stream that an access follows, and how.
+    fn find(&self, page: Page, length: u64, mapped: bool) -> Option<(usize, Follows)> {
+        let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
+            let how = stream.follows(page, length, mapped)?;
+            Some((how, stream.distance_to(page), std::cmp::Reverse(stream.used_at), index))
+        });
+        following.min().map(|(how, _, _, index)| (index, how))
     }
 
-    fn is_forwards(&self) -> bool {
-        self.step == self.length as i64
+    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the last
+    /// one that was used.
+    fn parent(&self, page: Page) -> Option<&Stream> {
+        let near = self.streams.iter().filter(|stream| stream.is_near(page));
+        let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
+        nearest.or_else(|| self.streams.iter().max_by_key(|stream| stream.used_at))
     }
 
-    fn is_backwards(&self) -> bool {
-        self.step == -(self.length as i64)
-    }
-
-    fn is_confirmed(&self) -> bool {
-        if self.is_forwards() { self.repeated >= 1 } else { self.repeated >= 2 && self.step != 0 }
-    }
-
-    fn follows(&self, page: Page, length: u64) -> Option<Follows> {
-        if page >= self.first && page + length <= self.end() {
-            Some(Follows::Within)
-        } else if page == self.end() || page + 1 == self.end() {
-            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the step:
-            // accesses may have become shorter.
-            Some(Follows::Adjacent)
-        } else if self.repeated > 0
-            && (self.first.checked_add_signed(self.step) == Some(page)
-                || (self.is_backwards() && page + length == self.first))
-        {
-            Some(Follows::Step)
-        } else if self.repeated < 2 && self.ahead == 0 && self.first.abs_diff(page) <= NEAR_PAGES {
-            Some(Follows::Near)
-        } else {
-            None
+    /// Begins a stream; the one that was not used for longest makes room.
+    fn begin(&mut self, fresh: Stream) -> usize {
+        for stream in &mut self.streams {
+            if stream.is_weak() && stream.ahead > 0 && stream.used_at + GIVEN_UP < self.accesses {
+                stream.ahead = 0;
+                self.failures = (self.failures + 1).min(MOST_FAILURES);
+            }
         }
+        self.begin_beside(fresh, MOST_STREAMS)
     }
 
-    /// Takes an access for its next one; gives how many pages of the pattern that uses up.
-    fn advance(&mut self, page: Page, length: u64, how: Follows) -> u64 {
-        if how == Follows::Within {
-            return 0;
+    /// Begins a stream in the place of any but this one.
+    fn begin_beside(&mut self, fresh: Stream, other: usize) -> usize {
+        if self.streams.len() < MOST_STREAMS {
+            self.streams.push(fresh);
+            return self.streams.len() - 1;
         }
-        let old_end = self.end();
-        let goes_back = self.is_backwards() && page + length == self.first;
-        let step = match how {
-            Follows::Adjacent => length as i64,
-            _ if goes_back => -(length as i64),
-            _ => page.wrapping_sub(self.first) as i64,
+        let others = (0..self.streams.len()).filter(|index| *index != other);
+        let oldest = others.min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
+        self.streams[oldest] = fresh;
+        oldest
+    }
+
+    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
+    /// the pattern that uses up, and whether the access was foretold.
+    fn follow(&mut self, access: &Access, device: &DeviceTraits) -> (usize, u64, bool) {
+        let (page, length) = (access.page, access.wanted);
+        self.accesses += 1;
+        let found = self.find(page, length, access.by != By::Read);
+        let (index, moved) = match found {
+            Some((index, how)) => {
+                if how == Follows::Guess && self.streams[index].is_wide() {
+                    // The steps may be those from one reader to the next: this one's place is remembered.
+                    let stays = self.streams[index].stay();
+                    self.begin_beside(stays, index);
+                }
+                (index, self.streams[index].advance(page, length, how, device))
+            }
+            None => {
+                if let Some(last) = self.streams.iter().max_by_key(|stream| stream.used_at) {
+                    self.runs[self.accesses as usize % RUNS] = last.run_pages();
+                }
+                let parent = self.parent(page);
+                let fresh = parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
+                (self.begin(fresh), length)
+            }
         };
-        let same = match how {
-            Follows::Adjacent => self.repeated == 0 || self.is_forwards(),
-            _ => goes_back || step == self.step,
-        };
-        self.repeated = if same { self.repeated.saturating_add(1) } else { 1 };
-        if !same {
-            self.ahead = 0;
+        self.streams[index].used_at = self.accesses;
+        if self.streams[index].repeated == SUCCESS {
+            self.failures = self.failures.saturating_sub(1);
         }
-        (self.first, self.length, self.step) = (page, length, step);
-        if self.is_forwards() { self.end().saturating_sub(old_end) } else { length }
+        (index, moved, found.is_some())
+    }
+
+    /// Pages that all its streams have ahead, and those of the whole that are unread.
+    fn ahead(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.ahead).sum::<u64>() + self.whole.unread()
     }
 }
 
@@ -152,13 +169,14 @@ impl Stream {
 pub struct Ahead {
     device: DeviceTraits,
     budget_pages: Option<u64>,
-    files: HashMap<FileId, Vec<Stream>>,
+    files: HashMap<FileId, File>,
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Pages that all streams have ahead.
+    /// Pages that all files have ahead.
     ahead: u64,
-    clock: u64,
+    /// Until then the disk's idle time is given away, nanoseconds.
+    idle_until_ns: u64,
 }
 
 impl Ahead {
@@ -171,27 +189,26 @@ impl Ahead {
             opened: HashMap::new(),
             openings: HashMap::new(),
             ahead: 0,
-            clock: 0,
+            idle_until_ns: 0,
         }
     }
 
     /// Length of a request of a sequential stream.
     fn size(&self) -> u64 {
-        (SIZE_IN_ACCESSES * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
+        let accesses = if self.device.parallelism > 1 { 1 } else { SIZE_IN_ACCESSES };
+        (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
     }
 
     /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
     /// as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
-        let sequential = stream.is_forwards() || stream.is_backwards();
-        if sequential {
-            REQUESTS_AHEAD * self.size()
-        } else {
-            2 * u64::from(self.device.parallelism).max(4) * stream.length
+        match stream.way(&self.device) {
+            Way::Up | Way::Down => REQUESTS_AHEAD * self.size(),
+            Way::Steps => 2 * u64::from(self.device.parallelism).max(4) * stream.length,
         }
     }
 
-    /// What this stream may have unread: what the others leave of the budget.
+    /// What a stream may have unread: what the others leave of the budget.
     fn room(&self, stream: &Stream, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -199,42 +216,21 @@ impl Ahead {
         self.budget_pages.unwrap_or(all / MEMORY_SHARE).saturating_sub(others)
     }
 
-    /// The stream that an access belongs to as it was before, and how it follows; `None`: a new one is begun.
-    fn find(&self, access: &Access) -> Option<(usize, Follows)> {
-        let (page, length) = (access.page, access.wanted);
-        let streams = self.files.get(&access.file)?;
-        let following = streams.iter().enumerate().filter_map(|(index, stream)| {
-            let how = stream.follows(page, length)?;
-            Some((how as u8, stream.first.abs_diff(page), index, how))
-        });
-        if let Some((_, _, index, how)) = following.min_by_key(|(how, distance, _, _)| (*how, *distance)) {
-            return Some((index, how));
-        }
-        // A single reader may take wide steps.
-        let lone = streams.len() == 1 && streams[0].repeated < 2 && streams[0].ahead == 0;
-        lone.then_some((0, Follows::Near))
-    }
-
-    /// Begins a stream; the one that was not used for longest makes room.
-    fn begin(&mut self, access: &Access) -> usize {
-        let fresh = Stream { first: access.page, length: access.wanted, used_at: self.clock, ..Stream::default() };
-        let streams = self.files.entry(access.file).or_default();
-        if streams.len() < MOST_STREAMS {
-            streams.push(fresh);
-            return streams.len() - 1;
-        }
-        let oldest = (0..streams.len()).min_by_key(|index| streams[*index].used_at).unwrap_or(0);
-        self.ahead -= streams[oldest].ahead;
-        streams[oldest] = fresh;
-        oldest
+    /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
+    fn room_for_whole(&self, view: &dyn View) -> u64 {
+        let memory = view.memory();
+        let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
+        let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
+        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead)
     }
 
     /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
     fn extend(&self, stream: &mut Stream, moved: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         stream.ahead = stream.ahead.saturating_sub(moved);
         stream.since_wait += moved;
+        stream.used = stream.used.saturating_add(moved);
         if stream.distance == 0 {
-            stream.distance = FIRST_LENGTHS * stream.length;
+            stream.distance = self.first_distance(stream, access, view);
         }
         if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
@@ -244,7 +240,8 @@ impl Ahead {
         if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
             return;
         }
-        if stream.is_forwards() {
+        let way = stream.way(&self.device);
+        if way == Way::Up {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long
             // pages live.
             let memory = view.memory();
@@ -254,7 +251,34 @@ impl Ahead {
             }
         }
         if stream.ahead < distance {
-            ask(stream, distance, access.file, view, requests);
+            ask(stream, way, distance, access.file, view, requests);
+        }
+    }
+
+    /// How far to look ahead before anybody has waited.
+    fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
+        let file_pages = view.file_pages(access.file);
+        if access.page == 0 && file_pages <= self.device.pages_per_access() {
+            file_pages
+        } else {
+            FIRST_LENGTHS * stream.length
+        }
+    }
+
+    /// Asks for a part of the whole file, if that pays, beside what is read now.
+    fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let (file, device) = (access.file, &self.device);
+        // Others that read here and there leave neither channels nor bandwidth to spare.
+        let others = u64::from(view.queue(file).requests);
+        let channels = 2 * others >= u64::from(device.parallelism);
+        let bandwidth = others > 0 && 2 * others * access.wanted >= device.pages_per_access();
+        if device.parallelism > 1 && (channels || bandwidth) {
+            return;
+        }
+        let room = self.room_for_whole(view);
+        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, device) {
+            whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
+            requests.pages(file, first, pages);
         }
     }
 
@@ -267,44 +291,94 @@ impl Ahead {
         });
         if left == 0 {
             self.openings.remove(&file);
-            self.change(file, |stream| stream.ahead = 0);
-            self.files.remove(&file);
+            self.ahead -= self.files.remove(&file).map_or(0, |file| file.ahead());
         }
     }
 
-    /// Changes every stream of a file, and keeps count of those that have something ahead.
-    fn change(&mut self, file: FileId, mut change: impl FnMut(&mut Stream)) {
-        for stream in self.files.get_mut(&file).into_iter().flatten() {
-            self.ahead -= stream.ahead;
-            change(stream);
-            self.ahead += stream.ahead;
+    /// Changes what is known of a file, and keeps count of what it has ahead.
+    fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
+        let Some(file) = self.files.get_mut(&file) else { return T::default() };
+        self.ahead -= file.ahead();
+        let result = change(file);
+        self.ahead += file.ahead();
+        result
+    }
+
+    /// A page was evicted unused: what lies behind it in its stream will go, too.
+    fn evicted(&mut self, file: FileId, page: Page) {
+        let device = self.device;
+        self.change(file, |file| {
+            file.whole.take(page, 1);
+            for stream in &mut file.streams {
+                if let Some(left) = stream.ahead_of(page, &device) {
+                    (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
+                    stream.ahead = left;
+                }
+            }
+        });
+    }
+
+    /// A reader of this file had to wait so long for this page, until now.
+    fn waited(&mut self, file: FileId, page: Page, wait_ns: u64, now_ns: u64) {
+        let (size, device) = (self.size(), self.device);
+        // Several readers may have waited for the disk at the same time: its idle time is given away once.
+        let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
+        let given = self.change(file, |file| {
+            let mut given = false;
+            let failures = file.failures;
+            for stream in file.streams.iter_mut().filter(|stream| (stream.first..stream.end()).contains(&page)) {
+                stream.waited(wait_ns, &device);
+                if stream.distance > 0 {
+                    let longer = if stream.distance < size {
+                        let longest = stream.distance.max(stream.used.saturating_mul(HISTORIES));
+                        stream.distance.saturating_mul(FIRST_GROWTH).min(longest).max(device.pages_per_access())
+                    } else {
+                        stream.distance.saturating_mul(2)
+                    };
+                    (stream.distance, stream.since_wait) = (longer, 0);
+                } else if stream.missed && !given && !stream.is_confirmed(failures) {
+                    let idle_ns = device.idle_ns(waited_ns, stream.length);
+                    stream.idle_ns += idle_ns;
+                    file.whole.idle(idle_ns);
+                    given = true;
+                }
+            }
+            given
+        });
+        if given {
+            self.idle_until_ns = now_ns;
         }
     }
 }
 
 /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-fn ask(stream: &mut Stream, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
     let file_pages = view.file_pages(file);
     let mut request = |first: Page, pages: u64| {
         requests.add(Request { first, pages, ..Request::of(file) });
     };
-    if stream.is_forwards() {
-        let (from, to) = (stream.end() + stream.ahead, (stream.end() + distance).min(file_pages));
-        request(from, to.saturating_sub(from));
-        stream.ahead = to.saturating_sub(stream.end()).max(stream.ahead);
-    } else if stream.is_backwards() {
-        let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
-        request(from, to.saturating_sub(from));
-        stream.ahead = stream.ahead.max(stream.first - from);
-    } else {
-        let mut index = stream.ahead / stream.length + 1;
-        while stream.ahead < distance {
-            let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
-            let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
-            let Some(at) = at else { break };
-            request(at, stream.length.min(file_pages - at));
-            stream.ahead += stream.length;
-            index += 1;
+    match way {
+        Way::Up => {
+            let end = stream.end();
+            let (from, to) = (end.saturating_add(stream.ahead), end.saturating_add(distance).min(file_pages));
+            request(from, to.saturating_sub(from));
+            stream.ahead = to.saturating_sub(end).max(stream.ahead);
+        }
+        Way::Down => {
+            let (from, to) = (stream.first.saturating_sub(distance), stream.first.saturating_sub(stream.ahead));
+            request(from, to.saturating_sub(from));
+            stream.ahead = stream.ahead.max(stream.first - from);
+        }
+        Way::Steps => {
+            let mut index = stream.ahead / stream.length + 1;
+            while stream.ahead < distance {
+                let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
+                let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
+                let Some(at) = at else { break };
+                request(at, stream.length.min(file_pages - at));
+                stream.ahead += stream.length;
+                index += 1;
+            }
         }
     }
 }
@@ -323,37 +397,50 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        self.clock += 1;
-        let (index, moved) = match self.find(access) {
-            Some((index, how)) => {
-                let Some(stream) = self.files.get_mut(&access.file).map(|streams| &mut streams[index]) else { return };
-                self.ahead -= stream.ahead;
-                let moved = stream.advance(access.page, access.wanted, how);
-                stream.used_at = self.clock;
-                self.ahead += stream.ahead;
-                (index, moved)
+        // It is put back at the end; what it has ahead is reckoned anew as it changes.
+        let mut file = std::mem::take(self.files.entry(access.file).or_default());
+        let met = file.whole.take(access.page, access.wanted);
+        self.ahead -= met;
+        let before: u64 = file.streams.iter().map(|stream| stream.ahead).sum();
+        let (index, moved, foretold) = file.follow(access, &self.device);
+        self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
+        let mut stream = file.streams[index];
+        if moved > 0 {
+            stream.missed = access.found == Found::Absent;
+            // The file's first page begins a stream at once.
+            if access.page == 0 && !foretold && stream.repeated < 2 {
+                (stream.step, stream.repeated) = (stream.length as i64, 1);
             }
-            None => (self.begin(access), access.wanted),
-        };
-        let Some(mut stream) = self.files.get(&access.file).map(|streams| streams[index]) else { return };
-        if moved == 0 {
-            return;
+            if stream.missed && (stream.of_runs || !foretold) {
+                // The rest of a run.
+                let usual = file.runs.iter().min().map_or(0, |pages| access.page.saturating_add(*pages));
+                let (from, to) = (access.end(), stream.end().max(usual).min(file_pages));
+                requests.pages(access.file, from, to.saturating_sub(from));
+            }
+            if stream.is_confirmed(file.failures) {
+                file.whole.explained(stream.unforeseen, stream.idle_ns);
+                (stream.unforeseen, stream.idle_ns) = (0, 0);
+                let before = stream.ahead;
+                self.extend(&mut stream, moved, access, view, requests);
+                self.ahead = self.ahead - before + stream.ahead;
+            } else if stream.is_climbing() {
+                // Whoever goes upwards does not come back to what lies behind.
+                file.whole.explained(1, self.device.access_ns);
+            } else if !foretold {
+                stream.unforeseen += 1;
+                file.whole.unforeseen(met > 0, file_pages, &self.device);
+                if stream.missed {
+                    let before = file.whole.unread();
+                    self.read_whole(&mut file.whole, access, view, requests);
+                    self.ahead = self.ahead - before + file.whole.unread();
+                }
+            }
+            file.streams[index] = stream;
         }
-        // The file's first page begins a stream at once.
-        if access.page == 0 && stream.repeated == 0 {
-            (stream.step, stream.repeated) = (stream.length as i64, 1);
-        }
-        if stream.is_confirmed() {
-            let before = stream.ahead;
-            self.extend(&mut stream, moved, access, view, requests);
-            self.ahead = self.ahead - before + stream.ahead;
-        }
-        if let Some(streams) = self.files.get_mut(&access.file) {
-            streams[index] = stream;
-        }
+        self.files.insert(access.file, file);
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+    fn event(&mut self, event: &Event, view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
                 // A number that is given out again is closed, whether that was told or not.
@@ -362,38 +449,13 @@ impl Policy for Ahead {
                 *self.openings.entry(file).or_default() += 1;
             }
             Event::Closed { open } => self.close(open),
-            Event::Waited { file, page, .. } => {
-                let size = self.size();
-                self.change(file, |stream| {
-                    if (stream.first..stream.end()).contains(&page) && stream.distance > 0 {
-                        let growth = if stream.distance < size { FIRST_GROWTH } else { 2 };
-                        (stream.distance, stream.since_wait) = (stream.distance.saturating_mul(growth), 0);
-                    }
-                });
-            }
-            Event::Evicted { file, page, unused: true } => self.change(file, |stream| {
-                if stream.is_forwards() && (stream.end()..stream.end() + stream.ahead).contains(&page) {
-                    (stream.distance, stream.since_wait) = ((stream.distance / 2).max(1), 0);
-                    stream.ahead = page - stream.end();
-                }
-            }),
+            Event::Waited { file, page, wait_ns, .. } => self.waited(file, page, wait_ns, view.now_ns()),
+            Event::Evicted { file, page, unused: true } => self.evicted(file, page),
             // What a fault mapped beside its own page is used without our being told.
-            Event::Mapped { file, first, pages, before, .. } => self.change(file, |stream| {
-                if stream.first != first || stream.length != 1 {
-                    return;
-                }
-                if stream.is_backwards() || (stream.step < 0 && before > 0) {
-                    (stream.first, stream.length) = (first - before.min(first), before + 1);
-                    stream.step = -(stream.length as i64);
-                    stream.ahead = stream.ahead.saturating_sub(before);
-                } else {
-                    let forwards = stream.is_forwards();
-                    stream.length = pages;
-                    if forwards {
-                        stream.step = pages as i64;
-                        stream.ahead = stream.ahead.saturating_sub(pages - 1);
-                    }
-                }
+            Event::Mapped { file, first, pages, before, .. } => self.change(file, |file| {
+                let from = first.saturating_sub(before);
+                file.whole.take(from, first - from + pages);
+                file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before));
             }),
             _ => {}
         }

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 const ACCESSES_AHEAD: u64 = 64;
 /// More is asked for when this part of the look-ahead is used up.
 const PIECES: usize = 8;
+/// Share of the memory that may be unread, unless a budget is given: one part in so many.
+const MEMORY_SHARE: u64 = 4;
 
 /// What will be read of a file.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +30,9 @@ struct Future {
 #[derive(Clone, Debug)]
 pub struct Oracle {
     files: HashMap<FileId, Future>,
-    /// Most accesses to a file between the next one and the last one that was looked at.
-    ahead: usize,
+    /// Most accesses to a file between the next one and the last one that was looked at, where memory allows.
+    ahead: u64,
+    budget_pages: Option<u64>,
 }
 
 impl Oracle {
@@ -41,9 +44,15 @@ impl Oracle {
             files.entry(*file).or_default().pages.push(*page);
         }
         let ahead = (ACCESSES_AHEAD * device.pages_per_access()).max(u64::from(device.parallelism) * 2);
-        let share = parameters.budget_pages.map(|budget| budget / files.len().max(1) as u64);
-        let ahead = share.map_or(ahead, |share| ahead.min(share)).max(1) as usize;
-        Oracle { files, ahead }
+        Oracle { files, ahead, budget_pages: parameters.budget_pages }
+    }
+
+    /// How far a file is looked ahead in: its share of the budget.
+    fn ahead(&self, view: &dyn View) -> usize {
+        let memory = view.memory();
+        let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
+        let budget = self.budget_pages.unwrap_or(all / MEMORY_SHARE);
+        self.ahead.min(budget / self.files.len().max(1) as u64).max(1) as usize
     }
 }
 
@@ -74,20 +83,19 @@ impl Policy for Oracle {
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let ahead = self.ahead(view);
         let Some(future) = self.files.get_mut(&access.file) else { return };
         future.pending.remove(&access.page);
         // Pages that a fault mapped besides are not told; other accesses than those foretold are left to themselves.
         let next = &future.pages[future.now..];
-        if let Some(skipped) = next.iter().take(self.ahead).position(|page| *page == access.page) {
+        if let Some(skipped) = next.iter().take(ahead).position(|page| *page == access.page) {
             for page in &future.pages[future.now..future.now + skipped] {
                 future.pending.remove(page);
             }
             future.now += skipped + 1;
         }
-        if future.looked.saturating_sub(future.now) + self.ahead.div_ceil(PIECES) <= self.ahead
-            || future.looked <= future.now
-        {
-            future.ask(access.file, self.ahead, view, requests);
+        if future.looked.saturating_sub(future.now) + ahead.div_ceil(PIECES) <= ahead || future.looked <= future.now {
+            future.ask(access.file, ahead, view, requests);
         }
     }
 }

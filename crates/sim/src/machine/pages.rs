@@ -67,9 +67,13 @@ impl Pages {
         }
     }
 
+    fn end_bytes(&self) -> u64 {
+        self.call.offset_bytes + self.call.length_bytes
+    }
+
     /// Bytes of the call in the next pages.
     fn bytes(&self, pages: u64) -> u64 {
-        let end = (self.call.offset_bytes + self.call.length_bytes).min((self.page + pages) * PAGE_BYTES);
+        let end = self.end_bytes().min((self.page + pages) * PAGE_BYTES);
         end - self.call.offset_bytes.max(self.page * PAGE_BYTES)
     }
 }
@@ -121,9 +125,6 @@ impl Machine {
     fn went(&mut self, process: usize, pages: Pages) -> Step {
         if pages.page >= pages.end {
             self.finish(process, pages.call, pages.began_ns);
-            if pages.by == By::Read {
-                self.positions.insert(pages.open, pages.call.offset_bytes + pages.call.length_bytes);
-            }
         } else {
             self.processes[process].doing = Some(Doing::Pages(pages));
         }
@@ -211,23 +212,39 @@ impl Machine {
 
     fn used(&mut self, pages: &mut Pages, run: u64, bytes: u64, by: Use) {
         let (mut first, mut left) = (pages.page, run);
-        if by == Use::Read && self.goes_on_in_page(pages) {
-            self.counters.used_pages += self.world.cache.use_pages(pages.file, first, 1, Use::Again);
-            (first, left) = (first + 1, left - 1);
+        if by == Use::Read {
+            if let Some(used_pages) = self.goes_on_in_folio(pages, run) {
+                self.counters.used_pages += self.world.cache.use_pages(pages.file, first, used_pages, Use::Again);
+                (first, left) = (first + used_pages, left - used_pages);
+            }
+            self.set_position(pages.open, ((pages.page + run) * PAGE_BYTES).min(pages.end_bytes()));
         }
-        self.counters.used_pages += self.world.cache.use_pages(pages.file, first, left, by);
+        if left > 0 {
+            self.counters.used_pages += self.world.cache.use_pages(pages.file, first, left, by);
+        }
         self.counters.read_bytes += bytes;
         pages.page += run;
         (pages.counted, pages.asked, pages.begins) = (false, Asked::No, false);
     }
 
-    /// Several reads of one page in a row use it once (`generic_file_buffered_read`: a page is accessed anew if it is not that
-    /// of the last read, or if the read does not begin where that ended).
-    fn goes_on_in_page(&self, pages: &Pages) -> bool {
-        let begin = pages.call.offset_bytes;
-        pages.page == begin / PAGE_BYTES
-            && !begin.is_multiple_of(PAGE_BYTES)
-            && self.positions.get(&pages.open) == Some(&begin)
+    pub(super) fn set_position(&mut self, open: OpenId, position_bytes: u64) {
+        let index = open.0 as usize;
+        if index >= self.positions.len() {
+            self.positions.resize(index + 1, 0);
+        }
+        self.positions[index] = position_bytes;
+    }
+
+    /// How many of the next pages belong to the folio that the last read ended in: that is the same use of it
+    /// (`filemap_read`: a folio is accessed anew if the last byte read before does not lie in it).
+    fn goes_on_in_folio(&self, pages: &Pages, run: u64) -> Option<u64> {
+        let last = self.positions.get(pages.open.0 as usize)?.checked_sub(1)? / PAGE_BYTES;
+        // The largest folio has 512 pages.
+        if last.abs_diff(pages.page) > 512 {
+            return None;
+        }
+        let folio = self.world.cache.folio(pages.file, pages.page)?;
+        folio.range().contains(&last).then(|| run.min(folio.range().end - pages.page))
     }
 
     /// Goes through pages that are mapped already; false if the next one is not.

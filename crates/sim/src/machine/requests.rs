@@ -1,7 +1,7 @@
 //! What was asked for goes to the disk: room in the queue, room in the cache, and what had to go for it.
 
 use super::{Machine, Submitted};
-use crate::cache::{Evicted, Fresh};
+use crate::cache::Fresh;
 use crate::queue::{Added, Range};
 use crate::world::METADATA;
 use ahead_device::Op as DiskOp;
@@ -113,26 +113,29 @@ impl Machine {
     pub(super) fn make_room(&mut self, pages: u64) {
         let mut evicted = std::mem::take(&mut self.evicted);
         self.world.cache.make_room(pages, &mut evicted);
-        for gone in evicted.drain(..) {
-            if gone.file == METADATA {
+        for gone in evicted.drain(..).filter(|gone| gone.file != METADATA) {
+            self.counters.wasted_pages += u64::from(gone.unused.count_ones());
+            if gone.unused == 0 && self.ghosts.is_empty() && !self.wants.evictions {
                 continue;
             }
-            if gone.unused {
-                self.counters.wasted_pages += 1;
-                self.remember(gone);
-            } else if !self.ghosts.is_empty() {
-                self.ghosts.remove(&(gone.file, gone.page));
-            }
-            if self.wants.evictions {
-                self.tell(&Event::Evicted { file: gone.file, page: gone.page, unused: gone.unused });
+            for (page, unused) in gone.each() {
+                if unused {
+                    self.remember((gone.file, page));
+                } else {
+                    self.ghosts.remove(&(gone.file, page));
+                }
+                if self.wants.evictions {
+                    self.tell(&Event::Evicted { file: gone.file, page, unused });
+                }
             }
         }
         self.evicted = evicted;
     }
 
     /// Remembers what was evicted unused, as many pages as the cache may hold.
-    fn remember(&mut self, gone: Evicted) {
-        let (page, number) = ((gone.file, gone.page), self.counters.wasted_pages);
+    fn remember(&mut self, page: (FileId, Page)) {
+        self.next_ghost += 1;
+        let number = self.next_ghost;
         self.ghosts.insert(page, number);
         self.ghosts_in_order.push_back((page, number));
         if self.ghosts_in_order.len() as u64 > self.world.cache.limit_pages()

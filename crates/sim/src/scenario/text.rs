@@ -1,7 +1,8 @@
 //! A scenario from TOML; `docs/formats.md` has every field. What comes from outside is checked here, and complaints name
 //! their line.
 
-use super::{Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
+use super::check::MOST_STREAMS;
+use super::{Blame, Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
 use crate::layout::Scheme;
 use crate::machine::{Costs, DirtyLimits, Settings};
 use crate::patterns::{Pattern, Stream};
@@ -25,8 +26,8 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, M
     }
 }
 
-/// A number from 0 to `MOST`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A number from 0 to `MOST`; 0 unless stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amount<const MOST: u64>(f64);
 
 impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
@@ -36,6 +37,21 @@ impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
             Ok(Amount(number))
         } else {
             Err(serde::de::Error::custom(format!("{number} is not a number from 0 to {MOST}")))
+        }
+    }
+}
+
+/// How long a process runs at a time, milliseconds. Shorter than a microsecond no processor switches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slice(f64);
+
+impl<'de> Deserialize<'de> for Slice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        if (0.001..=10_000.0).contains(&number) {
+            Ok(Slice(number))
+        } else {
+            Err(serde::de::Error::custom(format!("{number} is not a number from 0.001 to 10000")))
         }
     }
 }
@@ -59,7 +75,7 @@ struct Text {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct MachineText {
-    memory_mb: Whole<1, 16_777_216>,
+    memory_mb: Whole<1, 1_048_576>,
     copy_us_per_page: Amount<1_000_000>,
     call_us: Amount<1_000_000>,
     fault_us: Amount<1_000_000>,
@@ -70,7 +86,7 @@ struct MachineText {
     dirty_ratio: Whole<0, 100>,
     dirty_expire_ms: Whole<0, 1_000_000_000>,
     dirty_writeback_ms: Whole<1, 1_000_000_000>,
-    slice_ms: Amount<10_000>,
+    slice_ms: Slice,
     end_s: Whole<1, 1_000_000_000>,
 }
 
@@ -88,7 +104,7 @@ impl Default for MachineText {
             dirty_ratio: Whole(20),
             dirty_expire_ms: Whole(30_000),
             dirty_writeback_ms: Whole(5_000),
-            slice_ms: Amount(3.0),
+            slice_ms: Slice(3.0),
             end_s: Whole(1_000_000),
         }
     }
@@ -136,10 +152,11 @@ struct WorkloadText {
     call_bytes: Option<Whole<1, 1_073_741_824>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
     readers: Option<Whole<2, 4096>>,
+    blocks: Option<Whole<1, 1_000_000_000_000>>,
     #[serde(default)]
-    user_us_per_page: Microseconds,
+    user_us_per_page: Amount<1_000_000>,
     #[serde(default)]
-    compute_us: Microseconds,
+    compute_us: Amount<1_000_000_000>,
     rate_kb_per_s: Option<Whole<1, 100_000_000>>,
     #[serde(default)]
     reopens: bool,
@@ -150,11 +167,6 @@ struct WorkloadText {
 fn one<const MOST: u64>() -> Whole<1, MOST> {
     Whole(1)
 }
-
-/// Microseconds; 0 unless stated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(transparent)]
-struct Microseconds(f64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -168,7 +180,10 @@ impl WorkloadText {
     /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
-        let pattern = format!("{:?}", self.pattern).to_lowercase();
+        let pattern = match self.pattern {
+            Pattern::InterleavedBackward => "interleaved backward".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        };
         let via = if self.via == Via::Mmap { ", mmap" } else { "" };
         format!("{streams}{pattern}{via}")
     }
@@ -180,6 +195,21 @@ struct Lines<'a>(&'a str);
 impl Lines<'_> {
     fn of(&self, at: usize) -> usize {
         1 + self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// The line of a field in the `index`th table with this header; the header's own line if the field is not written there.
+    fn key(&self, header: &str, index: usize, field: &str) -> Option<usize> {
+        let is_header = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == header);
+        let (at, _) = self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?;
+        let table = self.0.lines().enumerate().skip(at + 1).take_while(|(_, line)| !line.trim_start().starts_with('['));
+        let is_field = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == field);
+        let written = table.into_iter().find(|(_, line)| is_field(line));
+        Some(1 + written.map_or(at, |(line, _)| line))
+    }
+
+    /// `None`: nobody has written it.
+    fn wrong_at<T>(&self, line: Option<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
+        Err(ScenarioError::Field { line: line.unwrap_or(1), message: message.into() })
     }
 
     fn wrong<T>(&self, span: std::ops::Range<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
@@ -207,12 +237,15 @@ impl Scenario {
         if policies.is_empty() {
             return lines.wrong(0..0, "policies is empty: name one at least (ahead sim policies lists them)");
         }
-        let memory_pages = memory_pages(&parsed.machine);
+        let mut streams = 0_u64;
         let workloads = parsed.workload.iter().map(|workload| {
-            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
-            if one.block_pages > memory_pages {
-                return lines.wrong(workload.span(), "a block is larger than the memory (memory_mb)");
+            // Before room is made for them.
+            streams = streams.saturating_add(workload.get_ref().streams.0);
+            if streams > MOST_STREAMS as u64 {
+                return lines
+                    .wrong(workload.span(), format!("there are at most {MOST_STREAMS} streams, here {streams}"));
             }
+            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
             let text = workload.get_ref();
             let name = text.name.clone().unwrap_or_else(|| text.describe());
             Ok(Workload { name, streams: vec![one; text.streams.0 as usize] })
@@ -221,14 +254,30 @@ impl Scenario {
         if workloads.is_empty() {
             return lines.wrong(0..0, "there is no [[workload]]");
         }
-        Ok(Scenario {
+        let machine = &parsed.machine;
+        if machine.dirty_background_ratio.0 > machine.dirty_ratio.0 {
+            let at = lines.key("[machine]", 0, "dirty_background_ratio").or(lines.key("[machine]", 0, "dirty_ratio"));
+            let message = "dirty_background_ratio is at most dirty_ratio, or writers wait before anything is written";
+            return lines.wrong_at(at, message);
+        }
+        let scenario = Scenario {
             name: parsed.name,
             policies,
             disk: disk(&parsed.disk, &lines, directory)?,
-            settings: settings(&parsed.machine),
-            memory_pages,
+            settings: settings(machine),
+            memory_pages: memory_pages(machine),
             workloads,
-        })
+        };
+        scenario.check().or_else(|impossible| {
+            let at = match impossible.blame {
+                Blame::Policy(index) => parsed.policies.get(index).map(|name| lines.of(name.span().start)),
+                Blame::Machine(field) => lines.key("[machine]", 0, field),
+                Blame::Disk(field) => lines.key("[disk]", 0, field),
+                Blame::Workload(index, field) => lines.key("[[workload]]", index, field),
+            };
+            lines.wrong_at(at, impossible.message)
+        })?;
+        Ok(scenario)
     }
 }
 
@@ -239,7 +288,7 @@ fn model(disk: &DiskText, lines: &Lines, directory: &Path) -> Result<Model, Scen
     }
     let path = directory.join(name);
     let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
-    match std::fs::read_to_string(&path) {
+    match super::read_small(&path) {
         Ok(text) => Model::from_toml(&text)
             .or_else(|error| lines.wrong(disk.model.span(), format!("{}: {error}", path.display()))),
         Err(error) => lines.wrong(
@@ -260,6 +309,10 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
             }
         },
     };
+    if !text.read_ahead_kb.0.is_multiple_of(4) {
+        let message = "a window has whole pages: read_ahead_kb is a multiple of 4";
+        return lines.wrong_at(lines.key("[disk]", 0, "read_ahead_kb"), message);
+    }
     let folio_order = match (&text.folio_order, text.layout) {
         (None, Scheme::Extents) => 9,
         (None, Scheme::Ext2) => 0,
@@ -293,7 +346,7 @@ fn settings(machine: &MachineText) -> Settings {
     };
     Settings {
         costs,
-        slice_ns: ((machine.slice_ms.0 * 1e6) as u64).max(1000),
+        slice_ns: (machine.slice_ms.0 * 1e6) as u64,
         fault_around_pages: machine.fault_around_pages.0,
         dirty: DirtyLimits {
             background_pages: memory_pages(machine) * machine.dirty_background_ratio.0 / 100,
@@ -333,8 +386,9 @@ fn stream(
     if text.stride_kb.is_some() && text.pattern != Pattern::Stride {
         return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
     }
-    if text.readers.is_some() && text.pattern != Pattern::Interleaved {
-        return lines.wrong(span, "readers goes with pattern = \"interleaved\" alone");
+    let is_interleaved = matches!(text.pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
+    if text.readers.is_some() && !is_interleaved {
+        return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
     let block_bytes = block_pages * PAGE_BYTES;
     if text.call_bytes.is_some() && text.via == Via::Mmap {
@@ -353,9 +407,6 @@ fn stream(
         return lines
             .wrong(span, format!("with this layout a file (file_mb) has at most {} MiB", layout.most_pages() >> 8));
     }
-    if !(0.0..1e9).contains(&text.compute_us.0) || !(0.0..1e9).contains(&text.user_us_per_page.0) {
-        return lines.wrong(span, "compute_us and user_us_per_page are from 0 to 1000000000");
-    }
     let sleep_ns = text.rate_kb_per_s.map_or(0, |rate| block_pages * 4 * 1_000_000_000 / rate.0);
     Ok(Stream {
         pattern: text.pattern,
@@ -365,6 +416,7 @@ fn stream(
         call_bytes: text.call_bytes.map_or(block_bytes, |bytes| bytes.0),
         stride_pages,
         readers: text.readers.map_or(4, |readers| readers.0),
+        most_blocks: text.blocks.map_or(u64::MAX, |blocks| blocks.0),
         passes: text.passes.0,
         mapped: text.via == Via::Mmap,
         user_per_page_ns: text.user_us_per_page.0 * 1e3,
