@@ -99,6 +99,11 @@ fn as_json(name: &str, counters: &Counters) -> Value {
         "elapsed_s": seconds(counters.elapsed_ns),
         "user_s": seconds(counters.user_ns),
         "system_s": seconds(counters.system_ns),
+        "moved": {
+            "from_user_s": seconds(counters.moved.from_user_ns),
+            "from_system_s": seconds(counters.moved.from_system_ns),
+            "from_idle_s": seconds(counters.moved.from_idle_ns),
+        },
         "idle_s": seconds(counters.idle_ns()),
         "throughput_bytes_per_s": counters.throughput_bytes_per_s(),
         "latency_most_s": seconds(counters.latency_most_ns),
