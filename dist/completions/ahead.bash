@@ -976,7 +976,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__papers)
-            opts="-h -V --html --json --help --version"
+            opts="-h -V --html --json --live --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -121,6 +121,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l html -d 'Write a page for each paper and an index into this directory, with the papers\' figures from our data' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
