@@ -466,11 +466,14 @@ impl Policy for Ahead {
             Event::Waited { file, page, wait_ns, .. } => self.waited(file, page, wait_ns, view.now_ns()),
             Event::Evicted { file, page, unused: true } => self.evicted(file, page),
             // What a fault mapped beside its own page is used without our being told.
-            Event::Mapped { file, first, pages, before, .. } => self.change(file, |file| {
-                let from = first.saturating_sub(before);
-                file.whole.take(from, first - from + pages);
-                file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before));
-            }),
+            Event::Mapped { file, first, pages, before, .. } => {
+                let device = self.device;
+                self.change(file, |file| {
+                    let from = first.saturating_sub(before);
+                    file.whole.take(from, first - from + pages);
+                    file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before, &device));
+                });
+            }
             _ => {}
         }
     }

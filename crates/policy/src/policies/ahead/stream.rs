@@ -301,7 +301,7 @@ impl Stream {
     }
 
     /// A fault at `first` has mapped so many pages from there on, and so many before it.
-    pub fn mapped(&mut self, first: Page, pages: u64, before: u64) {
+    pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceTraits) {
         let end = first.saturating_add(pages);
         if self.of_runs && (self.first..self.end()).contains(&first) {
             self.run.end = self.run.end.max(end.min(self.end()));
@@ -315,11 +315,13 @@ impl Stream {
             self.step = -(self.length as i64);
             self.ahead = self.ahead.saturating_sub(before);
         } else {
-            let forwards = self.is_forwards();
+            let (forwards, up) = (self.is_forwards(), self.way(device) == Way::Up);
             self.length = pages;
+            if up {
+                self.ahead = self.ahead.saturating_sub(pages - 1);
+            }
             if forwards {
                 self.step = pages as i64;
-                self.ahead = self.ahead.saturating_sub(pages - 1);
             }
         }
     }
