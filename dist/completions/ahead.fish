@@ -67,7 +67,7 @@ ext4\t''
 xfs\t''
 btrfs\t''
 none\t'Leave the disk empty'"
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
@@ -77,7 +77,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l json -d 'Print the disk as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
