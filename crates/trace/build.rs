@@ -4,7 +4,7 @@ use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 3] = ["ahead", "arrivals", "evictions"];
+const SOURCES: [&str; 4] = ["ahead", "arrivals", "decisions", "evictions"];
 
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");

@@ -28,6 +28,9 @@ _ahead() {
             ahead,help)
                 cmd="ahead__subcmd__help"
                 ;;
+            ahead,papers)
+                cmd="ahead__subcmd__papers"
+                ;;
             ahead,record)
                 cmd="ahead__subcmd__record"
                 ;;
@@ -112,6 +115,9 @@ _ahead() {
             ahead__subcmd__help,help)
                 cmd="ahead__subcmd__help__subcmd__help"
                 ;;
+            ahead__subcmd__help,papers)
+                cmd="ahead__subcmd__help__subcmd__papers"
+                ;;
             ahead__subcmd__help,record)
                 cmd="ahead__subcmd__help__subcmd__record"
                 ;;
@@ -194,7 +200,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version compare disk record run replay restore show sim generate help"
+            opts="-h -V --help --version compare disk papers record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -602,7 +608,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="compare disk record run replay restore show sim generate help"
+            opts="compare disk papers record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -783,6 +789,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__papers)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__record)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -902,6 +922,24 @@ _ahead() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__papers)
+            opts="-h -V --html --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -6,6 +6,7 @@ mod disk;
 mod fetch;
 mod generate;
 mod help;
+mod papers;
 mod record;
 mod show;
 mod sim;

@@ -1,6 +1,6 @@
 //! The one definition of the command line: help, man pages and completions are made from it.
 
-use crate::{compare, disk, generate, record, replay, restore, run, show, sim};
+use crate::{compare, disk, generate, papers, record, replay, restore, run, show, sim};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -17,6 +17,7 @@ pub struct Cli {
 pub enum Command {
     Compare(compare::Compare),
     Disk(disk::Disk),
+    Papers(papers::Papers),
     Record(record::Record),
     Run(run::Run),
     Replay(replay::Replay),
@@ -32,6 +33,7 @@ impl Command {
         match self {
             Command::Compare(command) => command.run(),
             Command::Disk(command) => command.run(),
+            Command::Papers(command) => command.run(),
             Command::Record(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Replay(command) => command.run(),

@@ -220,7 +220,7 @@ fn own<T>(result: Result<T, Error>) -> anyhow::Result<T> {
     })
 }
 
-fn launcher() -> Launcher {
+pub(crate) fn launcher() -> Launcher {
     Launcher::this_program(&["disk"])
 }
 

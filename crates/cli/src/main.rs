@@ -10,6 +10,7 @@ mod drives;
 mod exit;
 mod generate;
 mod output;
+mod papers;
 mod paths;
 mod record;
 mod replay;

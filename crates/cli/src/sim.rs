@@ -1,6 +1,8 @@
 //! `ahead sim`: policies over workloads, in a machine that is only reckoned.
 
+mod conform;
 mod sweep;
+mod trace;
 
 use ahead_policy::{CATALOGUE, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
@@ -29,6 +31,8 @@ enum Command {
     Run(Run),
     Sweep(sweep::Sweep),
     Policies(Policies),
+    Trace(trace::Trace),
+    Conform(conform::Conform),
 }
 
 /// Run the policies of a scenario and compare them
@@ -58,6 +62,8 @@ impl Sim {
             Command::Run(command) => command.run(),
             Command::Sweep(command) => command.run(),
             Command::Policies(command) => command.run(),
+            Command::Trace(command) => command.run(),
+            Command::Conform(command) => command.run(),
         }
     }
 }
@@ -97,21 +103,31 @@ fn as_json(name: &str, counters: &Counters) -> Value {
         "throughput_bytes_per_s": counters.throughput_bytes_per_s(),
         "latency_most_s": seconds(counters.latency_most_ns),
         "wait_s": seconds(counters.wait_ns),
+        "dirty_waits": counters.dirty_waits,
+        "writeback_wait_s": seconds(counters.writeback_wait_ns),
+        "metadata_wait_s": seconds(counters.metadata_wait_ns),
         "hits": counters.hits,
         "locked": counters.locked,
         "misses": counters.misses,
         "queue_waits": counters.queue_waits,
         "read_bytes": counters.read_bytes,
+        "write_bytes": counters.write_bytes,
+        "dirtied_bytes": bytes(counters.dirtied_pages),
+        "written_bytes": bytes(counters.written_pages),
+        "unwritten_bytes": bytes(counters.unwritten_pages),
         "issued_bytes": bytes(counters.issued_pages),
         "used_bytes": bytes(counters.used_pages),
         "wasted_bytes": bytes(counters.wasted_pages),
         "unread_bytes": bytes(counters.unread_pages),
+        "metadata_bytes": bytes(counters.metadata_pages),
         "dropped_bytes": bytes(counters.dropped_pages),
         "thrashings": counters.thrashings,
         "decisions": counters.decisions,
         "device": {
             "requests": counters.device.requests,
             "bytes": counters.device.bytes,
+            "write_requests": counters.device.write_requests,
+            "write_bytes": counters.device.write_bytes,
             "busy_s": seconds(counters.device.busy_ns),
             "seeks": counters.device.seeks,
         },

@@ -15,7 +15,7 @@ const MAX_NOW_NS: u64 = 1 << 61;
 const FOREVER_NS: u64 = 1 << 62;
 
 /// Largest disk, 64 TiB: more than any image; bounds every product below.
-const MAX_CAPACITY_BYTES: u64 = 1 << 46;
+pub const MAX_CAPACITY_BYTES: u64 = 1 << 46;
 
 /// Reading or writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,14 +11,16 @@
 //! After a read the drive *reads on* until it is told otherwise or `read_on_kb` beyond what was asked for. So a sequential
 //! reader who pauses between requests gets the sustained rate, out of the buffer at the speed of the interface, but
 //! never earlier than the head can have passed; and a reader who pauses too long finds the head stopped and waits for
-//! the platter to come round. A request a little ahead is reached by letting the platter turn, if that is quicker than
+//! the platter to come round. (How far it reads on after what came out of the buffer may be less: `hit_read_on_kb`. A drive
+//! that fills a segment once, when it goes to the platter, has 0 there.) A request a little ahead is reached by letting the platter turn, if that is quicker than
 //! a seek.
 //!
-//! Writes go to the drive's cache at the interface's speed and drain at the mean sustained rate; only when the cache is
-//! full do they wait. That they drain between the reads without disturbing them is a simplification, kind to writes.
-//! Also not modelled: reordering inside the drive, recalibration, remapped sectors, reading a track from its middle.
+//! Writes go to the drive's cache at the interface's speed, and from there to the platter when nothing else is asked, or when
+//! the cache is full: then the head leaves what it was reading. A cache of 0 takes nothing: each write waits for the platter.
+//! Not modelled: reordering inside the drive, recalibration, remapped sectors, reading a track from its middle.
 
 mod geometry;
+mod write_cache;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,12 +29,13 @@ use crate::limits::{Accepts, Field};
 use crate::model::{BYTES_PER_MB, Common, transfer_ns};
 use crate::{Op, Request, Served};
 use geometry::{Geometry, SeekCurve};
+use write_cache::WriteCache;
 
 /// The figures of a rotating disk. Fields: `rpm`; `outer_mb_per_s` and `inner_mb_per_s` (sustained rates, change of tracks
 /// included; the inner defaults to the outer: no zones); `seek_track_ms`, `seek_average_ms`, `seek_full_ms`, or instead of
 /// the three `access_ms`, a fixed cost of every access away from the stream, as in back-of-envelope reckonings;
 /// `track_switch_ms`, `overhead_us` (per command), `interface_mb_per_s`, `buffer_kb` in `segments`, `read_on_kb`,
-/// `write_cache_kb`; `stroke_gb`: how large the real disk is, if the emulated one is to be its first part (default: the
+/// `hit_read_on_kb` (after a read out of the buffer; default `read_on_kb`), `write_cache_kb`; `stroke_gb`: how large the real disk is, if the emulated one is to be its first part (default: the
 /// emulated disk fills the stroke).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hdd {
@@ -62,6 +65,8 @@ pub struct Hdd {
     segments: u32,
     #[serde(default = "default_read_on_kb")]
     read_on_kb: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hit_read_on_kb: Option<u32>,
     #[serde(default = "default_write_cache_kb")]
     write_cache_kb: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +106,7 @@ enum Positioning {
 
 impl Hdd {
     /// Ranges: from the first disks of PCs to beyond the fastest that were built.
-    pub(crate) const FIELDS: [Field; 15] = [
+    pub(crate) const FIELDS: [Field; 16] = [
         Field::required("rpm", Accepts::Number(1000.0, 30_000.0)),
         Field::required("outer_mb_per_s", Accepts::Number(0.1, 2000.0)),
         Field::optional("inner_mb_per_s", Accepts::Number(0.1, 2000.0)),
@@ -115,7 +120,8 @@ impl Hdd {
         Field::optional("buffer_kb", Accepts::Whole(64, 1 << 22)),
         Field::optional("segments", Accepts::Whole(1, 64)),
         Field::optional("read_on_kb", Accepts::Whole(0, 1 << 20)),
-        Field::optional("write_cache_kb", Accepts::Whole(64, 1 << 22)),
+        Field::optional("hit_read_on_kb", Accepts::Whole(0, 1 << 20)),
+        Field::optional("write_cache_kb", Accepts::Whole(0, 1 << 22)),
         Field::optional("stroke_gb", Accepts::Number(0.001, 60_000.0)),
     ];
 
@@ -131,6 +137,12 @@ impl Hdd {
         if self.read_on_kb > segment_kb {
             let message = format!("read_on_kb must not be above buffer_kb / segments, here {segment_kb}");
             return Err(("read_on_kb", message));
+        }
+        if self.hit_read_on_kb.is_some_and(|hit_kb| hit_kb > self.read_on_kb) {
+            return Err((
+                "hit_read_on_kb",
+                format!("hit_read_on_kb must not be above read_on_kb, here {}", self.read_on_kb),
+            ));
         }
         self.positioning().map(drop)
     }
@@ -192,16 +204,14 @@ pub(crate) struct HddState {
     overhead_ns: u64,
     interface_mb_per_s: f64,
     read_on_bytes: u64,
+    hit_read_on_bytes: u64,
     segment_bytes: u64,
     stream: Stream,
     /// What was read before the head left, `(start, end)`; the oldest is replaced.
     segments: Vec<(u64, u64)>,
     oldest: usize,
     busy_until_ns: u64,
-    drain_mb_per_s: f64,
-    write_cache_ns: u64,
-    /// When the write cache is empty again.
-    dirty_until_ns: u64,
+    write_cache: WriteCache,
 }
 
 /// One way of serving a read.
@@ -219,7 +229,6 @@ impl HddState {
         let outer = hdd.outer_mb_per_s * BYTES_PER_MB;
         let inner = hdd.inner_mb_per_s() * BYTES_PER_MB;
         let change_ns = (hdd.track_switch_ms * 1e6) as u64;
-        let drain_mb_per_s = (hdd.outer_mb_per_s + hdd.inner_mb_per_s()) / 2.0;
         HddState {
             geometry: Geometry::new(stroke_bytes, outer, inner, turn_ns, change_ns),
             positioning: hdd.positioning().expect("a model is checked when it is made"),
@@ -227,34 +236,24 @@ impl HddState {
             overhead_ns: hdd.overhead_ns(),
             interface_mb_per_s: hdd.interface_mb_per_s,
             read_on_bytes: u64::from(hdd.read_on_kb) << 10,
+            hit_read_on_bytes: u64::from(hdd.hit_read_on_kb.unwrap_or(hdd.read_on_kb)) << 10,
             segment_bytes: (u64::from(hdd.buffer_kb) << 10) / u64::from(hdd.segments),
             stream: Stream { start: 0, shift_ns: 0, limit: 0 },
             segments: vec![(0, 0); hdd.segments as usize - 1],
             oldest: 0,
             busy_until_ns: 0,
-            drain_mb_per_s,
-            write_cache_ns: transfer_ns(u64::from(hdd.write_cache_kb) << 10, drain_mb_per_s),
-            dirty_until_ns: 0,
+            write_cache: WriteCache::new(u64::from(hdd.write_cache_kb) << 10),
         }
     }
 
     pub(crate) fn serve(&mut self, request: &Request, now_ns: u64) -> Served {
         let start_ns = now_ns.max(self.busy_until_ns);
         let (end_ns, seeked) = match request.op {
-            Op::Write => (self.write(request.length_bytes, start_ns), false),
+            Op::Write => self.write(request.offset_bytes, request.length_bytes, start_ns),
             Op::Read => self.read(request.offset_bytes, request.length_bytes, start_ns),
         };
         self.busy_until_ns = end_ns;
         Served { start_ns, end_ns, seeked, busy_ns: end_ns - start_ns }
-    }
-
-    /// Into the cache, when there is room.
-    fn write(&mut self, length_bytes: u64, start_ns: u64) -> u64 {
-        let ready_ns = later(start_ns, self.overhead_ns);
-        let drain_ns = transfer_ns(length_bytes, self.drain_mb_per_s);
-        self.dirty_until_ns = later(self.dirty_until_ns.max(ready_ns), drain_ns);
-        let room_ns = self.dirty_until_ns.saturating_sub(self.write_cache_ns);
-        room_ns.max(later(ready_ns, transfer_ns(length_bytes, self.interface_mb_per_s)))
     }
 
     fn read(&mut self, offset: u64, length_bytes: u64, start_ns: u64) -> (u64, bool) {
@@ -264,6 +263,10 @@ impl HddState {
             return (handed_over_ns, false);
         }
         let end = offset + length_bytes;
+        self.write_while_idle(start_ns);
+        if self.write_cache.holds(offset, end) {
+            return (handed_over_ns, false);
+        }
         let way = match self.by_stream(offset, end, start_ns, ready_ns) {
             // Already in the buffer: nothing is quicker.
             Some(stream) if stream.end_ns <= ready_ns => stream,
@@ -273,13 +276,16 @@ impl HddState {
                 stream.filter(|stream| stream.end_ns <= seek.end_ns).unwrap_or(seek)
             }
         };
+        let read_on_bytes =
+            if way.on_stream && end <= self.stream.limit { self.hit_read_on_bytes } else { self.read_on_bytes };
         if !way.on_stream {
             self.leave_stream(start_ns);
             self.stream = Stream { start: offset, shift_ns: way.shift_ns, limit: 0 };
         }
-        let limit = (end + self.read_on_bytes).min(self.capacity_bytes).max(self.stream.limit);
+        let limit = (end + read_on_bytes).min(self.capacity_bytes).max(self.stream.limit);
         let start = self.stream.start.max(limit.saturating_sub(self.segment_bytes)).min(offset);
         self.stream = Stream { start, shift_ns: way.shift_ns, limit };
+        self.write_cache.interrupt(way.end_ns);
         (way.end_ns.max(handed_over_ns), !way.on_stream)
     }
 

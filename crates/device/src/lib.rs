@@ -50,7 +50,7 @@ mod limits;
 mod model;
 
 pub use cloud::Cloud;
-pub use device::{Device, Op, Request, Served, time_for};
+pub use device::{Device, MAX_CAPACITY_BYTES, Op, Request, Served, time_for};
 pub use flash::Flash;
 pub use hdd::Hdd;
 pub use limits::ModelError;

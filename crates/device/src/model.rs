@@ -82,8 +82,9 @@ impl Model {
     /// The models that the issue of the project names; [`Model::builtin`] knows those of the papers besides.
     pub const BUILTIN: [&str; 5] = ["hdd", "ssd", "nvme", "emmc", "cloud"];
 
-    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s, Roudier's 4 and 8 MB/s.
-    pub const PAPERS: [&str; 3] = ["wu", "roudier-4", "roudier-8"];
+    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; Roudier's 4 and 8 MB/s, as he reckons, and the disk that he measured
+    /// on; O'Connor and Tracy's with direct memory access and with programmed input.
+    pub const PAPERS: [&str; 7] = ["wu", "roudier-4", "roudier-8", "roudier-0", "ibm-s12", "fireball", "fireball-pio"];
 
     /// The built-in model of that name, or `None`.
     pub fn builtin(name: &str) -> Option<Model> {
@@ -102,6 +103,10 @@ impl Model {
             "wu" => include_str!("../models/wu.toml"),
             "roudier-4" => include_str!("../models/roudier-4.toml"),
             "roudier-8" => include_str!("../models/roudier-8.toml"),
+            "roudier-0" => include_str!("../models/roudier-0.toml"),
+            "ibm-s12" => include_str!("../models/ibm-s12.toml"),
+            "fireball" => include_str!("../models/fireball.toml"),
+            "fireball-pio" => include_str!("../models/fireball-pio.toml"),
             _ => return None,
         })
     }

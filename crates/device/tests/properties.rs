@@ -285,6 +285,25 @@ fn a_reader_who_pauses_for_long_waits_for_the_platter() {
 }
 
 #[test]
+fn a_drive_that_fills_a_segment_once_goes_back_to_the_platter_behind_it() {
+    let text = Model::builtin_toml("hdd").unwrap();
+    let text = text.replace("read_on_kb = 2048", "read_on_kb = 60\nhit_read_on_kb = 0");
+    let mut device = Device::new(&Model::from_toml(&text).unwrap(), CAPACITY_BYTES);
+    // A block each 100 us: the first goes to the platter with 60 KiB behind it, the next fifteen come from the buffer.
+    let mut now_ns = 0;
+    let times: Vec<u64> = (0..32)
+        .map(|block| {
+            let served = device.submit(&read(block * 4096, 4096), now_ns);
+            let took_ns = served.end_ns - now_ns;
+            now_ns = served.end_ns + 100_000;
+            took_ns
+        })
+        .collect();
+    let slow: Vec<usize> = (1..32).filter(|block| times[*block] > 1_000_000).collect();
+    assert_eq!(slow, [16], "{times:?}");
+}
+
+#[test]
 fn a_little_ahead_on_the_track_is_reached_by_waiting() {
     let model = Model::builtin("hdd").unwrap();
     let mut device = Device::new(&model, CAPACITY_BYTES);
@@ -367,11 +386,73 @@ fn writes_are_cheap_until_the_cache_is_full() {
     let first = device.submit(&write(5 << 30), 0);
     assert!(first.end_ns < 2_000_000, "1 MiB over SATA");
     let mut end_ns = first.end_ns;
-    for index in 0..500 {
+    for index in 0..1000 {
         end_ns = device.submit(&write(index << 20), end_ns).end_ns;
     }
-    let rate = (501u64 << 20) as f64 * 1e9 / end_ns as f64;
-    assert!(rate < 135e6, "in the long run the platter sets the rate, here {rate}");
+    let reads_ns = time_for(&model, CAPACITY_BYTES, (0..1000).map(|index| read(index << 20, 1 << 20)));
+    let share = end_ns as f64 / reads_ns as f64;
+    // The last 16 MiB are in the cache; the head had to come from where the first write was.
+    assert!((0.96..1.04).contains(&share), "in the long run the platter sets the rate, as for reading: {share}");
+}
+
+/// A drive that is read from as well has to go to and fro, and a reader loses what the drive read on.
+#[test]
+fn writes_move_the_head() {
+    let model = Model::builtin("hdd").unwrap();
+    let alternate = |writes: bool| {
+        let mut device = Device::new(&model, CAPACITY_BYTES);
+        let (mut end_ns, mut seeks) = (0, 0);
+        for index in 0..200 {
+            let served = device.submit(&read(index << 20, 1 << 20), end_ns);
+            (end_ns, seeks) = (served.end_ns, seeks + u32::from(served.seeked));
+            if writes {
+                let far = Request { op: Op::Write, offset_bytes: (4 << 30) + (index << 20), length_bytes: 1 << 20 };
+                end_ns = device.submit(&far, end_ns).end_ns;
+            }
+        }
+        (end_ns, seeks)
+    };
+    let ((alone_ns, alone_seeks), (both_ns, both_seeks)) = (alternate(false), alternate(true));
+    // The cache takes 16 MiB; after that each write makes the head go there, and the next read makes it come back.
+    assert!(alone_seeks <= 1 && both_seeks > 180, "{alone_seeks} {both_seeks}");
+    // Twice the bytes, and two seeks with half a turn each of some 8 ms and more.
+    assert!(both_ns > 2 * alone_ns + 180 * 2 * 8_000_000, "{alone_ns} {both_ns}");
+}
+
+#[test]
+fn without_a_write_cache_each_write_waits_for_the_platter() {
+    let text = Model::builtin_toml("hdd").unwrap();
+    let line = text.lines().find(|line| line.starts_with("write_cache_kb")).unwrap();
+    let model = Model::from_toml(&text.replace(line, "write_cache_kb = 0")).unwrap();
+    let mut device = Device::new(&model, CAPACITY_BYTES);
+    let mut end_ns = 0;
+    for page in 0..100 {
+        let write = Request { op: Op::Write, offset_bytes: page << 12, length_bytes: 4096 };
+        end_ns = device.submit(&write, end_ns).end_ns;
+    }
+    // 7200 turns a minute: the platter comes round once for each.
+    let turns = end_ns as f64 / (60e9 / 7200.0);
+    assert!((99.0..101.5).contains(&turns), "{turns}");
+}
+
+/// Nothing asked for more than a turn: the head goes and writes. So it is there afterwards, and no longer where it was.
+#[test]
+fn a_drive_writes_while_nothing_is_asked() {
+    let model = Model::builtin("hdd").unwrap();
+    // On average over the turn of the platter.
+    let near_the_write_ms = |pause_ns: u64| {
+        let took = (0..50).map(|step| {
+            let mut device = Device::new(&model, CAPACITY_BYTES);
+            let end_ns = device.submit(&read(0, 1 << 20), 0).end_ns;
+            let write = Request { op: Op::Write, offset_bytes: CAPACITY_BYTES / 2, length_bytes: 4096 };
+            let end_ns = device.submit(&write, end_ns).end_ns;
+            let near = device.submit(&read(CAPACITY_BYTES / 2 + (16 << 20), 4096), end_ns + pause_ns + step * 170_000);
+            (near.end_ns - near.start_ns) as f64 / 1e6
+        });
+        took.sum::<f64>() / 50.0
+    };
+    let (soon, late) = (near_the_write_ms(0), near_the_write_ms(100_000_000));
+    assert!(soon > late + 5.0, "{soon} ms from far away, {late} ms from near by");
 }
 
 #[test]

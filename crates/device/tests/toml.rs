@@ -74,6 +74,7 @@ fn figures_that_contradict_each_other_are_refused() {
         ("inner_mb_per_s = 200", "line 5: inner_mb_per_s must not be above"),
         ("interface_mb_per_s = 50", "interface_mb_per_s must not be below"),
         ("seek_track_ms = 1", "either access_ms, or seek_track_ms"),
+        ("read_on_kb = 64\nhit_read_on_kb = 65", "line 6: hit_read_on_kb must not be above read_on_kb, here 64"),
         ("buffer_kb = 1024\nread_on_kb = 512", "line 6: read_on_kb must not be above"),
     ] {
         let error = error(&format!("{HDD}{more}\n"));

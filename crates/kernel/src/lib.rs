@@ -24,6 +24,7 @@ pub mod holders;
 pub mod home;
 pub mod loopdev;
 pub mod machine;
+pub mod mapping;
 pub mod memory;
 pub mod mounting;
 pub mod mounts;

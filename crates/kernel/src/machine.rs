@@ -8,9 +8,14 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// `uname -m`.
+pub fn architecture() -> String {
+    rustix::system::uname().machine().to_string_lossy().into_owned()
+}
+
 /// `x86_64, 2 CPUs, 24 GiB`.
 pub fn describe() -> String {
-    let architecture = rustix::system::uname().machine().to_string_lossy().into_owned();
+    let architecture = architecture();
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
     let gib = meminfo_bytes("MemTotal").map_or(0, |b| b.div_ceil(1 << 30));
     format!("{architecture}, {cpus} CPUs, {gib} GiB")

@@ -5,21 +5,49 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// Processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// In programs.
+    pub user: Duration,
+    /// In the kernel on their behalf.
+    pub system: Duration,
+}
+
 /// Processor time (user and system) of all children that have ended and were waited for, and of theirs.
 pub fn cpu_of_ended_children() -> Duration {
+    let Cpu { user, system } = cpu(libc::RUSAGE_CHILDREN);
+    user + system
+}
+
+/// Processor time of this process, all its threads.
+pub fn own_cpu() -> Cpu {
+    cpu(libc::RUSAGE_SELF)
+}
+
+fn cpu(of: libc::c_int) -> Cpu {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure outlives the call; all zeroes, which a failure would leave, are valid.
     let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        libc::getrusage(of, usage.as_mut_ptr());
         usage.assume_init()
     };
     let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
-    time(usage.ru_utime) + time(usage.ru_stime)
+    Cpu { user: time(usage.ru_utime), system: time(usage.ru_stime) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_of_our_own_is_counted() {
+        let (before, began) = (own_cpu(), std::time::Instant::now());
+        while began.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        assert!(own_cpu().user > before.user);
+    }
 
     #[test]
     fn a_child_that_works_is_counted_once_it_has_ended() {

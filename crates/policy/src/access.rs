@@ -152,6 +152,15 @@ pub enum Event {
         /// The opening.
         open: OpenId,
     },
+    /// The file position was set (`lseek`), be it to where it was.
+    Sought {
+        /// Of this opening.
+        open: OpenId,
+        /// Of this file.
+        file: FileId,
+        /// To here, bytes.
+        offset_bytes: u64,
+    },
     /// `posix_fadvise` with advice on the whole file.
     Advised {
         /// On this opening.

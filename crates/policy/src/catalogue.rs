@@ -216,6 +216,12 @@ impl Choice {
         self.description
     }
 
+    /// The pages that it asks for at a time, where it was told so.
+    pub fn pages(&self) -> Option<u64> {
+        let told = |(argument, value): (&Argument, &Value)| (argument.name == PAGES.name).then(|| value.number());
+        self.description.arguments.iter().zip(&self.arguments).find_map(told)
+    }
+
     /// Makes one.
     ///
     /// Errors: a policy that knows the future was not told it.
@@ -299,6 +305,8 @@ mod tests {
     #[test]
     fn arguments_may_have_defaults_and_words() {
         assert_eq!(named("true-readahead(64)").unwrap().to_string(), "true-readahead(64, 16)");
+        let pages = ["true-readahead(48, adaptive)", "fixed(8)", "linux-6.18"].map(|name| named(name).unwrap().pages());
+        assert_eq!(pages, [Some(48), Some(8), None]);
         assert_eq!(named(" true-readahead( 48 ,adaptive ) ").unwrap().to_string(), "true-readahead(48, adaptive)");
     }
 

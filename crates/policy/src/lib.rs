@@ -109,7 +109,7 @@ pub mod policies;
 pub use access::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Wants};
 pub use catalogue::{CATALOGUE, Choice, Description, UnknownPolicy, named};
 pub use parameters::{DeviceTraits, Parameters};
-pub use request::{Folio, Request, Requests, WhenFull, folios};
+pub use request::{Folio, Request, Requests, Rest, WhenFull, folios};
 pub use view::{Limits, Memory, Queue, View};
 
 /// An algorithm that decides what to read ahead. One object serves all open files of a machine.

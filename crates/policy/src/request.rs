@@ -53,15 +53,24 @@ pub struct Request {
     pub mark: Option<Page>,
     /// What to do when the queue is full.
     pub when_full: WhenFull,
-    /// Where a page of a large folio is cached already, read all of `pages` from there on, in single pages, with a mark so
-    /// many pages before their end (Linux 6.12 and before); `None`: read what is left.
-    pub again: Option<u64>,
+    /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single pages;
+    /// `None`: it stays where it is.
+    pub rest: Option<Rest>,
+}
+
+/// What is read, and marked, after a page of a large folio was found cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// The whole length of the request once more, from there on (Linux 6.12 and before), not what is left of it.
+    pub whole: bool,
+    /// The mark is so many pages before the end, or the file's end: if these lie before, there is none.
+    pub look_ahead: u64,
 }
 
 impl Request {
     /// A request for no page of a file: single pages, without a mark, that wait for room.
     pub fn of(file: FileId) -> Request {
-        Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, again: None }
+        Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, rest: None }
     }
 }
 
@@ -131,7 +140,7 @@ pub fn folios(
     mut is_present: impl FnMut(Page) -> bool,
 ) -> impl Iterator<Item = (Folio, bool)> {
     let (mut mark, mut end) = (request.mark, request.first.saturating_add(request.pages).min(file_pages));
-    let (pages, again) = (request.pages, request.again);
+    let (pages, mut rest) = (request.pages, request.rest);
     let mut order = request.order.min(largest).min(request.pages.max(1).ilog2() as u8);
     let mut next = request.first;
     std::iter::from_fn(move || {
@@ -139,9 +148,11 @@ pub fn folios(
             let aligned = next.trailing_zeros().min(u32::from(order)) as u8;
             let folio = Folio { first: next, order: aligned.min((end - next).ilog2() as u8) };
             if folio.range().any(&mut is_present) {
-                if let Some(after_mark) = again.filter(|_| order > 0) {
-                    end = next.saturating_add(pages).min(file_pages);
-                    mark = end.checked_sub(after_mark);
+                if let Some(rest) = rest.take() {
+                    if rest.whole {
+                        end = next.saturating_add(pages).min(file_pages);
+                    }
+                    mark = end.checked_sub(rest.look_ahead).filter(|mark| *mark >= next);
                 }
                 next += u64::from(folio.order == 0);
                 order = 0;

@@ -49,6 +49,11 @@ impl Cache {
         }
     }
 
+    /// A folio is cached, and unmarked.
+    pub fn hold(&mut self, folio: Folio) {
+        self.present.extend(folio.range().map(|page| (page, folio)));
+    }
+
     /// Carries a request out; its pages are on their way.
     pub fn start(&mut self, request: &Request) {
         let before: BTreeSet<Page> = self.present.keys().copied().collect();
@@ -98,6 +103,10 @@ impl View for Cache {
 
     fn is_locked(&self, _file: FileId, page: Page) -> bool {
         self.locked.contains(&page)
+    }
+
+    fn folio(&self, _file: FileId, page: Page) -> Option<Folio> {
+        self.present.get(&page).copied()
     }
 
     fn limits(&self, _file: FileId) -> Limits {

@@ -1,6 +1,6 @@
 //! What a policy may see.
 
-use crate::{FileId, Page};
+use crate::{FileId, Folio, Page};
 
 /// A read-only view of the page cache and what is around it, as it is at the moment of a call.
 pub trait View {
@@ -15,6 +15,17 @@ pub trait View {
 
     /// Whether a page is on its way.
     fn is_locked(&self, file: FileId, page: Page) -> bool;
+
+    /// What a cached page is a part of; `None`: it is not cached.
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        self.is_present(file, page).then(|| Folio::single(page))
+    }
+
+    /// The folio that an absent page was evicted with, where reclaim has left a note of that in its place (Linux's shadow entries);
+    /// `None`: it is cached, or there is no such note.
+    fn evicted(&self, _file: FileId, _page: Page) -> Option<Folio> {
+        None
+    }
 
     /// The first page from `page` on, among `most`, that is not cached.
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {
@@ -43,7 +54,7 @@ pub trait View {
 }
 
 /// The settings of a disk, in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Largest window: `read_ahead_kb` (`bdi->ra_pages`).
     pub window_pages: u64,

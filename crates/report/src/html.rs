@@ -54,6 +54,16 @@ impl Page {
         self.push(format_args!("<pre><code>{}</code></pre>", escape(text)))
     }
 
+    /// Other pages beside this one: file names and what they are.
+    pub fn links(&mut self, links: &[(String, String)]) -> &mut Self {
+        self.push(format_args!("<ul>"));
+        for (file, text) in links {
+            // A name with a colon in it would be a scheme.
+            self.push(format_args!("<li><a href=\"./{}\">{}</a></li>", escape(file), escape(text)));
+        }
+        self.push(format_args!("</ul>"))
+    }
+
     /// Something that must not be missed.
     pub fn warning(&mut self, text: &str) -> &mut Self {
         self.push(format_args!("<p class=\"warning\" role=\"alert\">{}</p>", escape(text)))
@@ -157,12 +167,13 @@ mod tests {
             .code(hostile)
             .warning(hostile)
             .figures(std::slice::from_ref(&pair))
+            .links(std::slice::from_ref(&pair))
             .facts(&[pair]);
         page.table(&table).picture("", hostile).legend(&[(hostile, hostile)]);
         let html = page.render();
         assert!(!html.contains("<script"), "{html}");
         assert!(!html.contains("\"&\u{1b}") && !html.contains('\u{1b}'));
-        assert_eq!(html.matches("&lt;script&gt;").count(), 15);
+        assert_eq!(html.matches("&lt;script&gt;").count(), 17);
     }
 
     #[test]

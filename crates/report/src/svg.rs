@@ -1,18 +1,23 @@
 //! Pictures as inline SVG: shapes with classes, whose colours the page's style sheet sets for light and dark.
 //!
 //! The classes are those of `html/style.css`: `data`, `metadata`, `unused`, `cold`, `ahead`, `warm`, `other`, `grid`,
-//! `axis`, `mark`, `label`, `value`.
+//! `axis`, `mark`, `label`, `value`, `curve`, and those of [`SERIES`].
 
 mod bars;
+mod lines;
 mod page_map;
 mod timeline;
 
 pub use bars::{Bar, Tone, bars};
+pub use lines::{Axis, Curve, lines, stacked};
 pub use page_map::{FileMap, page_map};
 pub use timeline::{Dot, Event, Row, Timeline, timeline};
 
 use crate::html::escape;
 use std::fmt::Write;
+
+/// The classes of series that stand side by side, in their order.
+pub const SERIES: [&str; 6] = ["series-1", "series-2", "series-3", "series-4", "series-5", "series-6"];
 
 /// Width of every picture in its own units; the page scales it.
 const WIDTH: f64 = 960.0;

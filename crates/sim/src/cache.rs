@@ -1,7 +1,7 @@
 //! The page cache: what is there, on its way, marked, used; and what goes when memory is short.
 //!
 //! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few operations.
-//! Which pages go first is kept in two lists of entries, each a node and some of its pages, oldest first:
+//! Which folios go first is kept in two lists of entries, each a node and some of its folios, oldest first:
 //!
 //! ```text
 //!     read ──▶ inactive list ──────────────▶ evicted           used once or not at all
@@ -10,15 +10,20 @@
 //!              active list ──▶ back to inactive, when that has become the shorter one
 //! ```
 //!
-//! An entry holds for a page as long as the page carries the entry's stamp; an entry that was overtaken is skipped. So
-//! nothing is ever searched for in a list.
+//! An entry holds for a folio as long as that carries the entry's stamp; an entry that was overtaken is skipped. So nothing is
+//! ever searched for in a list. A folio is used, aged and evicted as one; whether they were used is told of its pages one by one.
 //!
 //! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`, `shrink_folio_list`,
 //! `inactive_is_low`. Memory beside the page cache is not modelled.
 
+mod dirty;
+mod reclaim;
+#[cfg(test)]
+mod tests;
+
 use ahead_policy::{FileId, Folio, Found, Page};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Pages of a node.
 const NODE_PAGES: u64 = 64;
@@ -48,13 +53,19 @@ struct Node {
     pinned: u64,
     /// Was used through a mapping since reclaim has looked at it (the accessed bit).
     young: u64,
-    /// The size of the folio that it is a part of.
+    /// Was changed, and the disk does not have it.
+    dirty: u64,
+    /// Is on its way to the disk.
+    writeback: u64,
+    /// Is part of a folio of several pages.
+    large: u64,
+    /// The size of such a folio, as a power of two.
     order: [u8; NODE_PAGES as usize],
-    /// The entry that holds for it.
+    /// Of a folio's first page: the entry that holds for the folio.
     stamp: [u32; NODE_PAGES as usize],
 }
 
-/// Pages of one node that came to a list together.
+/// Folios of one node that came to a list together, each by its first page.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     node: u32,
@@ -62,15 +73,35 @@ struct Entry {
     stamp: u32,
 }
 
-/// A page that was evicted.
+/// Pages that were evicted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Of this file.
     pub file: FileId,
-    /// The page.
-    pub page: Page,
-    /// Nobody had used it.
-    pub unused: bool,
+    /// Among the 64 pages from here on.
+    pub first: Page,
+    /// Those of them, one bit each.
+    pub pages: u64,
+    /// Of these: those that nobody had used.
+    pub unused: u64,
+}
+
+impl Evicted {
+    /// Each of the pages, and whether nobody had used it.
+    pub fn each(self) -> impl Iterator<Item = (Page, bool)> {
+        bits(self.pages).map(move |bit| (self.first + u64::from(bit), self.unused >> bit & 1 == 1))
+    }
+}
+
+/// How pages come to be cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fresh {
+    /// The disk was asked for them; nobody has used them yet.
+    Asked,
+    /// Likewise, to know where others lie: they are no data, and nobody uses them.
+    Metadata,
+    /// A program made them; they are there, and no read of the disk is to be accounted for.
+    Written,
 }
 
 /// How pages are used.
@@ -78,6 +109,8 @@ pub struct Evicted {
 pub enum Use {
     /// By a call that copies them.
     Read,
+    /// By a further call on the same page, which goes on where the last one ended: it counts as the same use.
+    Again,
     /// Through a mapping.
     Mapped,
 }
@@ -95,7 +128,18 @@ pub struct Cache {
     active_pages: u64,
     locked_pages: u64,
     added_pages: u64,
+    dirty_pages: u64,
+    writeback_pages: u64,
+    /// Nodes that have dirty pages, so that writeback finds them (the kernel's tag in the tree of pages).
+    dirty_nodes: BTreeSet<(FileId, u64)>,
     next_stamp: u32,
+}
+
+impl Node {
+    /// Pages that cannot go: on their way in either direction, changed, or waited for.
+    fn held(&self) -> u64 {
+        self.locked | self.pinned | self.dirty | self.writeback
+    }
 }
 
 /// The bits of `pages` pages from the `offset`th on.
@@ -142,6 +186,9 @@ impl Cache {
             active_pages: 0,
             locked_pages: 0,
             added_pages: 0,
+            dirty_pages: 0,
+            writeback_pages: 0,
+            dirty_nodes: BTreeSet::new(),
             next_stamp: 0,
         }
     }
@@ -205,12 +252,20 @@ impl Cache {
         let is_set = |bits: u64| bits >> offset & 1 == 1;
         match self.node(file, page / NODE_PAGES) {
             Some(node) if is_set(node.present) => {
-                let order = node.order[offset as usize];
+                let order = if is_set(node.large) { node.order[offset as usize] } else { 0 };
                 let folio = Folio { first: page >> order << order, order };
                 let marked = self.bit(file, folio.first, |node| node.marked);
                 if is_set(node.locked) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
             }
             _ => Found::Absent,
+        }
+    }
+
+    /// What a page that is cached is a part of.
+    pub fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        match self.found(file, page) {
+            Found::Absent => None,
+            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
         }
     }
 
@@ -288,42 +343,49 @@ impl Cache {
 
     /// Adds a folio that is on its way; none of its pages may be there.
     pub fn add(&mut self, file: FileId, folio: Folio, marked: bool) {
-        let stamp = self.stamp();
+        if folio.order == 0 {
+            self.add_run(file, folio.first, 1, Fresh::Asked);
+        } else {
+            self.add_large(file, folio);
+        }
+        if marked {
+            self.change(file, folio.first, 1, |node, mask| node.marked |= mask);
+        }
+    }
+
+    fn add_large(&mut self, file: FileId, folio: Folio) {
         for (number, offset, length) in parts(folio.first, folio.pages()) {
             let id = self.node_for(file, number);
             let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
             node.present |= mask;
             node.locked |= mask;
             node.unused |= mask;
-            let range = offset as usize..(offset + length) as usize;
-            node.order[range.clone()].fill(folio.order);
-            node.stamp[range].fill(stamp);
-            self.inactive.push_back(Entry { node: id, pages: mask, stamp });
+            node.large |= mask;
+            node.order[offset as usize..(offset + length) as usize].fill(folio.order);
         }
-        if marked {
-            self.change(file, folio.first, 1, |node, mask| node.marked |= mask);
-        }
+        let (id, offset) = (self.node_for(file, folio.first / NODE_PAGES), folio.first % NODE_PAGES);
+        let stamp = self.stamp();
+        self.nodes[id as usize].stamp[offset as usize] = stamp;
+        self.inactive.push_back(Entry { node: id, pages: 1 << offset, stamp });
         self.inactive_pages += folio.pages();
         self.locked_pages += folio.pages();
         self.added_pages += folio.pages();
     }
 
-    /// Adds single pages in a row that are on their way; none of them may be there.
-    pub fn add_run(&mut self, file: FileId, first: Page, pages: u64) {
+    /// Adds single pages in a row; none of them may be there.
+    pub fn add_run(&mut self, file: FileId, first: Page, pages: u64, fresh: Fresh) {
         for (number, offset, length) in parts(first, pages) {
             let id = self.node_for(file, number);
             let stamp = self.stamp();
             let (node, mask) = (&mut self.nodes[id as usize], mask(offset, length));
             node.present |= mask;
-            node.locked |= mask;
-            node.unused |= mask;
-            let range = offset as usize..(offset + length) as usize;
-            node.order[range.clone()].fill(0);
-            node.stamp[range].fill(stamp);
+            node.locked |= if fresh == Fresh::Written { 0 } else { mask };
+            node.unused |= if fresh == Fresh::Asked { mask } else { 0 };
+            node.stamp[offset as usize..(offset + length) as usize].fill(stamp);
             self.inactive.push_back(Entry { node: id, pages: mask, stamp });
         }
         self.inactive_pages += pages;
-        self.locked_pages += pages;
+        self.locked_pages += if fresh == Fresh::Written { 0 } else { pages };
         self.added_pages += pages;
     }
 
@@ -362,6 +424,9 @@ impl Cache {
             mapped: 0,
             pinned: 0,
             young: 0,
+            dirty: 0,
+            writeback: 0,
+            large: 0,
             order: [0; NODE_PAGES as usize],
             stamp: [0; NODE_PAGES as usize],
         };
@@ -399,14 +464,8 @@ impl Cache {
             fresh += u64::from((node.unused & mask).count_ones());
             node.unused &= !mask;
             node.pinned &= !mask;
-            if by == Use::Mapped {
-                node.young |= mask;
-                continue;
-            }
-            let again = node.referenced & mask & !node.active;
-            node.referenced |= mask;
-            if again != 0 {
-                self.activate(id, again);
+            if by != Use::Again {
+                self.use_folios(id, mask, first, by);
             }
         }
         fresh
@@ -420,146 +479,5 @@ impl Cache {
     /// Maps pages.
     pub fn map(&mut self, file: FileId, first: Page, pages: u64) {
         self.change(file, first, pages, |node, mask| node.mapped |= mask & node.present);
-    }
-
-    fn activate(&mut self, id: u32, pages: u64) {
-        let stamp = self.stamp();
-        let node = &mut self.nodes[id as usize];
-        node.active |= pages;
-        node.referenced &= !pages;
-        bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
-        let count = u64::from(pages.count_ones());
-        self.inactive_pages -= count;
-        self.active_pages += count;
-        self.active.push_back(Entry { node: id, pages, stamp });
-    }
-
-    /// Puts pages that are on the inactive list to its new end.
-    pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
-        for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
-            let stamp = self.stamp();
-            let node = &mut self.nodes[id as usize];
-            let pages = mask(offset, length) & node.present & !node.active & !node.locked;
-            self.added_pages += u64::from(pages.count_ones());
-            bits(pages).for_each(|bit| node.stamp[bit as usize] = stamp);
-            self.inactive.push_back(Entry { node: id, pages, stamp });
-        }
-    }
-
-    /// Evicts until so many pages more fit, as far as there is anything to evict.
-    pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
-        // Every entry may be looked at twice: once to be given another round, once to go.
-        let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;
-        while self.pages() + pages > self.limit_pages && left > 0 {
-            self.balance();
-            let Some(entry) = self.inactive.pop_front() else { return };
-            left -= 1;
-            self.shrink(entry, evicted);
-        }
-    }
-
-    /// Takes pages from the active list while it is the longer one. (Below a gigabyte the kernel wants them equal.)
-    fn balance(&mut self) {
-        let mut moved = 0;
-        while self.inactive_pages < self.active_pages && moved < BATCH_PAGES {
-            let Some(entry) = self.active.pop_front() else { return };
-            let stamp = self.stamp();
-            let node = &mut self.nodes[entry.node as usize];
-            let valid = Self::valid(node, entry) & node.active;
-            node.active &= !valid;
-            bits(valid).for_each(|bit| node.stamp[bit as usize] = stamp);
-            let count = u64::from(valid.count_ones());
-            self.active_pages -= count;
-            self.inactive_pages += count;
-            self.added_pages += count;
-            moved += count;
-            if valid != 0 {
-                self.inactive.push_back(Entry { node: entry.node, pages: valid, stamp });
-            }
-        }
-    }
-
-    /// The pages that an entry still holds for.
-    fn valid(node: &Node, entry: Entry) -> u64 {
-        let holds = bits(entry.pages & node.present).filter(|bit| node.stamp[*bit as usize] == entry.stamp);
-        holds.fold(0, |mask, bit| mask | 1 << bit)
-    }
-
-    /// Looks at the oldest entry of the inactive list.
-    fn shrink(&mut self, entry: Entry, evicted: &mut Vec<Evicted>) {
-        let stamp = self.stamp();
-        let node = &mut self.nodes[entry.node as usize];
-        let valid = Self::valid(node, entry) & !node.active;
-        // On their way, waited for, or used through a mapping: another round. A mapped page that was used twice is active.
-        let held = node.locked | node.pinned;
-        let young = valid & node.young & !held;
-        let again = young & node.referenced;
-        let kept = (valid & held) | (young & !again);
-        node.young &= !young;
-        node.referenced |= young;
-        bits(kept).for_each(|bit| node.stamp[bit as usize] = stamp);
-        let out = valid & !kept & !again;
-        if kept != 0 {
-            self.inactive.push_back(Entry { node: entry.node, pages: kept, stamp });
-        }
-        if again != 0 {
-            self.activate(entry.node, again);
-        }
-        self.evict(entry.node, out, evicted);
-    }
-
-    /// A folio goes as a whole, also where it reaches into other nodes.
-    fn evict(&mut self, id: u32, pages: u64, evicted: &mut Vec<Evicted>) {
-        let (file, base) = (self.nodes[id as usize].file, self.nodes[id as usize].number * NODE_PAGES);
-        for bit in bits(pages) {
-            let page = base + u64::from(bit);
-            let Found::Present { folio, .. } = self.found(file, page) else { continue };
-            if folio.order == 0 {
-                self.drop_pages(file, page, 1, evicted);
-            } else if self.run(file, folio.first, folio.range().end, |node| node.present & !node.locked & !node.pinned)
-                == folio.pages()
-            {
-                self.drop_pages(file, folio.first, folio.pages(), evicted);
-            } else {
-                // A part of it is still on its way: another round.
-                let stamp = self.nodes[id as usize].stamp[bit as usize];
-                self.inactive.push_back(Entry { node: id, pages: 1 << bit, stamp });
-            }
-        }
-    }
-
-    /// Takes pages out.
-    fn drop_pages(&mut self, file: FileId, first: Page, pages: u64, evicted: &mut Vec<Evicted>) {
-        for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
-            let node = &mut self.nodes[id as usize];
-            let gone = mask(offset, length) & node.present;
-            evicted.extend(bits(gone).map(|bit| Evicted {
-                file,
-                page: number * NODE_PAGES + u64::from(bit),
-                unused: node.unused >> bit & 1 == 1,
-            }));
-            let active = u64::from((node.active & gone).count_ones());
-            self.active_pages -= active;
-            self.inactive_pages -= u64::from(gone.count_ones()) - active;
-            for field in [
-                &mut node.present,
-                &mut node.locked,
-                &mut node.marked,
-                &mut node.unused,
-                &mut node.referenced,
-                &mut node.active,
-                &mut node.mapped,
-                &mut node.pinned,
-                &mut node.young,
-            ] {
-                *field &= !gone;
-            }
-            if node.present == 0 {
-                self.index.remove(&(file, number));
-                self.spare.push(id);
-            }
-        }
     }
 }

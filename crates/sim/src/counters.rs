@@ -2,6 +2,39 @@
 
 use crate::queue::Served;
 
+/// Processor time of programmed input, nanoseconds, by what it interrupted: there the clock's ticks are charged, for they come
+/// when the interrupt's handler has ended (2.2's IDE handler runs with interrupts off: `SA_INTERRUPT` in ide-probe.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// A program's own work.
+    pub from_user_ns: u64,
+    /// The kernel's work for a program.
+    pub from_system_ns: u64,
+    /// Nobody ran.
+    pub from_idle_ns: u64,
+}
+
+/// What the processor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtWork {
+    /// A program's own work.
+    User,
+    /// The kernel's for it.
+    System,
+    /// Nobody can run.
+    Idle,
+}
+
+impl Moved {
+    pub(crate) fn add(&mut self, at_work: AtWork, time_ns: u64) {
+        *match at_work {
+            AtWork::User => &mut self.from_user_ns,
+            AtWork::System => &mut self.from_system_ns,
+            AtWork::Idle => &mut self.from_idle_ns,
+        } += time_ns;
+    }
+}
+
 /// Everything that is counted. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -11,9 +44,13 @@ pub struct Counters {
     pub user_ns: u64,
     /// Processor time of the kernel for them: calls, faults, copying, requests, programmed input.
     pub system_ns: u64,
+    /// Of `system_ns`: programmed input, by what it interrupted.
+    pub moved: Moved,
     /// Bytes that programs have read or touched, again and again included.
     pub read_bytes: u64,
-    /// Accesses to pages that were there.
+    /// Bytes that programs have written, again and again included.
+    pub write_bytes: u64,
+    /// Accesses to pages that were there: reads, touches, and writes that keep a part of a page.
     pub hits: u64,
     /// Accesses to pages that were on their way: a wait.
     pub locked: u64,
@@ -23,6 +60,22 @@ pub struct Counters {
     pub queue_waits: u64,
     /// Time that processes waited for pages, all of them added up.
     pub wait_ns: u64,
+    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages issued.
+    pub metadata_pages: u64,
+    /// Of the time waited: for these.
+    pub metadata_wait_ns: u64,
+    /// Clean pages that were changed, metadata included; one that is changed while it is written counts anew.
+    pub dirtied_pages: u64,
+    /// Of these: on the disk now.
+    pub written_pages: u64,
+    /// Of the pages written: pointer blocks.
+    pub written_metadata_pages: u64,
+    /// Of the pages dirtied: not on the disk when the run ended.
+    pub unwritten_pages: u64,
+    /// How often a writer waited because too much was dirty.
+    pub dirty_waits: u64,
+    /// Time that processes waited for that, and for `fsync`, all of them added up.
+    pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
     /// Pages that were asked of the disk.
@@ -43,6 +96,25 @@ pub struct Counters {
     pub device: Served,
 }
 
+/// A call or a row of touches that has ended. Times in nanoseconds since the beginning of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Finished {
+    /// Number of the process, in the order of the scenario.
+    pub process: usize,
+    /// Where it began in the file.
+    pub offset_bytes: u64,
+    /// So much, within the file.
+    pub length_bytes: u64,
+    /// When it began.
+    pub began_ns: u64,
+    /// When it had ended.
+    pub ended_ns: u64,
+    /// User time of the whole machine until then.
+    pub user_ns: u64,
+    /// System time of the whole machine until then.
+    pub system_ns: u64,
+}
+
 impl Counters {
     /// Time in which the processor had nothing to do.
     pub fn idle_ns(&self) -> u64 {
@@ -54,9 +126,10 @@ impl Counters {
         self.hits + self.locked + self.misses
     }
 
-    /// Bytes per second that programs got.
+    /// Bytes per second that programs read and wrote.
     pub fn throughput_bytes_per_s(&self) -> f64 {
-        if self.elapsed_ns == 0 { 0.0 } else { self.read_bytes as f64 * 1e9 / self.elapsed_ns as f64 }
+        let bytes = self.read_bytes + self.write_bytes;
+        if self.elapsed_ns == 0 { 0.0 } else { bytes as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
     /// Bytes that the disk read for each byte that was used; `None`: nothing was used.

@@ -32,6 +32,7 @@
 
 mod cache;
 mod counters;
+mod layout;
 mod machine;
 mod patterns;
 mod queue;
@@ -39,11 +40,12 @@ mod scenario;
 mod workload;
 mod world;
 
-pub use cache::{Cache, Evicted, Use};
-pub use counters::Counters;
-pub use machine::{Costs, Machine, Program, Settings};
+pub use cache::{Cache, Evicted, Fresh, Use};
+pub use counters::{Counters, Finished, Moved};
+pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
+pub use machine::{Costs, DirtyLimits, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
-pub use scenario::{Disk, Scenario, ScenarioError, Workload};
+pub use scenario::{Blame, Disk, Impossible, Scenario, ScenarioError, Workload};
 pub use workload::{Op, Ops};
-pub use world::{FileLayout, World};
+pub use world::{METADATA, World};

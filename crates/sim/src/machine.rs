@@ -11,18 +11,27 @@
 //! disk has done by then is taken note of before a policy is asked or a page is looked at; so the order of events is that
 //! of their times, and the same scenario gives the same figures on every machine.
 
+mod metadata;
+mod pages;
 mod requests;
+mod write;
+mod writeback;
 
 use crate::cache::{Evicted, Use};
-use crate::counters::Counters;
+use crate::counters::{AtWork, Counters, Finished};
+use crate::layout::Block;
 use crate::queue::Done;
 use crate::workload::{Op, Ops};
-use crate::world::World;
-use ahead_policy::{
-    Access, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull,
-};
+use crate::world::{METADATA, World};
+use ahead_device::Op as DiskOp;
+use ahead_policy::{Call, Event, FileId, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use pages::Pages;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use write::Write;
+use writeback::Writeback;
+
+pub use writeback::DirtyLimits;
 
 /// What things cost the processor, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +57,8 @@ pub struct Settings {
     pub slice_ns: u64,
     /// A fault maps so many pages around it that are there; 1: only its own.
     pub fault_around_pages: u64,
+    /// When what was written goes to the disk.
+    pub dirty: DirtyLimits,
     /// The run ends here at the latest, nanoseconds.
     pub end_ns: u64,
 }
@@ -56,38 +67,20 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Pages(Pages),
+    /// Opens a file; its inode has to be there.
+    Open {
+        open: OpenId,
+        file: FileId,
+    },
+    Write(Write),
+    /// Waits until a file is on the disk.
+    Sync {
+        file: FileId,
+    },
     /// What is left of it.
     Compute {
         left_ns: u64,
     },
-}
-
-/// A row of pages that a process goes through.
-#[derive(Clone, Copy, Debug)]
-struct Pages {
-    open: OpenId,
-    file: FileId,
-    by: By,
-    page: Page,
-    end: Page,
-    /// One after the last page that the call wants, in the file or not.
-    wanted_end: Page,
-    call: Call,
-    began_ns: u64,
-    /// The program's own work on each of them, nanoseconds.
-    user_per_page_ns: f64,
-    begins: bool,
-    /// The page was counted.
-    counted: bool,
-    /// The policy was told of the page; after a miss it looks again, for a mark.
-    asked: Asked,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    No,
-    AfterMiss,
-    Yes,
 }
 
 /// A program.
@@ -108,6 +101,16 @@ struct Process {
     asks_for: OpenId,
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
+    waits_for_writeback: bool,
+}
+
+/// What came of asking the disk for pages.
+enum Submitted {
+    All,
+    /// The queue is full.
+    NoRoom,
+    /// This block tells where the next page lies, and it is not there yet.
+    Needs(Block),
 }
 
 enum Step {
@@ -130,12 +133,21 @@ pub struct Machine {
     /// Pages that were evicted unused, each with a number, and in which order.
     ghosts: FxHashMap<(FileId, Page), u64>,
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
+    next_ghost: u64,
     counters: Counters,
     /// When the disk is free again of programmed input.
     moved_until_ns: u64,
+    /// What the processor does, and programmed input interrupts.
+    at_work: AtWork,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
+    /// Requests that nobody waits for, until the block is there that tells where their pages lie.
+    deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
+    /// Where the last read of each opening ended, bytes.
+    positions: Vec<u64>,
+    writeback: Writeback,
+    finished: Option<Vec<Finished>>,
 }
 
 impl Machine {
@@ -149,6 +161,7 @@ impl Machine {
             asks_for: OpenId::default(),
             waits_since_ns: 0,
             waits_for: None,
+            waits_for_writeback: false,
         };
         let processes: Vec<Process> = programs.into_iter().map(process).collect();
         Machine {
@@ -164,22 +177,43 @@ impl Machine {
             sleeping: BinaryHeap::new(),
             ghosts: FxHashMap::default(),
             ghosts_in_order: VecDeque::new(),
+            next_ghost: 0,
             counters: Counters::default(),
             moved_until_ns: 0,
+            at_work: AtWork::Idle,
             evicted: Vec::new(),
+            deferred: BTreeMap::new(),
+            positions: Vec::new(),
+            writeback: Writeback::default(),
+            finished: None,
         }
     }
 
     /// Runs everything to its end.
-    pub fn run(mut self) -> Counters {
+    pub fn run(self) -> Counters {
+        self.run_to_end().counters
+    }
+
+    /// Runs everything to its end, and tells of each call and touch, in the order in which they ended.
+    pub fn run_with_calls(mut self) -> (Counters, Vec<Finished>) {
+        self.finished = Some(Vec::new());
+        let machine = self.run_to_end();
+        (machine.counters, machine.finished.unwrap_or_default())
+    }
+
+    fn run_to_end(mut self) -> Machine {
         while !self.alive.is_empty() && self.world.now_ns < self.settings.end_ns {
             self.settle();
+            self.at_work = AtWork::Idle;
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
                     let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
-                    // Whoever waits, waits for one of these two.
-                    let Some(next_ns) = self.world.queue.next_done_ns().into_iter().chain(wakes).min() else {
+                    let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
+                    // Whoever waits, waits for one of these.
+                    let done = self.world.queue.next_done_ns();
+                    let turn = self.world.queue.next_turn_ns();
+                    let Some(next_ns) = done.into_iter().chain(turn).chain(wakes).chain(expires).min() else {
                         unreachable!("processes wait for nothing");
                     };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
@@ -188,8 +222,9 @@ impl Machine {
         }
         self.counters.elapsed_ns = self.world.now_ns;
         self.counters.unread_pages = self.world.cache.unused_pages();
+        self.counters.unwritten_pages = self.world.cache.dirty_pages() + self.world.cache.writeback_pages();
         self.counters.device = self.world.queue.account();
-        self.counters
+        self
     }
 
     /// Takes note of what has happened until now.
@@ -200,10 +235,20 @@ impl Machine {
             self.sleeping.pop();
             self.ready.push_back(process);
         }
+        self.world.queue.turn_at(self.world.now_ns);
         while self.world.queue.next_done_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
             let moved_until_ns = self.move_by_processor();
             let Some(done) = self.world.queue.take_done(self.world.now_ns, moved_until_ns) else { break };
-            self.arrived(&done);
+            match done.op {
+                DiskOp::Read => self.arrived(&done),
+                DiskOp::Write => done.ranges.iter().for_each(|range| self.written(range)),
+            }
+            // There is room for a request now.
+            self.ready.extend(self.waiting_for_room.pop_front());
+            self.write_back();
+        }
+        if self.next_expiry_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
+            self.write_back();
         }
     }
 
@@ -218,6 +263,7 @@ impl Machine {
         }
         let took_ns = (per_page_ns * pages as f64) as u64;
         self.counters.system_ns += took_ns;
+        self.counters.moved.add(self.at_work, took_ns);
         self.moved_until_ns = self.moved_until_ns.max(at_ns) + took_ns;
         self.world.now_ns = self.world.now_ns.max(at_ns) + took_ns;
         self.moved_until_ns
@@ -226,7 +272,7 @@ impl Machine {
     fn arrived(&mut self, done: &Done) {
         for range in &done.ranges {
             self.world.cache.arrive(range.file, range.first, range.pages);
-            if self.wants.arrivals {
+            if self.wants.arrivals && range.file != METADATA {
                 self.tell(&Event::Arrived { file: range.file, first: range.first, pages: range.pages });
             }
             let (first, end) = ((range.file, range.first), (range.file, range.first + range.pages));
@@ -234,10 +280,9 @@ impl Machine {
             for page in woken {
                 self.ready.extend(self.waiting.remove(&page).unwrap_or_default());
             }
-        }
-        // There is room for a request now.
-        if let Some(process) = self.waiting_for_room.pop_front() {
-            self.ready.push_back(process);
+            if range.file == METADATA {
+                (range.first..range.first + range.pages).for_each(|block| self.resume_deferred(block));
+            }
         }
     }
 
@@ -246,12 +291,11 @@ impl Machine {
         let mut requests = Requests::default();
         self.policy.event(event, &self.world, &mut requests);
         self.rescue(&mut requests);
-        let mut list: VecDeque<Request> =
+        let list: VecDeque<Request> =
             requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect();
         if !list.is_empty() {
             self.counters.decisions += 1;
-            self.submit(&mut list, OpenId::default());
-            self.world.queue.unplug(self.world.now_ns);
+            self.submit_unattended(list, OpenId::default());
         }
     }
 
@@ -280,11 +324,13 @@ impl Machine {
     }
 
     fn user(&mut self, time_ns: f64) {
+        self.at_work = AtWork::User;
         self.world.now_ns += time_ns as u64;
         self.counters.user_ns += time_ns as u64;
     }
 
     fn system(&mut self, time_ns: f64) {
+        self.at_work = AtWork::System;
         self.world.now_ns += time_ns as u64;
         self.counters.system_ns += time_ns as u64;
     }
@@ -292,11 +338,15 @@ impl Machine {
     /// The process goes on until something has to be looked at anew.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
         self.note_end_of_wait(process);
+        self.note_end_of_writeback_wait(process);
         if !self.submit_for(process) {
             return Step::Blocked;
         }
         match self.processes[process].doing {
             Some(Doing::Pages(pages)) => self.step_pages(process, pages, end_ns),
+            Some(Doing::Write(write)) => self.step_write(process, write, end_ns),
+            Some(Doing::Sync { file }) => self.step_sync(process, file),
+            Some(Doing::Open { open, file }) => self.step_open(process, open, file),
             Some(Doing::Compute { left_ns }) => {
                 let now_ns = left_ns.min(end_ns.saturating_sub(self.world.now_ns).max(1));
                 self.user(now_ns as f64);
@@ -315,56 +365,105 @@ impl Machine {
         let Some((open, file, page)) = self.processes[process].waits_for.take() else { return };
         let wait_ns = self.world.now_ns - self.processes[process].waits_since_ns;
         self.counters.wait_ns += wait_ns;
-        if self.wants.waits {
+        if file == METADATA {
+            self.counters.metadata_wait_ns += wait_ns;
+            // What it is needed for is asked for next.
+            self.world.cache.use_pages(METADATA, page, 1, Use::Again);
+        } else if self.wants.waits {
             self.tell(&Event::Waited { open, file, page, wait_ns });
         }
     }
 
-    /// Asks the disk for what is left to be asked for; false: the queue is full, and the process waits.
+    /// Asks the disk for what is left to be asked for; false: the process waits, for room in the queue or for a block that
+    /// tells where the next page lies.
     fn submit_for(&mut self, process: usize) -> bool {
         if self.processes[process].requests.is_empty() {
             return true;
         }
         let mut requests = std::mem::take(&mut self.processes[process].requests);
-        let all = self.submit(&mut requests, self.processes[process].asks_for);
-        self.world.queue.unplug(self.world.now_ns);
+        let submitted = self.submit(&mut requests, self.processes[process].asks_for);
         self.processes[process].requests = requests;
-        if !all {
-            self.counters.queue_waits += 1;
-            self.waiting_for_room.push_back(process);
-        } else if self.world.queue.requests() < self.world.queue.limit() {
-            // It did not need all the room that there is: the next one may try.
-            self.ready.extend(self.waiting_for_room.pop_front());
+        match submitted {
+            Submitted::All => {
+                self.world.queue.unplug(self.world.now_ns);
+                if self.world.queue.requests() < self.world.queue.limit() {
+                    // It did not need all the room that there is: the next one may try.
+                    self.ready.extend(self.waiting_for_room.pop_front());
+                }
+                true
+            }
+            Submitted::NoRoom => {
+                self.wait_for_room(process);
+                false
+            }
+            Submitted::Needs(block) => {
+                self.wait_for_metadata(process, block);
+                false
+            }
         }
-        all
+    }
+
+    fn wait_for(&mut self, process: usize, open: OpenId, file: FileId, page: Page) {
+        self.processes[process].waits_since_ns = self.world.now_ns;
+        self.processes[process].waits_for = Some((open, file, page));
+        self.waiting.entry((file, page)).or_default().push(process);
+        self.world.cache.pin(file, page);
+    }
+
+    /// A call or touch has ended.
+    fn finish(&mut self, process: usize, call: Call, began_ns: u64) {
+        let ended_ns = self.world.now_ns;
+        self.processes[process].doing = None;
+        self.counters.latency_most_ns = self.counters.latency_most_ns.max(ended_ns - began_ns);
+        let (user_ns, system_ns) = (self.counters.user_ns, self.counters.system_ns);
+        let Call { offset_bytes, length_bytes } = call;
+        if let Some(finished) = &mut self.finished {
+            finished.push(Finished { process, offset_bytes, length_bytes, began_ns, ended_ns, user_ns, system_ns });
+        }
+    }
+
+    fn wait_for_room(&mut self, process: usize) {
+        self.world.queue.unplug(self.world.now_ns);
+        self.counters.queue_waits += 1;
+        self.waiting_for_room.push_back(process);
     }
 
     fn begin(&mut self, process: usize, op: Op) -> Step {
         let now_ns = self.world.now_ns;
         match op {
-            Op::Open { open, file } => self.tell(&Event::Opened { open, file }),
-            Op::Close { open } => self.tell(&Event::Closed { open }),
+            Op::Open { open, file } => self.processes[process].doing = Some(Doing::Open { open, file }),
+            Op::Close { open } => {
+                self.set_position(open, 0);
+                self.tell(&Event::Closed { open });
+            }
             Op::Advise { open, file, advice } => self.tell(&Event::Advised { open, file, advice }),
             Op::Read { open, file, offset_bytes, length_bytes } => {
-                let size_bytes = self.world.file_pages(file) * PAGE_BYTES;
-                let wanted_end = offset_bytes.saturating_add(length_bytes).div_ceil(PAGE_BYTES);
-                let length_bytes = length_bytes.min(size_bytes.saturating_sub(offset_bytes));
                 self.system(self.settings.costs.call_ns);
-                if length_bytes == 0 {
-                    return Step::Went;
+                let size_bytes = self.world.file_pages(file) * PAGE_BYTES;
+                if let Some(pages) = Pages::read(open, file, offset_bytes, length_bytes, size_bytes) {
+                    self.begin_pages(process, pages, now_ns);
                 }
-                let (page, end) = (offset_bytes / PAGE_BYTES, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES));
-                let call = Call { offset_bytes, length_bytes };
-                self.begin_pages(process, Pages { call, wanted_end, ..fresh(open, file, By::Read, page, end, now_ns) });
             }
             Op::Touch { open, file, first, pages } => {
                 let file_pages = self.world.file_pages(file);
-                let by =
-                    By::Fault { advice: ahead_policy::Advice::Normal, executable: false, first: 0, end: file_pages };
-                let end = first.saturating_add(pages).min(file_pages);
-                if first < end {
-                    self.begin_pages(process, fresh(open, file, by, first, end, now_ns));
+                if let Some(pages) = Pages::touch(open, file, first, pages, file_pages) {
+                    self.begin_pages(process, pages, now_ns);
                 }
+            }
+            Op::Write { open, file, offset_bytes, length_bytes } => {
+                self.system(self.settings.costs.call_ns);
+                if length_bytes > 0 {
+                    let write = Write::new(open, file, Call { offset_bytes, length_bytes }, now_ns);
+                    self.processes[process].doing = Some(Doing::Write(write));
+                }
+            }
+            Op::Seek { open, file, offset_bytes } => {
+                self.system(self.settings.costs.call_ns);
+                self.tell(&Event::Sought { open, file, offset_bytes });
+            }
+            Op::Sync { file } => {
+                self.system(self.settings.costs.call_ns);
+                self.processes[process].doing = Some(Doing::Sync { file });
             }
             Op::Compute { time_ns } => {
                 self.processes[process].doing = (time_ns > 0).then_some(Doing::Compute { left_ns: time_ns });
@@ -375,203 +474,5 @@ impl Machine {
             }
         }
         Step::Went
-    }
-
-    fn begin_pages(&mut self, process: usize, pages: Pages) {
-        let user_per_page_ns = self.processes[process].user_per_page_ns;
-        self.processes[process].doing = Some(Doing::Pages(Pages { user_per_page_ns, ..pages }));
-    }
-
-    /// The next pages: those that are there at once, or one that is not.
-    fn step_pages(&mut self, process: usize, mut pages: Pages, end_ns: u64) -> Step {
-        let is_read = pages.by == By::Read;
-        if !is_read && self.use_mapped(&mut pages, end_ns) {
-            return self.went(process, pages);
-        }
-        let found = self.world.cache.found(pages.file, pages.page);
-        if !pages.counted {
-            self.count(&mut pages, found);
-        }
-        let tells = match pages.asked {
-            Asked::No => {
-                found == Found::Absent
-                    || found.is_marked()
-                    || self.wants.pages
-                    || (is_read && pages.begins && self.wants.calls)
-                    || (!is_read && self.wants.faults)
-            }
-            Asked::AfterMiss => found == Found::Absent || found.is_marked(),
-            Asked::Yes => found == Found::Absent,
-        };
-        if tells {
-            self.ask(process, &mut pages, found);
-            self.processes[process].doing = Some(Doing::Pages(pages));
-            return Step::Went;
-        }
-        if found.is_locked() {
-            self.processes[process].doing = Some(Doing::Pages(pages));
-            return self.wait(process, pages);
-        }
-        if is_read {
-            self.use_read(&mut pages, end_ns);
-        } else {
-            self.map_around(&mut pages);
-        }
-        self.went(process, pages)
-    }
-
-    fn went(&mut self, process: usize, pages: Pages) -> Step {
-        if pages.page >= pages.end {
-            self.counters.latency_most_ns = self.counters.latency_most_ns.max(self.world.now_ns - pages.began_ns);
-            self.processes[process].doing = None;
-        } else {
-            self.processes[process].doing = Some(Doing::Pages(pages));
-        }
-        Step::Went
-    }
-
-    fn count(&mut self, pages: &mut Pages, found: Found) {
-        pages.counted = true;
-        match found {
-            Found::Absent => {
-                self.counters.misses += 1;
-                if self.ghosts.remove(&(pages.file, pages.page)).is_some() {
-                    self.counters.thrashings += 1;
-                }
-            }
-            Found::Locked { .. } => self.counters.locked += 1,
-            Found::Present { .. } => self.counters.hits += 1,
-        }
-        if pages.by != By::Read {
-            self.system(self.settings.costs.fault_ns);
-        }
-    }
-
-    /// Asks the policy; a page that is absent all the same is asked for by itself.
-    fn ask(&mut self, process: usize, pages: &mut Pages, found: Found) {
-        let mut requests = Requests::default();
-        let access = Access {
-            open: pages.open,
-            file: pages.file,
-            by: pages.by,
-            page: pages.page,
-            wanted: if pages.by == By::Read { pages.wanted_end - pages.page } else { 1 },
-            call: pages.call,
-            begins: pages.begins,
-            found,
-        };
-        if pages.asked != Asked::Yes {
-            if let Found::Locked { marked: true, folio } | Found::Present { marked: true, folio } = found {
-                self.world.cache.unmark(pages.file, folio);
-            }
-            self.policy.access(&access, &self.world, &mut requests);
-            self.rescue(&mut requests);
-            self.counters.decisions += u64::from(!requests.is_empty());
-        }
-        pages.begins = false;
-        pages.asked = match (pages.asked, found) {
-            (Asked::No, Found::Absent) => Asked::AfterMiss,
-            _ => Asked::Yes,
-        };
-        if found == Found::Absent && !requests.cover(pages.file, pages.page) {
-            requests.pages(pages.file, pages.page, 1);
-        }
-        self.processes[process].asks_for = pages.open;
-        self.processes[process].requests.extend(requests.drain());
-    }
-
-    fn wait(&mut self, process: usize, pages: Pages) -> Step {
-        self.processes[process].waits_since_ns = self.world.now_ns;
-        self.processes[process].waits_for = Some((pages.open, pages.file, pages.page));
-        self.waiting.entry((pages.file, pages.page)).or_default().push(process);
-        self.world.cache.pin(pages.file, pages.page);
-        Step::Blocked
-    }
-
-    /// Pages that are there are read, as many as the process may run for.
-    fn use_read(&mut self, pages: &mut Pages, end_ns: u64) {
-        let costs = self.settings.costs;
-        let per_page_ns = costs.copy_per_page_ns + pages.user_per_page_ns;
-        let run = if self.wants.pages {
-            1
-        } else {
-            let most = ((end_ns.saturating_sub(self.world.now_ns)) as f64 / per_page_ns.max(1.0)) as u64 + 1;
-            self.world.cache.clear_run(pages.file, pages.page, pages.end).min(most).max(1)
-        };
-        self.system(costs.copy_per_page_ns * run as f64);
-        self.user(pages.user_per_page_ns * run as f64);
-        // The first of them is counted already.
-        self.counters.hits += run - 1;
-        self.used(pages, run, Use::Read);
-    }
-
-    fn used(&mut self, pages: &mut Pages, run: u64, by: Use) {
-        self.counters.used_pages += self.world.cache.use_pages(pages.file, pages.page, run, by);
-        self.counters.read_bytes += run * PAGE_BYTES;
-        pages.page += run;
-        (pages.counted, pages.asked, pages.begins) = (false, Asked::No, false);
-    }
-
-    /// Goes through pages that are mapped already; false if the next one is not.
-    fn use_mapped(&mut self, pages: &mut Pages, end_ns: u64) -> bool {
-        if pages.asked != Asked::No || pages.counted {
-            return false;
-        }
-        let per_page_ns = pages.user_per_page_ns;
-        let most = (end_ns.saturating_sub(self.world.now_ns) as f64 / per_page_ns.max(1.0)) as u64 + 1;
-        let mapped = self.world.cache.mapped_run(pages.file, pages.page, pages.end).min(most);
-        if mapped == 0 {
-            return false;
-        }
-        self.user(per_page_ns * mapped as f64);
-        self.counters.hits += mapped;
-        self.used(pages, mapped, Use::Mapped);
-        true
-    }
-
-    /// The page is there: it is mapped, and with it what is there around it.
-    fn map_around(&mut self, pages: &mut Pages) {
-        let around = self.settings.fault_around_pages.max(1);
-        let first = pages.page - pages.page % around;
-        let end = (first + around).min(self.world.file_pages(pages.file));
-        let (mut at, mut mapped, mut before) = (first, 0, 0);
-        while at < end {
-            let run = self.world.cache.clear_run(pages.file, at, end);
-            self.world.cache.map(pages.file, at, run);
-            if (at..at + run).contains(&pages.page) {
-                before = pages.page - at;
-            }
-            mapped += run;
-            at += run + 1;
-        }
-        let in_a_row = self.world.cache.clear_run(pages.file, pages.page, end).max(1);
-        if around == 1 {
-            self.world.cache.map(pages.file, pages.page, 1);
-        }
-        self.user(pages.user_per_page_ns);
-        let (open, by, file, touched) = (pages.open, pages.by, pages.file, pages.page);
-        self.used(pages, 1, Use::Mapped);
-        if self.wants.faults {
-            let mapped = mapped.max(1);
-            self.tell(&Event::Mapped { open, by, file, first: touched, pages: in_a_row, before, mapped });
-        }
-    }
-}
-
-fn fresh(open: OpenId, file: FileId, by: By, page: Page, end: Page, began_ns: u64) -> Pages {
-    let call = Call { offset_bytes: page * PAGE_BYTES, length_bytes: (end - page) * PAGE_BYTES };
-    Pages {
-        open,
-        file,
-        by,
-        page,
-        end,
-        wanted_end: end,
-        call,
-        began_ns,
-        user_per_page_ns: 0.0,
-        begins: true,
-        counted: false,
-        asked: Asked::No,
     }
 }

@@ -23,6 +23,17 @@ pub enum Pattern {
     Sparse,
     /// Nine blocks in a row, then one somewhere.
     Mixed,
+    /// Writes a new file from front to back; a further pass writes over it.
+    Write,
+    /// Reads a block, works on it, goes back, writes it; from front to back (Bonnie's rewrite).
+    Rewrite,
+}
+
+impl Pattern {
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        matches!(self, Pattern::Write | Pattern::Rewrite)
+    }
 }
 
 /// What one stream does.
@@ -36,6 +47,8 @@ pub struct Stream {
     pub file_pages: u64,
     /// A block, pages.
     pub block_pages: u64,
+    /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by page.
+    pub call_bytes: u64,
     /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
     /// Readers of [`Pattern::Interleaved`] and [`Pattern::InterleavedBackward`].
@@ -54,6 +67,8 @@ pub struct Stream {
     pub sleep_ns: u64,
     /// It opens and closes the file in each pass.
     pub reopens: bool,
+    /// At the end of each pass it waits until what it wrote is on the disk.
+    pub syncs: bool,
     /// Where chance begins.
     pub seed: u64,
 }
@@ -93,7 +108,7 @@ impl Stream {
         let blocks = self.blocks();
         let page = |block: u64| (block < blocks).then_some(block * self.block_pages);
         match self.pattern {
-            Pattern::Sequential => page(index),
+            Pattern::Sequential | Pattern::Write | Pattern::Rewrite => page(index),
             Pattern::Backward => blocks.checked_sub(index + 1).and_then(page),
             Pattern::Stride => {
                 let first = index.checked_mul(self.stride_pages)?;
@@ -120,6 +135,14 @@ impl Stream {
         }
     }
 
+    /// How many steps it takes at most: accesses to pages, calls, slices of computing.
+    pub fn steps(&self, slice_ns: u64) -> u64 {
+        let per_block =
+            (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
+        let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
+        self.blocks().saturating_mul(per_block).saturating_mul(self.passes).saturating_mul(writes_too)
+    }
+
     /// Its operations.
     pub fn ops(self) -> Ops {
         let (open, file) = (OpenId(self.id), FileId(self.id));
@@ -132,22 +155,36 @@ impl Stream {
                 .map_while(move |index| self.block(index, &mut chance))
                 .flat_map(move |first| self.at(first));
             let open_it = begins.then_some(Op::Open { open, file });
-            open_it.into_iter().chain(blocks).chain(ends.then_some(Op::Close { open }))
+            let sync = self.syncs.then_some(Op::Sync { file });
+            open_it.into_iter().chain(blocks).chain(sync).chain(ends.then_some(Op::Close { open }))
         });
         Box::new(passes)
     }
 
     fn at(&self, first: u64) -> impl Iterator<Item = Op> + use<> {
         let (open, file) = (OpenId(self.id), FileId(self.id));
-        let pages = self.block_pages;
-        let (offset_bytes, length_bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-        let access = match self.mapped {
-            true => Op::Touch { open, file, first, pages },
-            false => Op::Read { open, file, offset_bytes, length_bytes },
-        };
+        let (begin, end) = (first * PAGE_BYTES, (first + self.block_pages) * PAGE_BYTES);
+        let (pattern, mapped, pages) = (self.pattern, self.mapped, self.block_pages);
+        let call_bytes = if mapped { end - begin } else { self.call_bytes };
+        let calls = (begin..end).step_by(call_bytes.try_into().unwrap_or(usize::MAX));
+        // The work on what is made comes before it is written; on what is read, the process does it as it goes.
+        let work_ns = self.user_per_page_ns / PAGE_BYTES as f64;
+        let accesses = calls.flat_map(move |offset_bytes| {
+            let length_bytes = call_bytes.min(end - offset_bytes);
+            let read = Op::Read { open, file, offset_bytes, length_bytes };
+            let write = Op::Write { open, file, offset_bytes, length_bytes };
+            let make = Op::Compute { time_ns: (work_ns * length_bytes as f64) as u64 };
+            let list = match pattern {
+                Pattern::Write => [Some(make), Some(write), None],
+                Pattern::Rewrite => [Some(read), Some(Op::Seek { open, file, offset_bytes }), Some(write)],
+                _ if mapped => [Some(Op::Touch { open, file, first, pages }), None, None],
+                _ => [Some(read), None, None],
+            };
+            list.into_iter().flatten()
+        });
         let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
         let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });
-        std::iter::once(access).chain(compute).chain(sleep)
+        accesses.chain(compute).chain(sleep)
     }
 }
 
@@ -161,6 +198,7 @@ mod tests {
             id: 0,
             file_pages: 24,
             block_pages: 4,
+            call_bytes: 4 * ahead_policy::PAGE_BYTES,
             stride_pages: 8,
             readers: 2,
             most_blocks,
@@ -170,6 +208,7 @@ mod tests {
             compute_ns: 0,
             sleep_ns: 0,
             reopens: false,
+            syncs: false,
             seed: 0,
         };
         let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };

@@ -5,24 +5,52 @@
 //!                                                   at most `limit`, then: full
 //! ```
 //!
-//! The elevator goes upwards and begins anew at the lowest place (C-SCAN), but nobody waits longer than the deadline: then
-//! the oldest goes first. `none` takes them as they come. As many are handed to the disk as it serves at once.
+//! `mq-deadline` goes upwards and begins anew at the lowest place, but nobody waits longer than the deadline: then the oldest
+//! goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up to 2.4) takes reads and
+//! writes alike, in the order of their places. `cfq` gives each process a time slice. `none` takes them as they come. As many are handed to the disk as it serves at
+//! once. Writes may take up a part of the queue alone, so that a reader always finds room.
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_policy::{FileId, Page};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+mod slices;
+mod sorted;
+
+use slices::Slices;
+use sorted::Sorted;
+
 /// A read that waits longer goes first (mq-deadline: `read_expire` 500 ms).
-const DEADLINE_NS: u64 = 500_000_000;
+const READ_DEADLINE_NS: u64 = 500_000_000;
+/// Likewise a write (`write_expire` 5 s).
+const WRITE_DEADLINE_NS: u64 = 5_000_000_000;
+/// Requests of one kind that go before the other one is looked at again (`fifo_batch`).
+const BATCH: u32 = 16;
+/// Batches of reads that go while writes wait (`writes_starved`).
+const WRITES_STARVED: u32 = 2;
 
 /// In which order requests go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// As they come.
     None,
-    /// By place, with a deadline.
+    /// By place, reads first, with a deadline (mq-deadline).
     Deadline,
+    /// By place, reads and writes alike (the elevator of Linux up to 2.4, without its bound on overtaking).
+    CScan,
+    /// A time slice for each process (CFQ).
+    Cfq,
+}
+
+impl Scheduler {
+    /// All of them by name, as Linux names them where it does.
+    pub const NAMED: [(&str, Scheduler); 4] = [
+        ("none", Scheduler::None),
+        ("mq-deadline", Scheduler::Deadline),
+        ("c-scan", Scheduler::CScan),
+        ("cfq", Scheduler::Cfq),
+    ];
 }
 
 /// Pages of a file.
@@ -57,6 +85,11 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// The file that its first pages belong to.
+    fn file(&self) -> FileId {
+        self.ranges.first().map_or(FileId::default(), |range| range.file)
+    }
+
     fn end_bytes(&self) -> u64 {
         self.offset_bytes + self.length_bytes
     }
@@ -80,6 +113,10 @@ pub struct Served {
     pub requests: u64,
     /// Bytes of them.
     pub bytes: u64,
+    /// Of the requests: writes.
+    pub write_requests: u64,
+    /// Of the bytes: written.
+    pub write_bytes: u64,
     /// Time that it was busy, nanoseconds.
     pub busy_ns: u64,
     /// How often the arm moved.
@@ -96,9 +133,13 @@ pub struct Queue {
     scheduler: Scheduler,
     plug: Vec<Waiting>,
     next_id: u64,
-    waiting: BTreeMap<u64, Waiting>,
-    by_place: BTreeMap<(u64, u64), u64>,
-    by_end: BTreeMap<(u64, u64), u64>,
+    reads: Sorted,
+    writes: Sorted,
+    /// What goes now, how many of it have gone in a row, and how often reads went while writes waited.
+    direction: Op,
+    batch: u32,
+    starved: u32,
+    slices: Slices,
     head_bytes: u64,
     in_service: BinaryHeap<Reverse<(u64, u64)>>,
     served: BTreeMap<u64, Waiting>,
@@ -117,9 +158,12 @@ impl Queue {
             scheduler,
             plug: Vec::new(),
             next_id: 0,
-            waiting: BTreeMap::new(),
-            by_place: BTreeMap::new(),
-            by_end: BTreeMap::new(),
+            reads: Sorted::default(),
+            writes: Sorted::default(),
+            direction: Op::Read,
+            batch: 0,
+            starved: 0,
+            slices: Slices::default(),
             head_bytes: 0,
             in_service: BinaryHeap::new(),
             served: BTreeMap::new(),
@@ -140,7 +184,13 @@ impl Queue {
 
     /// Requests that wait or are being served.
     pub fn requests(&self) -> u32 {
-        (self.plug.len() + self.waiting.len() + self.in_service.len()) as u32
+        (self.plug.len() + self.reads.len() + self.writes.len() + self.in_service.len()) as u32
+    }
+
+    /// Whether there is room for a write: three quarters of the queue may be taken up when one comes (`dd_limit_depth` of
+    /// mq-deadline; in Linux 2.2 and 2.4 it was two thirds).
+    pub fn takes_writes(&self) -> bool {
+        u64::from(self.requests()) < (self.limit as u64 * 3 / 4).max(1)
     }
 
     /// What was served so far.
@@ -167,7 +217,7 @@ impl Queue {
         let request =
             Waiting { op, offset_bytes, length_bytes, since_ns: now_ns, unplugged_ns: now_ns, ranges: vec![range] };
         let Some(request) = self.merged(request) else { return Added::Yes };
-        if self.plug.len() + self.waiting.len() + self.in_service.len() >= self.limit {
+        if self.requests() as usize >= self.limit {
             return Added::Full;
         }
         self.plug.push(request);
@@ -197,7 +247,9 @@ impl Queue {
         for mut request in std::mem::take(&mut self.plug) {
             request.unplugged_ns = now_ns;
             if let Some(request) = self.merged(request) {
-                self.insert(request);
+                self.next_id += 1;
+                let id = self.next_id;
+                self.sorted(request.op).insert(id, request);
             }
         }
         self.dispatch(now_ns);
@@ -216,71 +268,116 @@ impl Queue {
         }
         let Reverse((at_ns, id)) = self.in_service.pop()?;
         let request = self.served.remove(&id)?;
+        if self.scheduler == Scheduler::Cfq && request.op == Op::Read {
+            self.slices.done(request.file(), &self.reads.files(), at_ns);
+        }
         self.dispatch(free_ns.max(at_ns));
         Some(Done { at_ns, ranges: request.ranges, op: request.op })
     }
 
+    /// When the disk is no longer kept idle for somebody while others wait.
+    pub fn next_turn_ns(&self) -> Option<u64> {
+        let others_wait = self.reads.len() + self.writes.len() > 0;
+        self.slices.idle_until_ns().filter(|_| others_wait && self.in_service.is_empty())
+    }
+
+    /// Takes note that it is so late.
+    pub fn turn_at(&mut self, now_ns: u64) {
+        if self.next_turn_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.dispatch(now_ns);
+        }
+    }
+
+    fn sorted(&mut self, op: Op) -> &mut Sorted {
+        match op {
+            Op::Read => &mut self.reads,
+            Op::Write => &mut self.writes,
+        }
+    }
+
     /// Merges with a request that waits; gives it back if there is none.
     fn merged(&mut self, request: Waiting) -> Option<Waiting> {
-        let fits =
-            |other: &Waiting| other.op == request.op && other.length_bytes + request.length_bytes <= self.longest_bytes;
-        let before = self.by_end.range((request.offset_bytes, 0)..=(request.offset_bytes, u64::MAX)).next();
-        if let Some(id) = before.map(|(_, id)| *id)
-            && self.waiting.get(&id).is_some_and(fits)
+        let longest_bytes = self.longest_bytes;
+        self.sorted(request.op).merged(request, longest_bytes)
+    }
+
+    /// Whether a read or a write goes next; `None`: nothing waits.
+    fn next_op(&mut self) -> Option<Op> {
+        match (self.reads.oldest(), self.writes.oldest()) {
+            (None, None) => None,
+            (Some(_), None) => Some(Op::Read),
+            (None, Some(_)) => Some(Op::Write),
+            (Some(read), Some(write)) => Some(match self.scheduler {
+                Scheduler::Deadline => self.turn(),
+                Scheduler::None if read < write => Op::Read,
+                Scheduler::CScan if self.distance(&self.reads) <= self.distance(&self.writes) => Op::Read,
+                Scheduler::None | Scheduler::CScan => Op::Write,
+                Scheduler::Cfq => Op::Read,
+            }),
+        }
+    }
+
+    /// How soon the head comes by: upwards from where it is, then from the lowest place.
+    fn distance(&self, sorted: &Sorted) -> (bool, u64) {
+        let (begins_anew, next) = match sorted.upwards(self.head_bytes) {
+            Some(next) => (false, Some(next)),
+            None => (true, sorted.first()),
+        };
+        (begins_anew, next.map_or(u64::MAX, |(place, _)| place))
+    }
+
+    /// The request that goes next, taken out.
+    fn take_next(&mut self, now_ns: u64) -> Option<(u64, Waiting)> {
+        if self.scheduler == Scheduler::Cfq
+            && let Some(next) = self.take_in_slice(now_ns)
         {
-            let mut other = self.remove(id)?;
-            other.length_bytes += request.length_bytes;
-            other.ranges.extend(request.ranges);
-            self.insert_as(id, other);
-            return None;
+            return next;
         }
-        let end = request.end_bytes();
-        let after = self.by_place.range((end, 0)..=(end, u64::MAX)).next();
-        if let Some(id) = after.map(|(_, id)| *id)
-            && self.waiting.get(&id).is_some_and(fits)
-        {
-            let mut other = self.remove(id)?;
-            other.offset_bytes = request.offset_bytes;
-            other.length_bytes += request.length_bytes;
-            other.ranges.splice(0..0, request.ranges);
-            self.insert_as(id, other);
-            return None;
+        let op = self.next_op()?;
+        self.batch = if op == self.direction { self.batch + 1 } else { 1 };
+        self.direction = op;
+        let (scheduler, head_bytes) = (self.scheduler, self.head_bytes);
+        let deadline_ns = if op == Op::Read { READ_DEADLINE_NS } else { WRITE_DEADLINE_NS };
+        let sorted = self.sorted(op);
+        let (oldest, since_ns) = sorted.oldest()?;
+        let expired = scheduler == Scheduler::Deadline && since_ns.saturating_add(deadline_ns) <= now_ns;
+        let id = if scheduler == Scheduler::None || expired {
+            oldest
+        } else {
+            sorted.upwards(head_bytes).or_else(|| sorted.first())?.1
+        };
+        Some((id, sorted.remove(id)?))
+    }
+
+    /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for it; `None`: nobody reads.
+    fn take_in_slice(&mut self, now_ns: u64) -> Option<Option<(u64, Waiting)>> {
+        match self.slices.next(&self.reads.files(), now_ns) {
+            Some(file) => {
+                let id = self.reads.next_of(file, self.head_bytes)?;
+                Some(self.reads.remove(id).map(|request| (id, request)))
+            }
+            None => self.slices.idle_until_ns().map(|_| None),
         }
-        Some(request)
     }
 
-    fn insert(&mut self, request: Waiting) {
-        self.next_id += 1;
-        self.insert_as(self.next_id, request);
-    }
-
-    fn insert_as(&mut self, id: u64, request: Waiting) {
-        self.by_place.insert((request.offset_bytes, id), id);
-        self.by_end.insert((request.end_bytes(), id), id);
-        self.waiting.insert(id, request);
-    }
-
-    fn remove(&mut self, id: u64) -> Option<Waiting> {
-        let request = self.waiting.remove(&id)?;
-        self.by_place.remove(&(request.offset_bytes, id));
-        self.by_end.remove(&(request.end_bytes(), id));
-        Some(request)
-    }
-
-    /// The request that goes next.
-    fn next(&self, now_ns: u64) -> Option<u64> {
-        let (oldest, request) = self.waiting.first_key_value()?;
-        if self.scheduler == Scheduler::None || request.since_ns + DEADLINE_NS <= now_ns {
-            return Some(*oldest);
+    /// Whose turn it is when both wait: a batch goes on; then reads, but writes after so many batches of them.
+    fn turn(&mut self) -> Op {
+        let going = if self.direction == Op::Read { &self.reads } else { &self.writes };
+        if self.batch < BATCH && going.upwards(self.head_bytes).is_some() {
+            return self.direction;
         }
-        let upwards = self.by_place.range((self.head_bytes, 0)..).next();
-        upwards.or_else(|| self.by_place.first_key_value()).map(|(_, id)| *id)
+        self.batch = 0;
+        if self.starved < WRITES_STARVED {
+            self.starved += 1;
+            return Op::Read;
+        }
+        self.starved = 0;
+        Op::Write
     }
 
     fn dispatch(&mut self, now_ns: u64) {
         while self.in_service.len() < self.channels
-            && let Some(id) = self.next(now_ns)
-            && let Some(request) = self.remove(id)
+            && let Some((id, request)) = self.take_next(now_ns)
         {
             let (op, offset_bytes, length_bytes) = (request.op, request.offset_bytes, request.length_bytes);
             // A completion may be taken note of later than it was: nothing is served before it was there.
@@ -289,6 +386,10 @@ impl Queue {
             self.head_bytes = request.end_bytes();
             self.account.requests += 1;
             self.account.bytes += length_bytes;
+            if op == Op::Write {
+                self.account.write_requests += 1;
+                self.account.write_bytes += length_bytes;
+            }
             self.account.seeks += u64::from(served.seeked);
             // Time that several requests share counts once.
             let from_ns = served.end_ns.saturating_sub(served.busy_ns).max(self.busy_until_ns);

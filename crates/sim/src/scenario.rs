@@ -1,16 +1,20 @@
 //! A scenario: machine, disk, workloads and policies, and how they are run together.
 
+mod check;
 mod text;
 
+pub use check::{Blame, Impossible};
+
 use crate::cache::Cache;
-use crate::counters::Counters;
+use crate::counters::{Counters, Finished};
+use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
-use crate::patterns::Stream;
+use crate::patterns::{Pattern, Stream};
 use crate::queue::{Queue, Scheduler};
 use crate::workload::Op;
-use crate::world::{FileLayout, World};
+use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters};
+use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +23,6 @@ use std::sync::Arc;
 const MAX_TEXT_BYTES: usize = 256 << 10;
 /// So many accesses are foretold to a policy that knows the future, at most.
 const MOST_FORETOLD: usize = 1 << 26;
-/// A file begins at a multiple of this, bytes: file systems leave gaps.
-const FILE_ALIGN_BYTES: u64 = 1 << 20;
 
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +52,8 @@ pub struct Disk {
     pub window_pages: u64,
     /// Largest folio as a power of two.
     pub folio_order: u8,
+    /// How files lie on it.
+    pub layout: Scheme,
     /// Requests that may wait; `None`: as the model says.
     pub nr_requests: Option<u32>,
     /// Longest request, bytes; `None`: as the model says.
@@ -115,13 +119,7 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        // A device or FIFO is not even opened.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("not a regular file").into());
-        }
-        let mut text = String::new();
-        let file = std::fs::File::open(path)?;
-        file.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+        let text = read_small(path)?;
         Scenario::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
     }
 
@@ -130,15 +128,19 @@ impl Scenario {
         streams.zip(0..).map(|(stream, id)| Stream { id, ..*stream })
     }
 
+    /// Where the workloads' files lie, and how large the disk is.
     fn layouts(&self) -> (Vec<FileLayout>, u64) {
-        let mut at = 0;
-        let layout = |stream: Stream| {
-            let layout = FileLayout { pages: stream.file_pages, offset_bytes: at };
-            at += (stream.file_pages * PAGE_BYTES).next_multiple_of(FILE_ALIGN_BYTES);
-            layout
+        let mut disk = Allocator::new(self.disk.layout);
+        let file = |stream: Stream| {
+            let mut file = disk.file(stream.file_pages);
+            // There is room for a file that is written anew, but nothing in it.
+            if stream.pattern == Pattern::Write {
+                file.pages = 0;
+            }
+            file
         };
-        let files = self.streams().map(layout).collect();
-        (files, at)
+        let files = self.streams().map(file).collect();
+        (files, disk.disk_bytes())
     }
 
     /// Every access that will come, if the streams take turns block by block.
@@ -150,7 +152,8 @@ impl Scenario {
                 for op in ops.by_ref() {
                     let (file, first, pages) = match op {
                         Op::Read { file, offset_bytes, length_bytes, .. } => {
-                            (file, offset_bytes / PAGE_BYTES, length_bytes.div_ceil(PAGE_BYTES))
+                            let first = offset_bytes / PAGE_BYTES;
+                            (file, first, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES) - first)
                         }
                         Op::Touch { file, first, pages, .. } => (file, first, pages),
                         _ => continue,
@@ -167,18 +170,72 @@ impl Scenario {
     /// Runs one policy.
     ///
     /// Errors: the policy cannot be built.
-    pub fn run(&self, choice: &Choice) -> Result<Counters, ahead_policy::UnknownPolicy> {
+    pub fn run(&self, choice: &Choice) -> Result<Counters, UnknownPolicy> {
+        Ok(self.machine(choice)?.run())
+    }
+
+    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had gone where
+    /// by then. Takes memory for all of them.
+    ///
+    /// Errors: the policy cannot be built.
+    pub fn run_with_calls(&self, choice: &Choice) -> Result<(Counters, Vec<Finished>), UnknownPolicy> {
+        Ok(self.machine(choice)?.run_with_calls())
+    }
+
+    fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
-        let policy = choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })?;
-        let (files, capacity_bytes) = self.layouts();
+        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
+        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.streams().map(program).collect()))
+    }
+
+    fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
+        choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })
+    }
+
+    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
+    /// these lengths (pages) and lie one after the other on the disk.
+    ///
+    /// Errors: the policy cannot be built; one that must know the future cannot be here.
+    pub fn machine_for(
+        &self,
+        choice: &Choice,
+        file_pages: &[u64],
+        programs: Vec<Program>,
+    ) -> Result<Machine, UnknownPolicy> {
+        Ok(self.machine_with(self.policy(choice, None)?, file_pages, programs))
+    }
+
+    /// The same with a policy that is not in the catalogue.
+    pub fn machine_with(&self, policy: Box<dyn Policy>, file_pages: &[u64], programs: Vec<Program>) -> Machine {
+        let mut disk = Allocator::new(self.disk.layout);
+        let files = file_pages.iter().map(|pages| disk.file(*pages)).collect();
+        self.build(policy, (files, disk.disk_bytes()), programs)
+    }
+
+    fn build(
+        &self,
+        policy: Box<dyn Policy>,
+        (files, capacity_bytes): (Vec<FileLayout>, u64),
+        programs: Vec<Program>,
+    ) -> Machine {
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
         let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
-        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(Machine::new(world, policy, self.settings, self.streams().map(program).collect()).run())
+        Machine::new(world, policy, self.settings, programs)
     }
+}
+
+/// A text; of one that is longer than any scenario, its beginning and a little more.
+fn read_small(path: &Path) -> std::io::Result<String> {
+    // A device or FIFO is not even opened.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("not a regular file"));
+    }
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.

@@ -37,6 +37,32 @@ pub enum Op {
         /// So much, bytes.
         length_bytes: u64,
     },
+    /// Writes by a call; the file grows if it is shorter.
+    Write {
+        /// Through this opening.
+        open: OpenId,
+        /// To this file.
+        file: FileId,
+        /// From here on, bytes.
+        offset_bytes: u64,
+        /// So much, bytes.
+        length_bytes: u64,
+    },
+    /// Goes to another place by a call (`lseek`): what the next read or write does, which says itself where it begins. Kernels
+    /// that keep their read-ahead by the file position hear of it.
+    Seek {
+        /// In this opening.
+        open: OpenId,
+        /// Of this file.
+        file: FileId,
+        /// To here, bytes.
+        offset_bytes: u64,
+    },
+    /// Waits until everything that was written to a file is on the disk (`fsync`).
+    Sync {
+        /// This one.
+        file: FileId,
+    },
     /// Touches mapped pages, one after the other.
     Touch {
         /// Through a mapping of this opening.

@@ -1,17 +1,12 @@
 //! What a policy sees of the machine: cache, memory, queue and time.
 
 use crate::cache::Cache;
+use crate::layout::{Block, FileLayout, Place};
 use crate::queue::Queue;
-use ahead_policy::{FileId, Limits, Memory, Page, View};
+use ahead_policy::{FileId, Folio, Found, Limits, Memory, Page, View};
 
-/// A file on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileLayout {
-    /// Length, pages; the last one is whole.
-    pub pages: u64,
-    /// Where it begins on the disk, bytes. It lies there in one piece.
-    pub offset_bytes: u64,
-}
+/// The disk itself as a file: its pages are the blocks that hold no file's data, as in the page cache of a block device.
+pub const METADATA: FileId = FileId(u32::MAX);
 
 /// The machine without its processes.
 #[derive(Debug)]
@@ -29,13 +24,29 @@ pub struct World {
 }
 
 impl World {
-    /// Where a page lies on the disk.
-    pub fn place_bytes(&self, file: FileId, page: Page) -> u64 {
-        self.layout(file).offset_bytes + page * ahead_policy::PAGE_BYTES
+    /// Where a page lies on the disk; a page of [`METADATA`] is its block.
+    pub fn place(&self, file: FileId, page: Page) -> Place {
+        match file {
+            METADATA => Place { block: page, pages: u64::MAX },
+            file => self.layout(file).place(page),
+        }
     }
 
-    fn layout(&self, file: FileId) -> FileLayout {
-        self.files.get(file.0 as usize).copied().unwrap_or(FileLayout { pages: 0, offset_bytes: 0 })
+    /// The first block that has to be read, or is still on its way, before a page can be found.
+    pub fn next_pointer(&self, file: FileId, page: Page) -> Option<Block> {
+        let is_there = |block: &Block| matches!(self.cache.found(METADATA, *block), Found::Present { .. });
+        self.layout(file).pointers(page).find(|block| !is_there(block))
+    }
+
+    /// A file has so many pages at least.
+    pub(crate) fn grow(&mut self, file: FileId, pages: u64) {
+        if let Some(layout) = self.files.get_mut(file.0 as usize) {
+            layout.pages = layout.pages.max(pages);
+        }
+    }
+
+    pub(crate) fn layout(&self, file: FileId) -> FileLayout {
+        self.files.get(file.0 as usize).copied().unwrap_or(FileLayout::in_one_piece(0, 0))
     }
 }
 
@@ -54,6 +65,13 @@ impl View for World {
 
     fn is_locked(&self, file: FileId, page: Page) -> bool {
         self.cache.is_locked(file, page)
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        match self.cache.found(file, page) {
+            Found::Absent => None,
+            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
+        }
     }
 
     fn next_absent(&self, file: FileId, page: Page, most: u64) -> Option<Page> {

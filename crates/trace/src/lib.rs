@@ -18,6 +18,7 @@
 
 mod arrivals;
 mod collect;
+mod decisions;
 mod event;
 mod evictions;
 mod exact;
@@ -33,6 +34,7 @@ mod tracer;
 
 pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use collect::Observed;
+pub use decisions::Decisions;
 pub use event::{Access, AccessKind, DecodeError, Event, ExecSeen, FileSeen, LookupSeen, decode};
 pub use evictions::{Evicted, Evictions};
 pub use exact::{Alone, switch_fault_around_off, switch_read_ahead_off, try_alone};

@@ -82,6 +82,10 @@ impl Sweep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let scenario = Scenario::load(&self.scenario).with_context(|| self.scenario.display().to_string())?;
         let jobs = self.list(&scenario);
+        for job in &jobs {
+            let what = || format!("{} on {}, {}", job.workload, job.scenario.disk.model.name(), job.choice);
+            job.scenario.check().with_context(what)?;
+        }
         let results = self.run_all(&jobs)?;
         let rows = || jobs.iter().zip(&results).map(|(job, counters)| job.row(counters)).collect::<Vec<Value>>();
         let text = if self.json {
@@ -107,13 +111,14 @@ impl Sweep {
             for model in &models {
                 for window_pages in &windows {
                     let disk = Disk { model: model.clone(), window_pages: *window_pages, ..scenario.disk.clone() };
-                    let alone = Scenario { workloads: vec![workload.clone()], disk, ..scenario.clone() };
+                    let policies = policies.clone();
+                    let alone = Scenario { workloads: vec![workload.clone()], policies, disk, ..scenario.clone() };
                     let job = |choice: &Choice| Job {
                         workload: workload.name.clone(),
                         scenario: alone.clone(),
                         choice: choice.clone(),
                     };
-                    jobs.extend(policies.iter().map(job));
+                    jobs.extend(alone.policies.iter().map(job));
                 }
             }
         }

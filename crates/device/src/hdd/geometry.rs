@@ -72,6 +72,11 @@ impl Geometry {
         self.tracks
     }
 
+    /// One turn of the platter.
+    pub(super) fn turn_ns(&self) -> u64 {
+        self.turn_ns
+    }
+
     /// Platter time at which `byte` begins to pass under the head.
     pub(super) fn tau_ns(&self, byte: u64) -> u64 {
         let zone = self.zone_of_byte(byte);

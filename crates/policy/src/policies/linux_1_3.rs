@@ -55,8 +55,11 @@ impl Policy for Linux13 {
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+        match event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(*open),
+            // Also one to where the position was: what is read next counts as the first read.
+            Event::Sought { open, .. } => self.states.of(*open).ends_at = 0,
+            _ => {}
         }
     }
 }

@@ -14,6 +14,7 @@ pub const RULES: Rules = Rules {
     programs_forwards: false,
     misses_balanced: false,
     reads_again: true,
+    huge_anywhere: true,
     whole_history: false,
 };
 

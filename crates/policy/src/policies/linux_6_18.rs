@@ -16,7 +16,8 @@ pub const RULES: Rules = Rules {
     programs_forwards: true,
     misses_balanced: false,
     reads_again: false,
-    whole_history: true,
+    huge_anywhere: true,
+    whole_history: false,
 };
 
 /// A kernel of this version.

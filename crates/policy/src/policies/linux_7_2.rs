@@ -13,6 +13,7 @@ pub const RULES: Rules = Rules {
     programs_forwards: true,
     misses_balanced: true,
     reads_again: false,
+    huge_anywhere: false,
     whole_history: true,
 };
 

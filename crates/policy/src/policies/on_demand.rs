@@ -14,9 +14,13 @@
 //!
 //! Source of what follows: mm/readahead.c and mm/filemap.c of Linux 6.12 and 7.2; what changed between them is in [`Rules`].
 
+mod search;
+
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, View, Wants};
+use crate::{
+    Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, Rest, View, Wants,
+};
 
 /// Most pages of one step of an explicit request: 2 MiB (`force_page_cache_ra`).
 const FORCED_CHUNK_PAGES: u64 = 512;
@@ -24,7 +28,7 @@ const FORCED_CHUNK_PAGES: u64 = 512;
 const LOTS_OF_MISSES: u32 = 100;
 /// The balance of misses is kept no higher (`MMAP_LOTSAMISS * 10`).
 const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
-/// A huge page has 512 pages (`HPAGE_PMD_ORDER` on x86-64).
+/// A huge page has 512 pages (`HPAGE_PMD_ORDER` on x86-64; 2 MiB at most since 7.x).
 const HUGE_ORDER: u8 = 9;
 
 /// What changed between kernels that otherwise decide alike.
@@ -42,9 +46,12 @@ pub struct Rules {
     /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or so), not
     /// what is left of it.
     pub reads_again: bool,
-    /// A history as long as the window counts in full; before, its farthest page was left out (after 6.12;
+    /// A history as long as the window counts in full; before, its farthest page was left out (after 6.18;
     /// `page_cache_prev_miss`).
     pub whole_history: bool,
+    /// A mapping that asks for huge pages gets their windows from every file system; after 6.18 only from those with large
+    /// folios, and in the largest of these.
+    pub huge_anywhere: bool,
 }
 
 /// `struct file_ra_state`: what the kernel keeps for each opening. Sizes in pages.
@@ -125,6 +132,31 @@ fn round_down(value: u64, power_of_two: u64) -> u64 {
     value & !(power_of_two - 1)
 }
 
+/// What a decision comes to, in the terms of the kernel's own tracepoints (`readahead:*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is read, but for what the access itself has to wait for.
+    Nothing,
+    /// A window, as it is handed to `page_cache_ra_order`: neither the file's end nor the largest folio have cut it yet.
+    Window {
+        /// First page.
+        first: Page,
+        /// Length, pages.
+        size: u64,
+        /// So many pages from its end the mark is due.
+        async_size: u64,
+        /// Folio size as a power of two.
+        order: u8,
+    },
+    /// These pages and no mark (`page_cache_ra_unbounded`, in steps of 2 MiB for an explicit request).
+    Exact {
+        /// First page.
+        first: Page,
+        /// How many; the file may end before.
+        pages: u64,
+    },
+}
+
 /// The place of one decision.
 pub struct Decision<'a> {
     /// The kernel's rules.
@@ -149,7 +181,7 @@ impl Decision<'_> {
     }
 
     /// A read has missed (`page_cache_sync_ra`).
-    pub fn sync(&mut self, state: &mut State, page: Page, wanted: u64) {
+    pub fn sync(&mut self, state: &mut State, page: Page, wanted: u64) -> Outcome {
         let window = state.window(&self.limits());
         if window == 0 || state.random {
             return self.forced(state, page, if window == 0 { 1 } else { wanted });
@@ -160,10 +192,11 @@ impl Decision<'_> {
             state.async_size = if state.size > wanted { state.size - wanted } else { state.size / 2 };
         } else {
             // What a stream leaves behind: the pages before this one.
-            let seen = self.view.present_before(self.file, page, most);
+            let seen = self.history(page, most);
             let history = if seen == most && !self.rules.whole_history { seen - 1 } else { seen };
             if history <= wanted {
-                return self.single_pages(page, wanted, None);
+                self.single_pages(page, wanted, None);
+                return Outcome::Exact { first: page, pages: wanted };
             }
             // All of it since the file's beginning: the stream is longer than it looks.
             let weight = if history == page { 2 * history } else { history };
@@ -171,13 +204,13 @@ impl Decision<'_> {
             state.async_size = 1;
         }
         (state.start, state.order) = (page, 0);
-        self.window(state, page, 0);
+        self.window(state, page, 0)
     }
 
     /// A marked folio was touched (`page_cache_async_ra`); `page` is its first one for a read, the touched one for a fault.
-    pub fn marked(&mut self, state: &mut State, page: Page, folio: Folio, wanted: u64) {
+    pub fn marked(&mut self, state: &mut State, page: Page, folio: Folio, wanted: u64) -> Outcome {
         if state.window(&self.limits()) == 0 {
-            return;
+            return Outcome::Nothing;
         }
         let most = self.most(state, wanted);
         let mark = (state.start + state.size).wrapping_sub(state.async_size);
@@ -187,7 +220,9 @@ impl Decision<'_> {
             state.size = next_size(state.size, most).max(state.size);
         } else {
             // The mark of another reader: what is cached after it tells how far that one was ahead.
-            let Some(hole) = self.view.next_absent(self.file, page + 1, most) else { return };
+            let Some(hole) = self.hole(page + 1, most).filter(|hole| hole - page <= most) else {
+                return Outcome::Nothing;
+            };
             state.start = hole;
             state.size = next_size(hole - page + wanted, most);
         }
@@ -200,19 +235,20 @@ impl Decision<'_> {
             }
         }
         state.async_size = state.size;
-        self.window(state, state.start, folio.order);
+        self.window(state, state.start, folio.order)
     }
 
     /// A fault has missed (`do_sync_mmap_readahead`).
-    pub fn fault(&mut self, state: &mut State, access: &Access) {
-        let By::Fault { advice, executable, first, end } = access.by else { return };
+    pub fn fault(&mut self, state: &mut State, access: &Access) -> Outcome {
+        let By::Fault { advice, executable, first, end } = access.by else { return Outcome::Nothing };
         let (limits, page) = (self.limits(), access.page);
         let window = state.window(&limits);
-        let huge = advice == Advice::Huge && limits.folio_order >= HUGE_ORDER;
+        let huge_order = if self.rules.huge_anywhere { HUGE_ORDER } else { limits.folio_order.min(HUGE_ORDER) };
+        let huge = advice == Advice::Huge && huge_order > 0;
         if !huge {
             let is_random = advice == Advice::Random && !(executable && self.rules.misses_balanced);
             if is_random || window == 0 {
-                return;
+                return Outcome::Nothing;
             }
             if advice == Advice::Sequential {
                 return self.sync(state, page, window);
@@ -221,14 +257,14 @@ impl Decision<'_> {
         if (!huge || self.rules.misses_balanced) && !(executable && self.rules.misses_balanced) {
             state.mmap_miss = (state.mmap_miss + 1).min(MOST_MISSES);
             if state.mmap_miss > LOTS_OF_MISSES {
-                return;
+                return Outcome::Nothing;
             }
         }
         if huge {
             // Two huge pages, so that there is a mark on the second one. The window's place is not noted.
-            let (at, size) = (round_down(page, 1 << HUGE_ORDER), 1 << HUGE_ORDER);
-            (state.size, state.async_size, state.order) = (2 * size, size, HUGE_ORDER);
-            return self.window(state, at, HUGE_ORDER);
+            let (at, size) = (round_down(page, 1 << huge_order), 1 << huge_order);
+            (state.size, state.async_size, state.order) = (2 * size, size, huge_order);
+            return self.window(state, at, huge_order);
         }
         if executable && self.rules.programs_forwards {
             state.start = page.max(first);
@@ -238,22 +274,40 @@ impl Decision<'_> {
             (state.size, state.async_size) = (window, window / 4);
         }
         state.order = 0;
-        self.window(state, state.start, 0);
+        self.window(state, state.start, 0)
     }
 
     /// An explicit request (`force_page_cache_ra`): what one call may ask for is cut without a word.
-    pub fn forced(&mut self, state: &State, first: Page, pages: u64) {
+    pub fn forced(&mut self, state: &State, first: Page, pages: u64) -> Outcome {
         let limits = self.limits();
-        let end = first + pages.min(limits.request_pages.max(state.window(&limits)));
+        let end = first.saturating_add(pages.min(limits.request_pages.max(state.window(&limits))));
         for chunk in (first..end).step_by(FORCED_CHUNK_PAGES as usize) {
             self.single_pages(chunk, FORCED_CHUNK_PAGES.min(end - chunk), None);
+        }
+        Outcome::Exact { first, pages: end - first }
+    }
+
+    /// How many pages before `page` are cached, as the kernel finds it.
+    fn history(&self, page: Page, most: u64) -> u64 {
+        match self.limits().folio_order {
+            0 => self.view.present_before(self.file, page, most),
+            _ => search::history(self.view, self.file, page, most),
+        }
+    }
+
+    /// The first page from `page` on that is not cached, as the kernel finds it.
+    fn hole(&self, page: Page, most: u64) -> Option<Page> {
+        match self.limits().folio_order {
+            0 => self.view.next_absent(self.file, page, most),
+            _ => search::hole(self.view, self.file, page, most),
         }
     }
 
     /// Requests the window of the state, from `first` on (`page_cache_ra_order`). `marked`: folio size of the page whose
     /// mark called us.
-    fn window(&mut self, state: &mut State, first: Page, marked: u8) {
+    fn window(&mut self, state: &mut State, first: Page, marked: u8) -> Outcome {
         let limits = self.limits();
+        let outcome = Outcome::Window { first, size: state.size, async_size: state.async_size, order: state.order };
         let file_pages = self.view.file_pages(self.file);
         let (size, reaches_end) = (state.size, first + state.size >= file_pages);
         let large = limits.folio_order > 0 && (self.rules.order_is_remembered || size >= 4);
@@ -262,7 +316,8 @@ impl Decision<'_> {
             let pages = size.min(file_pages.saturating_sub(first));
             let mark = (first + pages).checked_sub(state.async_size).filter(|mark| *mark >= first);
             let mark = mark.filter(|_| !(self.rules.no_mark_at_end && reaches_end));
-            return self.single_pages(first, size, mark);
+            self.single_pages(first, size, mark);
+            return outcome;
         }
         let order = match self.rules.order_is_remembered {
             true => state.order,
@@ -275,18 +330,20 @@ impl Decision<'_> {
         }
         let mark = (first + size).checked_sub(state.async_size);
         let mark = mark.filter(|_| !(self.rules.no_mark_at_end && reaches_end));
-        let again = self.rules.reads_again.then_some(state.async_size);
-        self.request(first, size, order, mark, again);
+        let look_ahead = state.async_size;
+        let rest = (!self.rules.no_mark_at_end).then_some(Rest { whole: self.rules.reads_again, look_ahead });
+        self.request(first, size, order, mark, rest);
+        outcome
     }
 
     fn single_pages(&mut self, first: Page, pages: u64, mark: Option<Page>) {
         self.request(first, pages, 0, mark, None);
     }
 
-    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>, again: Option<u64>) {
+    fn request(&mut self, first: Page, pages: u64, order: u8, mark: Option<Page>, rest: Option<Rest>) {
         let pages = pages.min(self.view.file_pages(self.file).saturating_sub(first));
         let mark = mark.filter(|mark| (first..first + pages).contains(mark));
-        self.requests.add(Request { first, pages, order, mark, again, ..Request::of(self.file) });
+        self.requests.add(Request { first, pages, order, mark, rest, ..Request::of(self.file) });
     }
 }
 
@@ -359,8 +416,12 @@ impl crate::Policy for OnDemand {
             }
         }
         match (access.by, access.found) {
-            (By::Read, Found::Absent) => decision.sync(state, access.page, access.wanted),
-            (By::Fault { .. }, Found::Absent) => decision.fault(state, access),
+            (By::Read, Found::Absent) => {
+                decision.sync(state, access.page, access.wanted);
+            }
+            (By::Fault { .. }, Found::Absent) => {
+                decision.fault(state, access);
+            }
             (_, Found::Locked { folio, .. } | Found::Present { folio, .. }) => {
                 Self::found(&self.rules, state, &mut decision, access, folio)
             }

@@ -99,8 +99,11 @@ impl Policy for Roudier {
     }
 
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+        match event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(*open),
+            // The flag is cleared, but the last request is known still, and a read within it sets the flag again.
+            Event::Sought { open, .. } => self.states.of(*open).ends_at = 0,
+            _ => {}
         }
     }
 }

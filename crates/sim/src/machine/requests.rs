@@ -1,55 +1,62 @@
 //! What was asked for goes to the disk: room in the queue, room in the cache, and what had to go for it.
 
-use super::Machine;
-use crate::cache::Evicted;
+use super::{Machine, Submitted};
+use crate::cache::Fresh;
 use crate::queue::{Added, Range};
+use crate::world::METADATA;
 use ahead_device::Op as DiskOp;
 use ahead_policy::{Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull, folios};
 use std::collections::VecDeque;
 
 impl Machine {
-    /// Asks the disk for pages, in their order; false if the queue was full before the last one, and the rest is to wait.
-    pub(super) fn submit(&mut self, requests: &mut VecDeque<Request>, open: OpenId) -> bool {
+    /// Asks the disk for pages, in their order; what could not be asked for stays in the list.
+    pub(super) fn submit(&mut self, requests: &mut VecDeque<Request>, open: OpenId) -> Submitted {
         while let Some(request) = requests.front().copied() {
             let file_pages = self.world.file_pages(request.file);
             let end = request.first.saturating_add(request.pages).min(file_pages);
-            let done =
+            let stop =
                 if request.order == 0 { self.submit_pages(&request, end) } else { self.submit_folios(&request, end) };
-            match done {
-                None => {
-                    requests.pop_front();
-                }
-                Some(first) if request.when_full == WhenFull::Drop => {
-                    requests.pop_front();
-                    self.counters.dropped_pages += end - first;
-                    self.tell(&Event::Dropped { open, file: request.file, first, pages: end - first });
-                }
-                Some(first) => {
-                    if let Some(rest) = requests.front_mut() {
-                        (rest.first, rest.pages) = (first, end - first);
-                    }
-                    return false;
-                }
+            let Some((first, why)) = stop else {
+                requests.pop_front();
+                continue;
+            };
+            if let (Submitted::NoRoom, WhenFull::Drop) = (&why, request.when_full) {
+                requests.pop_front();
+                self.drop_rest(request.file, first, end, open);
+                continue;
             }
+            if let Some(rest) = requests.front_mut() {
+                (rest.first, rest.pages) = (first, end - first);
+            }
+            return why;
         }
-        true
+        Submitted::All
     }
 
-    /// Single pages; gives the first one for which there was no room.
-    fn submit_pages(&mut self, request: &Request, end: Page) -> Option<Page> {
+    pub(super) fn drop_rest(&mut self, file: FileId, first: Page, end: Page, open: OpenId) {
+        self.counters.dropped_pages += end - first;
+        self.tell(&Event::Dropped { open, file, first, pages: end - first });
+    }
+
+    /// Single pages; gives the first one that could not be asked for, and why.
+    fn submit_pages(&mut self, request: &Request, end: Page) -> Option<(Page, Submitted)> {
         let mut at = request.first;
         let longest = (self.world.queue.longest_bytes() / PAGE_BYTES).max(1);
         while at < end {
             let present = self.world.cache.next_absent(request.file, at, end - at).unwrap_or(end) - at;
             at += present;
-            let run = (self.world.cache.next_present(request.file, at, end) - at).min(longest);
-            if run == 0 {
+            if at == end {
                 break;
             }
-            if !self.send(request.file, at, run) {
-                return Some(at);
+            if let Some(block) = self.pointer_for(request.file, at) {
+                return Some((at, Submitted::Needs(block)));
             }
-            self.world.cache.add_run(request.file, at, run);
+            let in_a_row = self.world.place(request.file, at).pages;
+            let run = (self.world.cache.next_present(request.file, at, end) - at).min(longest).min(in_a_row);
+            if !self.send(request.file, at, run) {
+                return Some((at, Submitted::NoRoom));
+            }
+            self.world.cache.add_run(request.file, at, run, Fresh::Asked);
             if let Some(mark) = request.mark.filter(|mark| (at..at + run).contains(mark)) {
                 self.world.cache.mark(request.file, mark);
             }
@@ -58,23 +65,27 @@ impl Machine {
         None
     }
 
-    fn submit_folios(&mut self, request: &Request, end: Page) -> Option<Page> {
+    fn submit_folios(&mut self, request: &Request, end: Page) -> Option<(Page, Submitted)> {
         let (largest, file_pages) = (self.world.limits.folio_order, end);
         let cache = &self.world.cache;
         let is_present = |page| cache.is_present(request.file, page);
         let list: Vec<_> = folios(request, largest, file_pages, is_present).collect();
         for (folio, marked) in list {
+            if let Some(block) = self.pointer_for(request.file, folio.first) {
+                return Some((folio.first, Submitted::Needs(block)));
+            }
             if !self.send(request.file, folio.first, folio.pages()) {
-                return Some(folio.first);
+                return Some((folio.first, Submitted::NoRoom));
             }
             self.world.cache.add(request.file, folio, marked);
         }
         None
     }
 
-    /// Makes room for absent pages and asks the disk for them; false: the queue is full.
+    /// Makes room for absent pages that lie in a row and asks the disk for them; false: the queue is full.
     fn send(&mut self, file: FileId, first: Page, pages: u64) -> bool {
-        let (place_bytes, range) = (self.world.place_bytes(file, first), Range { file, first, pages });
+        let place_bytes = self.world.place(file, first).block * PAGE_BYTES;
+        let range = Range { file, first, pages };
         let longest_bytes = self.world.queue.longest_bytes();
         let now_ns = self.world.now_ns;
         // A folio may be longer than a request: it goes as several, and has to find room for all of them.
@@ -99,26 +110,32 @@ impl Machine {
         true
     }
 
-    fn make_room(&mut self, pages: u64) {
+    pub(super) fn make_room(&mut self, pages: u64) {
         let mut evicted = std::mem::take(&mut self.evicted);
         self.world.cache.make_room(pages, &mut evicted);
-        for gone in evicted.drain(..) {
-            if gone.unused {
-                self.counters.wasted_pages += 1;
-                self.remember(gone);
-            } else if !self.ghosts.is_empty() {
-                self.ghosts.remove(&(gone.file, gone.page));
+        for gone in evicted.drain(..).filter(|gone| gone.file != METADATA) {
+            self.counters.wasted_pages += u64::from(gone.unused.count_ones());
+            if gone.unused == 0 && self.ghosts.is_empty() && !self.wants.evictions {
+                continue;
             }
-            if self.wants.evictions {
-                self.tell(&Event::Evicted { file: gone.file, page: gone.page, unused: gone.unused });
+            for (page, unused) in gone.each() {
+                if unused {
+                    self.remember((gone.file, page));
+                } else {
+                    self.ghosts.remove(&(gone.file, page));
+                }
+                if self.wants.evictions {
+                    self.tell(&Event::Evicted { file: gone.file, page, unused });
+                }
             }
         }
         self.evicted = evicted;
     }
 
     /// Remembers what was evicted unused, as many pages as the cache may hold.
-    fn remember(&mut self, gone: Evicted) {
-        let (page, number) = ((gone.file, gone.page), self.counters.wasted_pages);
+    fn remember(&mut self, page: (FileId, Page)) {
+        self.next_ghost += 1;
+        let number = self.next_ghost;
         self.ghosts.insert(page, number);
         self.ghosts_in_order.push_back((page, number));
         if self.ghosts_in_order.len() as u64 > self.world.cache.limit_pages()

@@ -1,8 +1,10 @@
 //! A scenario from TOML; `docs/formats.md` has every field. What comes from outside is checked here, and complaints name
 //! their line.
 
-use super::{Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
-use crate::machine::{Costs, Settings};
+use super::check::MOST_STREAMS;
+use super::{Blame, Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
+use crate::layout::Scheme;
+use crate::machine::{Costs, DirtyLimits, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::Scheduler;
 use ahead_device::Model;
@@ -24,8 +26,8 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, M
     }
 }
 
-/// A number from 0 to `MOST`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A number from 0 to `MOST`; 0 unless stated.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Amount<const MOST: u64>(f64);
 
 impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
@@ -35,6 +37,21 @@ impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
             Ok(Amount(number))
         } else {
             Err(serde::de::Error::custom(format!("{number} is not a number from 0 to {MOST}")))
+        }
+    }
+}
+
+/// How long a process runs at a time, milliseconds. Shorter than a microsecond no processor switches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slice(f64);
+
+impl<'de> Deserialize<'de> for Slice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        if (0.001..=10_000.0).contains(&number) {
+            Ok(Slice(number))
+        } else {
+            Err(serde::de::Error::custom(format!("{number} is not a number from 0.001 to 10000")))
         }
     }
 }
@@ -58,14 +75,18 @@ struct Text {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct MachineText {
-    memory_mb: Whole<1, 16_777_216>,
+    memory_mb: Whole<1, 1_048_576>,
     copy_us_per_page: Amount<1_000_000>,
     call_us: Amount<1_000_000>,
     fault_us: Amount<1_000_000>,
     request_us_per_page: Amount<1_000_000>,
     pio_us_per_page: Amount<1_000_000>,
     fault_around_pages: Whole<1, 512>,
-    slice_ms: Amount<10_000>,
+    dirty_background_ratio: Whole<0, 100>,
+    dirty_ratio: Whole<0, 100>,
+    dirty_expire_ms: Whole<0, 1_000_000_000>,
+    dirty_writeback_ms: Whole<1, 1_000_000_000>,
+    slice_ms: Slice,
     end_s: Whole<1, 1_000_000_000>,
 }
 
@@ -79,7 +100,11 @@ impl Default for MachineText {
             request_us_per_page: Amount(0.2),
             pio_us_per_page: Amount(0.0),
             fault_around_pages: Whole(16),
-            slice_ms: Amount(3.0),
+            dirty_background_ratio: Whole(10),
+            dirty_ratio: Whole(20),
+            dirty_expire_ms: Whole(30_000),
+            dirty_writeback_ms: Whole(5_000),
+            slice_ms: Slice(3.0),
             end_s: Whole(1_000_000),
         }
     }
@@ -93,7 +118,8 @@ struct DiskText {
     nr_requests: Option<Whole<1, 65_536>>,
     max_request_kb: Option<Whole<4, 65_536>>,
     scheduler: Option<toml::Spanned<String>>,
-    folio_order: Whole<0, 9>,
+    layout: Scheme,
+    folio_order: Option<toml::Spanned<Whole<0, 9>>>,
 }
 
 impl Default for DiskText {
@@ -104,7 +130,8 @@ impl Default for DiskText {
             nr_requests: None,
             max_request_kb: None,
             scheduler: None,
-            folio_order: Whole(9),
+            layout: Scheme::Extents,
+            folio_order: None,
         }
     }
 }
@@ -122,26 +149,24 @@ struct WorkloadText {
     #[serde(default)]
     via: Via,
     block_kb: Option<Whole<4, 1_048_576>>,
+    call_bytes: Option<Whole<1, 1_073_741_824>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
     readers: Option<Whole<2, 4096>>,
     blocks: Option<Whole<1, 1_000_000_000_000>>,
     #[serde(default)]
-    user_us_per_page: Microseconds,
+    user_us_per_page: Amount<1_000_000>,
     #[serde(default)]
-    compute_us: Microseconds,
+    compute_us: Amount<1_000_000_000>,
     rate_kb_per_s: Option<Whole<1, 100_000_000>>,
     #[serde(default)]
     reopens: bool,
+    #[serde(default)]
+    fsync: bool,
 }
 
 fn one<const MOST: u64>() -> Whole<1, MOST> {
     Whole(1)
 }
-
-/// Microseconds; 0 unless stated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(transparent)]
-struct Microseconds(f64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -172,6 +197,21 @@ impl Lines<'_> {
         1 + self.0.as_bytes()[..at.min(self.0.len())].iter().filter(|byte| **byte == b'\n').count()
     }
 
+    /// The line of a field in the `index`th table with this header; the header's own line if the field is not written there.
+    fn key(&self, header: &str, index: usize, field: &str) -> Option<usize> {
+        let is_header = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == header);
+        let (at, _) = self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?;
+        let table = self.0.lines().enumerate().skip(at + 1).take_while(|(_, line)| !line.trim_start().starts_with('['));
+        let is_field = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == field);
+        let written = table.into_iter().find(|(_, line)| is_field(line));
+        Some(1 + written.map_or(at, |(line, _)| line))
+    }
+
+    /// `None`: nobody has written it.
+    fn wrong_at<T>(&self, line: Option<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
+        Err(ScenarioError::Field { line: line.unwrap_or(1), message: message.into() })
+    }
+
     fn wrong<T>(&self, span: std::ops::Range<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
         Err(ScenarioError::Field { line: self.of(span.start), message: message.into() })
     }
@@ -197,12 +237,15 @@ impl Scenario {
         if policies.is_empty() {
             return lines.wrong(0..0, "policies is empty: name one at least (ahead sim policies lists them)");
         }
-        let memory_pages = (parsed.machine.memory_mb.0 << 20) / PAGE_BYTES;
+        let mut streams = 0_u64;
         let workloads = parsed.workload.iter().map(|workload| {
-            let one = stream(workload, parsed.seed, &lines)?;
-            if one.block_pages > memory_pages {
-                return lines.wrong(workload.span(), "a block is larger than the memory (memory_mb)");
+            // Before room is made for them.
+            streams = streams.saturating_add(workload.get_ref().streams.0);
+            if streams > MOST_STREAMS as u64 {
+                return lines
+                    .wrong(workload.span(), format!("there are at most {MOST_STREAMS} streams, here {streams}"));
             }
+            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
             let text = workload.get_ref();
             let name = text.name.clone().unwrap_or_else(|| text.describe());
             Ok(Workload { name, streams: vec![one; text.streams.0 as usize] })
@@ -211,14 +254,30 @@ impl Scenario {
         if workloads.is_empty() {
             return lines.wrong(0..0, "there is no [[workload]]");
         }
-        Ok(Scenario {
+        let machine = &parsed.machine;
+        if machine.dirty_background_ratio.0 > machine.dirty_ratio.0 {
+            let at = lines.key("[machine]", 0, "dirty_background_ratio").or(lines.key("[machine]", 0, "dirty_ratio"));
+            let message = "dirty_background_ratio is at most dirty_ratio, or writers wait before anything is written";
+            return lines.wrong_at(at, message);
+        }
+        let scenario = Scenario {
             name: parsed.name,
             policies,
             disk: disk(&parsed.disk, &lines, directory)?,
-            settings: settings(&parsed.machine),
-            memory_pages,
+            settings: settings(machine),
+            memory_pages: memory_pages(machine),
             workloads,
-        })
+        };
+        scenario.check().or_else(|impossible| {
+            let at = match impossible.blame {
+                Blame::Policy(index) => parsed.policies.get(index).map(|name| lines.of(name.span().start)),
+                Blame::Machine(field) => lines.key("[machine]", 0, field),
+                Blame::Disk(field) => lines.key("[disk]", 0, field),
+                Blame::Workload(index, field) => lines.key("[[workload]]", index, field),
+            };
+            lines.wrong_at(at, impossible.message)
+        })?;
+        Ok(scenario)
     }
 }
 
@@ -229,7 +288,7 @@ fn model(disk: &DiskText, lines: &Lines, directory: &Path) -> Result<Model, Scen
     }
     let path = directory.join(name);
     let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
-    match std::fs::read_to_string(&path) {
+    match super::read_small(&path) {
         Ok(text) => Model::from_toml(&text)
             .or_else(|error| lines.wrong(disk.model.span(), format!("{}: {error}", path.display()))),
         Err(error) => lines.wrong(
@@ -242,22 +301,39 @@ fn model(disk: &DiskText, lines: &Lines, directory: &Path) -> Result<Model, Scen
 fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, ScenarioError> {
     let scheduler = match &text.scheduler {
         None => None,
-        Some(name) => Some(match name.get_ref().as_str() {
-            "none" => Scheduler::None,
-            "mq-deadline" => Scheduler::Deadline,
-            other => {
-                return lines.wrong(name.span(), format!("{other:?} is no scheduler; there are none and mq-deadline"));
+        Some(name) => match Scheduler::NAMED.iter().find(|(known, _)| known == name.get_ref()) {
+            Some((_, scheduler)) => Some(*scheduler),
+            None => {
+                let known = Scheduler::NAMED.map(|(name, _)| name).join(", ");
+                return lines.wrong(name.span(), format!("{:?} is no scheduler; there are {known}", name.get_ref()));
             }
-        }),
+        },
+    };
+    if !text.read_ahead_kb.0.is_multiple_of(4) {
+        let message = "a window has whole pages: read_ahead_kb is a multiple of 4";
+        return lines.wrong_at(lines.key("[disk]", 0, "read_ahead_kb"), message);
+    }
+    let folio_order = match (&text.folio_order, text.layout) {
+        (None, Scheme::Extents) => 9,
+        (None, Scheme::Ext2) => 0,
+        (Some(order), Scheme::Ext2) if order.get_ref().0 > 0 => {
+            return lines.wrong(order.span(), "ext2 takes single pages: folio_order is 0 with layout = \"ext2\"");
+        }
+        (Some(order), _) => order.get_ref().0 as u8,
     };
     Ok(Disk {
         model: model(text, lines, directory)?,
         window_pages: text.read_ahead_kb.0 / 4,
-        folio_order: text.folio_order.0 as u8,
+        folio_order,
+        layout: text.layout,
         nr_requests: text.nr_requests.map(|number| number.0 as u32),
         longest_bytes: text.max_request_kb.map(|kb| kb.0 << 10),
         scheduler,
     })
+}
+
+fn memory_pages(machine: &MachineText) -> u64 {
+    (machine.memory_mb.0 << 20) / PAGE_BYTES
 }
 
 fn settings(machine: &MachineText) -> Settings {
@@ -270,13 +346,24 @@ fn settings(machine: &MachineText) -> Settings {
     };
     Settings {
         costs,
-        slice_ns: ((machine.slice_ms.0 * 1e6) as u64).max(1000),
+        slice_ns: (machine.slice_ms.0 * 1e6) as u64,
         fault_around_pages: machine.fault_around_pages.0,
+        dirty: DirtyLimits {
+            background_pages: memory_pages(machine) * machine.dirty_background_ratio.0 / 100,
+            most_pages: memory_pages(machine) * machine.dirty_ratio.0 / 100,
+            expire_ns: machine.dirty_expire_ms.0 * 1_000_000,
+            interval_ns: machine.dirty_writeback_ms.0 * 1_000_000,
+        },
         end_ns: machine.end_s.0 * 1_000_000_000,
     }
 }
 
-fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Result<Stream, ScenarioError> {
+fn stream(
+    spanned: &toml::Spanned<WorkloadText>,
+    seed: u32,
+    layout: Scheme,
+    lines: &Lines,
+) -> Result<Stream, ScenarioError> {
     let (text, span) = (spanned.get_ref(), spanned.span());
     let default_kb = if text.via == Via::Mmap { 4 } else { 64 };
     let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
@@ -303,8 +390,22 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
     if text.readers.is_some() && !is_interleaved {
         return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
-    if !(0.0..1e9).contains(&text.compute_us.0) || !(0.0..1e9).contains(&text.user_us_per_page.0) {
-        return lines.wrong(span, "compute_us and user_us_per_page are from 0 to 1000000000");
+    let block_bytes = block_pages * PAGE_BYTES;
+    if text.call_bytes.is_some() && text.via == Via::Mmap {
+        return lines.wrong(span, "call_bytes goes with via = \"read\" alone");
+    }
+    if text.call_bytes.is_some_and(|bytes| bytes.0 > block_bytes) {
+        return lines.wrong(span, "a call (call_bytes) reads at most a block (block_kb)");
+    }
+    if text.pattern.writes() && text.via == Via::Mmap {
+        return lines.wrong(span, "a pattern that writes goes with via = \"read\" alone: by calls");
+    }
+    if text.fsync && !text.pattern.writes() {
+        return lines.wrong(span, "fsync goes with the patterns write and rewrite alone");
+    }
+    if file_pages > layout.most_pages() {
+        return lines
+            .wrong(span, format!("with this layout a file (file_mb) has at most {} MiB", layout.most_pages() >> 8));
     }
     let sleep_ns = text.rate_kb_per_s.map_or(0, |rate| block_pages * 4 * 1_000_000_000 / rate.0);
     Ok(Stream {
@@ -312,6 +413,7 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
         id: 0,
         file_pages,
         block_pages,
+        call_bytes: text.call_bytes.map_or(block_bytes, |bytes| bytes.0),
         stride_pages,
         readers: text.readers.map_or(4, |readers| readers.0),
         most_blocks: text.blocks.map_or(u64::MAX, |blocks| blocks.0),
@@ -321,6 +423,7 @@ fn stream(spanned: &toml::Spanned<WorkloadText>, seed: u32, lines: &Lines) -> Re
         compute_ns: (text.compute_us.0 * 1e3) as u64,
         sleep_ns,
         reopens: text.reopens,
+        syncs: text.fsync,
         seed: u64::from(seed),
     })
 }

@@ -1,0 +1,247 @@
+//! A trace as a file: a header, blocks of records with their checksums, a trailer.
+//!
+//! ```text
+//!     "AHDTRACE" version  │ length crc header │ length crc records … │ length crc records │ 0 │ length crc trailer
+//! ```
+//!
+//! Lengths, checksums (CRC-32) and the version have four bytes, little end first; header, records and trailer are in postcard's
+//! format (varints), deflated block by block: most of them are pages that are added one after the other, and take a byte or two. A
+//! trace is hostile until it is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and one that is cut short is
+//! told from one that has ended.
+
+use crate::record::{Header, Record, Trailer};
+use miniz_oxide::deflate::compress_to_vec;
+use miniz_oxide::inflate::decompress_to_vec_with_limit;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{Read, Write};
+
+const MAGIC: &[u8; 8] = b"AHDTRACE";
+/// Format of this version.
+const VERSION: u32 = 1;
+/// A block is written when it has grown to this, bytes.
+const BLOCK_BYTES: usize = 64 << 10;
+/// Of ten: a recording must not be held up.
+const DEFLATE_LEVEL: u8 = 3;
+/// No block is longer, bytes: a record, at its longest, on top of the above.
+pub const MOST_BLOCK_BYTES: usize = 128 << 10;
+
+/// Why a trace cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// It cannot be read or written at all.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It is something else.
+    #[error("not a trace of `ahead sim trace` (it does not begin with AHDTRACE)")]
+    NotATrace,
+    /// Another version of the format.
+    #[error("a trace of version {0} of the format; version {VERSION} is read here")]
+    Version(u32),
+    /// It ends in the midst.
+    #[error("the trace is cut short: it ends at byte {at}, within {within}")]
+    CutShort {
+        /// So many bytes it has.
+        at: u64,
+        /// What was being read.
+        within: &'static str,
+    },
+    /// It was changed or damaged.
+    #[error("the trace is damaged: {what} at byte {at}")]
+    Damaged {
+        /// Where.
+        at: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// A record cannot be written.
+    #[error("a record cannot be written: {0}")]
+    Encode(postcard::Error),
+}
+
+/// Writes a trace.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    to: W,
+    block: Vec<u8>,
+    records: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a trace.
+    ///
+    /// Errors: it cannot be written.
+    pub fn new(mut to: W, header: &Header) -> Result<Writer<W>, TraceError> {
+        to.write_all(MAGIC)?;
+        to.write_all(&VERSION.to_le_bytes())?;
+        write_block(&mut to, &encode(header)?)?;
+        Ok(Writer { to, block: Vec::with_capacity(MOST_BLOCK_BYTES), records: 0 })
+    }
+
+    /// Adds a record.
+    ///
+    /// Errors: it cannot be written.
+    pub fn add(&mut self, record: &Record) -> Result<(), TraceError> {
+        self.block = postcard::to_extend(record, std::mem::take(&mut self.block)).map_err(TraceError::Encode)?;
+        self.records += 1;
+        if self.block.len() >= BLOCK_BYTES {
+            write_block(&mut self.to, &self.block)?;
+            self.block.clear();
+        }
+        Ok(())
+    }
+
+    /// Ends the trace; gives how many records it has, and where it was written to.
+    ///
+    /// Errors: it cannot be written.
+    pub fn finish(mut self, lost: u64) -> Result<(Trailer, W), TraceError> {
+        if !self.block.is_empty() {
+            write_block(&mut self.to, &self.block)?;
+        }
+        let trailer = Trailer { records: self.records, lost };
+        self.to.write_all(&0u32.to_le_bytes())?;
+        write_block(&mut self.to, &encode(&trailer)?)?;
+        self.to.flush()?;
+        Ok((trailer, self.to))
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, TraceError> {
+    postcard::to_stdvec(value).map_err(TraceError::Encode)
+}
+
+fn write_block(to: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    let bytes = &compress_to_vec(bytes, DEFLATE_LEVEL)[..];
+    to.write_all(&(bytes.len() as u32).to_le_bytes())?;
+    to.write_all(&crc32fast::hash(bytes).to_le_bytes())?;
+    to.write_all(bytes)
+}
+
+/// Reads a trace, record by record.
+#[derive(Debug)]
+pub struct Reader<R: Read> {
+    from: R,
+    at: u64,
+    header: Header,
+    block: Vec<u8>,
+    /// How much of the block has been read.
+    used: usize,
+    block_at: u64,
+    records: u64,
+    trailer: Option<Trailer>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header.
+    ///
+    /// Errors: it is no trace, one of another version, cut short or damaged.
+    pub fn new(from: R) -> Result<Reader<R>, TraceError> {
+        let header = Header { kernel: String::new(), machine: String::new(), page_bytes: 0, command: Vec::new() };
+        let (block, trailer) = (Vec::new(), None);
+        let mut reader = Reader { from, at: 0, header, block, used: 0, block_at: 0, records: 0, trailer };
+        let mut magic = [0; MAGIC.len()];
+        match reader.fill(&mut magic, "the header") {
+            Ok(()) if &magic == MAGIC => {}
+            Ok(()) | Err(TraceError::CutShort { .. }) => return Err(TraceError::NotATrace),
+            Err(error) => return Err(error),
+        }
+        match reader.number("the header")? {
+            VERSION => {}
+            other => return Err(TraceError::Version(other)),
+        }
+        let length = reader.number("the header")?;
+        let bytes = reader.block(length, "the header")?;
+        reader.header = reader.decode(&bytes)?;
+        Ok(reader)
+    }
+
+    /// How it begins.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// How it ended, when the last record has been read.
+    pub fn trailer(&self) -> Option<Trailer> {
+        self.trailer
+    }
+
+    /// The next record; `None`: the trace has ended, and is whole.
+    ///
+    /// Errors: it is cut short or damaged.
+    pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        while self.used == self.block.len() {
+            if self.trailer.is_some() {
+                return Ok(None);
+            }
+            let length = self.number("the records")?;
+            if length == 0 {
+                self.end()?;
+                return Ok(None);
+            }
+            self.block_at = self.at;
+            self.block = self.block(length, "the records")?;
+            self.used = 0;
+        }
+        let rest = &self.block[self.used..];
+        let (record, after) = postcard::take_from_bytes::<Record>(rest).map_err(|error| TraceError::Damaged {
+            at: self.block_at + self.used as u64,
+            what: format!("no record ({error})"),
+        })?;
+        self.used = self.block.len() - after.len();
+        self.records += 1;
+        Ok(Some(record))
+    }
+
+    fn end(&mut self) -> Result<(), TraceError> {
+        let length = self.number("the trailer")?;
+        let bytes = self.block(length, "the trailer")?;
+        let trailer: Trailer = self.decode(&bytes)?;
+        if trailer.records != self.records {
+            let what = format!("{} records, where {} were written", self.records, trailer.records);
+            return Err(TraceError::Damaged { at: self.at, what });
+        }
+        self.trailer = Some(trailer);
+        Ok(())
+    }
+
+    fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, TraceError> {
+        let damaged = |error| TraceError::Damaged { at: self.at, what: format!("unreadable ({error})") };
+        postcard::from_bytes(bytes).map_err(damaged)
+    }
+
+    fn number(&mut self, within: &'static str) -> Result<u32, TraceError> {
+        let mut bytes = [0; 4];
+        self.fill(&mut bytes, within)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn block(&mut self, length: u32, within: &'static str) -> Result<Vec<u8>, TraceError> {
+        let at = self.at;
+        if length as usize > MOST_BLOCK_BYTES {
+            return Err(TraceError::Damaged { at, what: format!("a block of {length} bytes") });
+        }
+        let checksum = self.number(within)?;
+        let mut bytes = vec![0; length as usize];
+        self.fill(&mut bytes, within)?;
+        if crc32fast::hash(&bytes) != checksum {
+            return Err(TraceError::Damaged { at, what: format!("the checksum of {within} does not fit") });
+        }
+        decompress_to_vec_with_limit(&bytes, MOST_BLOCK_BYTES).map_err(|error| TraceError::Damaged {
+            at,
+            what: format!("{within} cannot be inflated ({:?})", error.status),
+        })
+    }
+
+    fn fill(&mut self, bytes: &mut [u8], within: &'static str) -> Result<(), TraceError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.from.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(TraceError::CutShort { at: self.at, within }),
+                Ok(count) => (filled, self.at) = (filled + count, self.at + count as u64),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! One decision: what the policy expects, what the kernel said, and whether they agree.
+
+use crate::pages::Pages;
+use crate::record::{Exact, Mapping, RaState, Use, Window};
+use crate::tally::Kind;
+use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::{Access, Advice, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
+
+/// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
+const VM_EXEC: u32 = 0x4;
+const VM_SEQ_READ: u32 = 0x8000;
+const VM_RAND_READ: u32 = 0x1_0000;
+const VM_HUGEPAGE: u32 = 0x2000_0000;
+
+/// What the kernel said after a decision had begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Window(Window),
+    Exact(Exact),
+}
+
+/// What the policy would do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expected {
+    pub(crate) outcome: Option<Outcome>,
+    /// The folios that this adds to the cache, and which of them is marked.
+    pub(crate) folios: Vec<(Folio, bool)>,
+}
+
+/// A decision that has begun.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) kind: Kind,
+    pub(crate) by: Use,
+    pub(crate) page: Page,
+    pub(crate) wanted: u64,
+    /// It began with this record.
+    pub(crate) begun: u64,
+    /// The last one that belongs to it.
+    pub(crate) last: u64,
+    pub(crate) expected: Expected,
+    pub(crate) said: Vec<Said>,
+    pub(crate) added: Vec<Folio>,
+    /// What the policy would do if another thread's read through the same open file, which was under way, had ended before.
+    pub(crate) alternatives: Vec<Outcome>,
+    /// Why it cannot agree, whatever is said.
+    pub(crate) objection: Option<String>,
+    /// That it overlapped has been accounted for.
+    pub(crate) is_settled: bool,
+}
+
+impl Pending {
+    /// Whether the kernel read a single page at random, or nothing: the easiest of all decisions.
+    pub(crate) fn is_single_page(&self) -> bool {
+        match self.said.as_slice() {
+            [] => true,
+            [Said::Exact(exact)] => exact.pages <= 1,
+            _ => false,
+        }
+    }
+
+    /// What differs; `None`: they agree.
+    pub(crate) fn difference(&self) -> Option<String> {
+        if self.objection.is_some() {
+            return self.objection.clone();
+        }
+        let expected = self.expected.outcome?;
+        (!self.is_said(expected)).then(|| format!("expected {expected:?}, the kernel: {:?}", self.said))
+    }
+
+    /// Whether one of the alternatives is what the kernel said.
+    pub(crate) fn would_agree(&self) -> bool {
+        self.alternatives.iter().any(|alternative| self.is_said(*alternative))
+    }
+
+    fn is_said(&self, expected: Outcome) -> bool {
+        let file_pages = self.by.file_bytes.div_ceil(PAGE_BYTES);
+        match expected {
+            Outcome::Nothing => self.said.is_empty(),
+            Outcome::Window { first, size, async_size, order } => {
+                let window = Window { first, size, async_size, order: order.into() };
+                self.said.first() == Some(&Said::Window(window))
+            }
+            Outcome::Exact { first, pages } => {
+                let end = first.saturating_add(pages).min(file_pages.max(first));
+                is_exactly(&self.said, first, end - first)
+            }
+        }
+    }
+
+    /// Whether the pages that came into the cache are those that the policy expects: these first, then at most the touched
+    /// page itself, which is read alone where read-ahead did not bring it.
+    pub(crate) fn has_expected_folios(&self) -> bool {
+        let expected: Vec<Folio> = self.expected.folios.iter().map(|(folio, _)| *folio).collect();
+        let Some(rest) = self.added.strip_prefix(expected.as_slice()) else { return false };
+        rest.len() <= 1 && rest.iter().all(|folio| *folio == Folio::single(self.page))
+    }
+}
+
+/// Whether what was said is these pages, in steps, without a mark.
+fn is_exactly(said: &[Said], first: Page, pages: u64) -> bool {
+    let mut next = first;
+    for said in said {
+        match said {
+            Said::Exact(exact) if exact.first == next && exact.look_ahead == 0 && exact.pages > 0 => {
+                next += exact.pages;
+            }
+            _ => return false,
+        }
+    }
+    next == first + pages
+}
+
+/// The kernel's state as the policy's.
+pub(crate) fn state_of(traced: &RaState) -> State {
+    State {
+        start: traced.start,
+        size: traced.size.into(),
+        async_size: traced.async_size.into(),
+        window_pages: Some(traced.window.into()),
+        order: traced.order.min(u16::from(u8::MAX)) as u8,
+        mmap_miss: traced.mmap_miss.into(),
+        prev_pos: traced.prev_pos,
+        ends_at: None,
+        random: traced.random,
+    }
+}
+
+/// What the policy expects of one decision.
+pub(crate) fn expect(
+    rules: &Rules,
+    pages: &Pages,
+    file: u32,
+    decide: impl FnOnce(&mut Decision<'_>) -> Outcome,
+) -> Expected {
+    let mut requests = Requests::default();
+    let file = FileId(file);
+    let outcome = decide(&mut Decision { rules, file, view: pages, requests: &mut requests });
+    let (order, file_pages) = (pages.limits(file).folio_order, pages.file_pages(file));
+    let mut added = Vec::new();
+    for request in requests.take() {
+        added.extend(folios(&request, order, file_pages, |page| pages.is_present(file, page)));
+    }
+    Expected { outcome: Some(outcome), folios: added }
+}
+
+/// Whether a fault looks at the mark of the page that it finds (`do_async_mmap_readahead`).
+pub(crate) fn looks_at_marks(mapping_flags: u32) -> bool {
+    mapping_flags & VM_RAND_READ == 0
+}
+
+/// A fault as the policy sees it.
+pub(crate) fn fault_access(by: &Use, page: Page, mapping: &Mapping, found: Found) -> Access {
+    let Mapping { first, end, flags } = *mapping;
+    let advice = if flags & VM_HUGEPAGE != 0 {
+        Advice::Huge
+    } else if flags & VM_RAND_READ != 0 {
+        Advice::Random
+    } else if flags & VM_SEQ_READ != 0 {
+        Advice::Sequential
+    } else {
+        Advice::Normal
+    };
+    let (open, file) = (OpenId(by.open), FileId(by.file));
+    let by = By::Fault { advice, executable: flags & VM_EXEC != 0, first, end };
+    Access { open, file, by, page, wanted: 1, call: Call::default(), begins: true, found }
+}

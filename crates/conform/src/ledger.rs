@@ -1,0 +1,132 @@
+//! The decisions that are under way, one for each thread, and the account of those that have ended.
+
+use crate::judge::{Pending, Said};
+use crate::record::Cached;
+use crate::tally::{MOST_MISMATCHES, Mismatch, Tally};
+use ahead_policy::Folio;
+use rustc_hash::FxHashMap;
+
+/// From the first to the last record of a decision.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    task: u32,
+    begun: u64,
+    last: u64,
+}
+
+/// Decisions that ended longer ago do not overlap with one that is under way: there are not so many threads.
+const RECENT: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) tally: Tally,
+    pending: FxHashMap<u32, Pending>,
+    /// By file: all decisions that have ended.
+    spans: FxHashMap<u32, Vec<Span>>,
+}
+
+impl Ledger {
+    /// A decision begins; the thread's one before has ended.
+    pub(crate) fn begin(&mut self, task: u32, pending: Pending) {
+        self.close(task);
+        self.pending.insert(task, pending);
+    }
+
+    /// The thread's decision, if one is under way.
+    pub(crate) fn pending(&mut self, task: u32) -> Option<&mut Pending> {
+        self.pending.get_mut(&task)
+    }
+
+    /// Something was said of the thread's decision; whether there is one.
+    pub(crate) fn say(&mut self, task: u32, said: Said, record: u64) -> bool {
+        let Some(pending) = self.pending.get_mut(&task) else { return false };
+        pending.said.push(said);
+        pending.last = record;
+        true
+    }
+
+    /// A thread has added a folio to the cache.
+    pub(crate) fn add(&mut self, task: u32, cached: &Cached, record: u64) {
+        if let Some(pending) = self.pending.get_mut(&task).filter(|pending| pending.by.file == cached.file) {
+            pending.added.push(Folio { first: cached.first, order: cached.order });
+            pending.last = record;
+        }
+    }
+
+    /// Whether another thread decided on the same file while this thread's decision was under way.
+    pub(crate) fn is_overlapped(&self, task: u32) -> bool {
+        let Some(own) = self.pending.get(&task) else { return false };
+        let meets = |begun: u64, last: u64| begun <= own.last && own.begun <= last;
+        let file = own.by.file;
+        let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
+        let ended = self.spans.get(&file).into_iter().flatten().rev().take(RECENT);
+        others.into_iter().any(|(_, other)| meets(other.begun, other.last))
+            || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
+    }
+
+    /// Whether decisions of other threads than this, through this open file, have overlapped or do not agree so far; told once of
+    /// each.
+    pub(crate) fn settle_overlapped(&mut self, task: u32, open: u32) -> bool {
+        let others = self
+            .pending
+            .iter()
+            .filter(|(other, pending)| **other != task && pending.by.open == open && !pending.is_settled);
+        let is_doubtful =
+            |(other, pending): &(&u32, &Pending)| self.is_overlapped(**other) || pending.difference().is_some();
+        let overlapped: Vec<u32> = others.filter(is_doubtful).map(|(other, _)| *other).collect();
+        for other in &overlapped {
+            self.pending.entry(*other).and_modify(|pending| pending.is_settled = true);
+        }
+        !overlapped.is_empty()
+    }
+
+    /// Takes a thread's decision back: it was the beginning of the one that comes now.
+    pub(crate) fn withdraw(&mut self, task: u32) {
+        self.pending.remove(&task);
+    }
+
+    /// The thread goes on: its decision has ended.
+    pub(crate) fn close(&mut self, task: u32) {
+        let Some(pending) = self.pending.remove(&task) else { return };
+        let span = Span { task, begun: pending.begun, last: pending.last };
+        self.spans.entry(pending.by.file).or_default().push(span);
+        let difference = pending.difference();
+        let is_beside_read = difference.is_some() && pending.would_agree();
+        self.tally.count(pending.kind, difference.is_none());
+        self.tally.beyond_single_pages += u64::from(!pending.is_single_page());
+        self.tally.folios_matched += u64::from(pending.has_expected_folios());
+        if let Some(difference) = difference.filter(|_| self.tally.mismatches.len() < MOST_MISMATCHES) {
+            self.tally.mismatches.push(Mismatch {
+                record: pending.begun,
+                kind: pending.kind,
+                task,
+                file: pending.by.file,
+                page: pending.page,
+                wanted: pending.wanted,
+                difference,
+                state: format!("{:?}", pending.by.state),
+                is_overlapping: is_beside_read,
+            });
+        }
+    }
+
+    /// The trace has ended: closes what is under way, and tells which mismatches were two decisions at the same time.
+    pub(crate) fn finish(mut self) -> Tally {
+        let tasks: Vec<u32> = self.pending.keys().copied().collect();
+        for task in tasks {
+            self.close(task);
+        }
+        let mut tally = self.tally;
+        tally.mismatches.sort_by_key(|mismatch| mismatch.record);
+        for mismatch in &mut tally.mismatches {
+            let spans = &self.spans[&mismatch.file];
+            let own = spans.iter().find(|span| span.task == mismatch.task && span.begun == mismatch.record);
+            mismatch.is_overlapping |= own.is_some_and(|own| {
+                spans.iter().any(|other| other.task != own.task && other.begun <= own.last && own.begun <= other.last)
+            });
+            tally.overlapping += u64::from(mismatch.is_overlapping);
+        }
+        tally.first_mismatch = tally.mismatches.first().cloned();
+        tally
+    }
+}

@@ -1,0 +1,194 @@
+//! Step by step: the state before each decision, and all that is cached, come from the trace.
+
+use crate::judge::{Pending, Said, expect, fault_access, state_of};
+use crate::ledger::Ledger;
+use crate::pages::Pages;
+use crate::record::{Asked, Event, Mapping, Record, Use};
+use crate::tally::{Kind, Tally};
+use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
+use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
+use rustc_hash::FxHashMap;
+
+/// `POSIX_FADV_WILLNEED`.
+pub(crate) const WILL_NEED: u32 = 3;
+
+/// `POSIX_FADV_DONTNEED`.
+pub(crate) const DONT_NEED: u32 = 4;
+
+/// Compares a policy with a kernel, decision by decision.
+#[derive(Debug)]
+pub struct Step {
+    rules: Rules,
+    pages: Pages,
+    ledger: Ledger,
+    /// Threads that are in a call that reads: of which open file, and where it wants to end.
+    reads: FxHashMap<u32, (u32, u64)>,
+    at: u64,
+}
+
+impl Step {
+    /// A policy with these rules.
+    pub fn new(rules: Rules) -> Step {
+        Step { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default(), at: 0 }
+    }
+
+    /// What it comes to.
+    pub fn finish(self) -> Tally {
+        self.ledger.finish()
+    }
+
+    /// The next record.
+    pub fn take(&mut self, record: &Record) {
+        let task = record.task;
+        match &record.event {
+            Event::File(seen) => self.pages.see(seen),
+            Event::Opened(by) => {
+                self.pages.settings(by);
+                self.ledger.close(task);
+            }
+            Event::Read { by, offset_bytes, length_bytes, .. } => {
+                self.pages.settings(by);
+                self.ledger.close(task);
+                let end_bytes = offset_bytes.saturating_add(*length_bytes).min(by.file_bytes);
+                self.reads.insert(task, (by.open, end_bytes));
+            }
+            Event::ReadEnd(_) => {
+                self.reads.remove(&task);
+                self.ledger.close(task);
+            }
+            Event::Sync(asked) => self.sync(task, asked),
+            Event::Async(asked) => self.marked(task, asked),
+            Event::Window(window) => {
+                self.ledger.say(task, Said::Window(*window), self.at);
+            }
+            Event::Exact(exact) => {
+                self.ledger.say(task, Said::Exact(*exact), self.at);
+            }
+            Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
+            Event::Around { .. } | Event::Dirtied(_) => {}
+            Event::Added(cached) => {
+                if cached.special {
+                    self.ledger.add(task, cached, self.at);
+                }
+                self.pages.add(cached.file, Folio { first: cached.first, order: cached.order }, false);
+            }
+            Event::Removed(cached) => {
+                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order }, cached.special);
+            }
+            Event::Advice { by, advice, offset_bytes, length_bytes } => {
+                self.pages.settings(by);
+                self.ledger.close(task);
+                match *advice {
+                    WILL_NEED => self.will_need(task, by, *offset_bytes, *length_bytes),
+                    DONT_NEED => self.pages.forget_range(by.file, whole_pages(*offset_bytes, *length_bytes)),
+                    _ => {}
+                }
+            }
+        }
+        self.at += 1;
+    }
+
+    fn begin(&mut self, task: u32, kind: Kind, by: &Use, page: Page, wanted: u64, expected: crate::judge::Expected) {
+        let (begun, last) = (self.at, self.at);
+        let pending = Pending { kind, by: *by, page, wanted, begun, last, expected, ..Pending::default() };
+        self.ledger.begin(task, pending);
+    }
+
+    /// What a read would come to if one of the other threads' that are under way had ended before: where it ended is told later.
+    fn alternatives(&self, task: u32, asked: &Asked) -> Vec<Outcome> {
+        let by = &asked.by;
+        let others = self.reads.iter().filter(|(other, (open, _))| **other != task && *open == by.open);
+        let decide = |(_, (_, end_bytes)): (&u32, &(u32, u64))| {
+            let mut state = State { prev_pos: *end_bytes as i64, ..state_of(&by.state) };
+            let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, asked.page, asked.wanted);
+            expect(&self.rules, &self.pages, by.file, decide).outcome
+        };
+        others.filter_map(decide).collect()
+    }
+
+    /// A decision on a file of which not all is known is none that can be compared.
+    fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
+        self.pages.settings(by);
+        let is_known = self.pages.is_known(by.file);
+        if !is_known {
+            self.ledger.close(task);
+            self.ledger.tally.excluded += 1;
+        }
+        is_known
+    }
+
+    fn sync(&mut self, task: u32, asked: &Asked) {
+        // A fault of a sequential mapping goes on as if it were a read.
+        if self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.said.is_empty()) {
+            self.ledger.withdraw(task);
+        }
+        if self.is_comparable(task, &asked.by) {
+            let mut state = state_of(&asked.by.state);
+            let expected = expect(&self.rules, &self.pages, asked.by.file, |decision| {
+                decision.sync(&mut state, asked.page, asked.wanted)
+            });
+            self.begin(task, Kind::Read, &asked.by, asked.page, asked.wanted, expected);
+            let alternatives = self.alternatives(task, asked);
+            if let Some(pending) = self.ledger.pending(task) {
+                pending.alternatives = alternatives;
+            }
+        }
+    }
+
+    fn marked(&mut self, task: u32, asked: &Asked) {
+        if self.is_comparable(task, &asked.by) {
+            let mut state = state_of(&asked.by.state);
+            let file = FileId(asked.by.file);
+            let folio = self.pages.folio(file, asked.page).unwrap_or(Folio::single(asked.page));
+            let expected = expect(&self.rules, &self.pages, asked.by.file, |decision| {
+                decision.marked(&mut state, asked.page, folio, asked.wanted)
+            });
+            self.begin(task, Kind::Mark, &asked.by, asked.page, asked.wanted, expected);
+        }
+    }
+
+    fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
+        self.ledger.close(task);
+        if self.pages.is_present(FileId(by.file), page) {
+            return;
+        }
+        let Some(mapping) = mapping else {
+            self.ledger.tally.excluded += 1;
+            return;
+        };
+        if self.is_comparable(task, by) {
+            let mut state = state_of(&by.state);
+            let access = fault_access(by, page, mapping, Found::Absent);
+            let expected = expect(&self.rules, &self.pages, by.file, |decision| decision.fault(&mut state, &access));
+            self.begin(task, Kind::Fault, by, page, 1, expected);
+        }
+    }
+
+    fn will_need(&mut self, task: u32, by: &Use, offset_bytes: u64, length_bytes: u64) {
+        if self.is_comparable(task, by) {
+            let (first, pages) = will_need_pages(offset_bytes, length_bytes);
+            let state = state_of(&by.state);
+            let expected = expect(&self.rules, &self.pages, by.file, |decision| decision.forced(&state, first, pages));
+            self.begin(task, Kind::Advice, by, first, pages, expected);
+        }
+    }
+}
+
+/// The pages of a range of bytes, partial ones included; a length of 0 goes to the end (`generic_fadvise`).
+pub(crate) fn will_need_pages(offset_bytes: u64, length_bytes: u64) -> (Page, u64) {
+    let end = match length_bytes {
+        0 => i64::MAX as u64,
+        length => offset_bytes.saturating_add(length).min(i64::MAX as u64),
+    };
+    let first = offset_bytes / PAGE_BYTES;
+    (first, end.div_ceil(PAGE_BYTES).saturating_sub(first))
+}
+
+/// The pages of a range of bytes, without partial ones; a length of 0 goes to the end.
+pub(crate) fn whole_pages(offset_bytes: u64, length_bytes: u64) -> std::ops::Range<Page> {
+    let end = match length_bytes {
+        0 => i64::MAX as u64,
+        length => offset_bytes.saturating_add(length),
+    };
+    offset_bytes.div_ceil(PAGE_BYTES)..end / PAGE_BYTES
+}

@@ -1,0 +1,50 @@
+//! Traces of real kernels (`traces/`), recorded with `scripts/traces`: every decision must be the policy's, without privilege and
+//! wherever this is built.
+
+use ahead_conform::{Report, conform};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn traces() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let mut traces: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    traces.sort();
+    traces
+}
+
+fn report(path: &Path, policy: Option<&str>) -> Report {
+    conform(&fs::read(path).unwrap()[..], policy).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_decision_of_the_golden_traces_is_the_policy_s() {
+    let (mut decisions, mut beyond) = (0, 0);
+    for path in traces() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let report = report(&path, None);
+        assert!(name.starts_with(report.policy.trim_start_matches("linux-")), "{name} with {}", report.policy);
+        for (way, tally) in [("step by step", &report.step), ("running free", &report.free_running)] {
+            let differing = tally.mismatches.iter().find(|mismatch| !mismatch.is_overlapping);
+            assert!(tally.agrees(), "{name}, {way}: {differing:?}");
+            // Only where threads share an open file, two decisions may overlap.
+            if !name.contains("threads") && !name.contains("processes") {
+                assert_eq!((tally.matched, tally.resynchronised), (tally.decisions, 0), "{name}, {way}");
+            }
+            assert!(tally.matched * 100 >= tally.decisions * 98, "{name}, {way}");
+            assert!(tally.decisions >= 50, "{name}, {way}: {} decisions", tally.decisions);
+        }
+        decisions += report.step.decisions;
+        beyond += report.step.beyond_single_pages;
+    }
+    assert!(decisions > 5_000 && beyond > 3_000, "{decisions} decisions, {beyond} beyond single pages");
+}
+
+#[test]
+fn another_kernel_s_policy_does_not_agree() {
+    for (trace, policy) in [("6.18-fuse-64k-all", "linux-7.2"), ("6.18-ext4-128k-all", "linux-6.12")] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{trace}.trace"));
+        let report = report(&path, Some(policy));
+        assert!(report.matched < report.decisions && report.first_mismatch.is_some(), "{policy}");
+        assert!(!report.agrees());
+    }
+}

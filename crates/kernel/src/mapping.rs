@@ -1,0 +1,57 @@
+//! Files as memory, to be touched page by page.
+
+#![allow(unsafe_code)]
+
+use crate::{Error, Result};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::AsFd;
+
+/// A file that is mapped to be read. Nobody may make it shorter meanwhile: a touch beyond its end ends the program (SIGBUS).
+#[derive(Debug)]
+pub struct Mapping {
+    address: *const u8,
+    length: usize,
+}
+
+// SAFETY: the memory is only read, and belongs to this value until it is dropped.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps the first `length` bytes of a file, at least one.
+    pub fn new(fd: impl AsFd, length: usize) -> Result<Mapping> {
+        let length = length.max(1);
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
+        let address =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, fd, 0) };
+        let address = address.map_err(|e| Error::io("map a file", e))?;
+        Ok(Mapping { address: address.cast_const().cast(), length })
+    }
+
+    /// Reads the byte at an offset: a fault, if its page is not mapped yet. Beyond the mapping there is nothing.
+    pub fn touch(&self, offset: usize) -> Option<u8> {
+        // SAFETY: within the mapping, which lives as long as `self`; the file is as long (see the type).
+        (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody can reach it any more.
+        let _ = unsafe { rustix::mm::munmap(self.address.cast_mut().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn touches_give_the_bytes_of_the_file() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 5000]).unwrap();
+        let mapping = Mapping::new(&file, 5000).unwrap();
+        drop(file);
+        assert_eq!([0, 4999, 5000].map(|offset| mapping.touch(offset)), [Some(7), Some(7), None]);
+    }
+}

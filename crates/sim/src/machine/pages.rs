@@ -1,0 +1,294 @@
+//! A process goes through pages: each is there, on its way, or not asked for yet; the policy is asked; then it is used.
+
+use super::{Doing, Machine, Step};
+use crate::cache::Use;
+use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Requests, View};
+
+/// A row of pages that a process goes through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pages {
+    open: OpenId,
+    file: FileId,
+    by: By,
+    page: Page,
+    end: Page,
+    /// One after the last page that the call wants, in the file or not.
+    wanted_end: Page,
+    call: Call,
+    began_ns: u64,
+    /// The program's own work on each of them, nanoseconds.
+    user_per_page_ns: f64,
+    begins: bool,
+    /// The page was counted.
+    counted: bool,
+    /// The policy was told of the page; after a miss it looks again, for a mark.
+    asked: Asked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    No,
+    AfterMiss,
+    Yes,
+}
+
+impl Pages {
+    /// What a call goes through; `None`: it lies beyond the end of the file, or is for nothing.
+    pub(super) fn read(open: OpenId, file: FileId, offset: u64, length: u64, size: u64) -> Option<Pages> {
+        let wanted_end = offset.saturating_add(length).div_ceil(PAGE_BYTES);
+        let length_bytes = length.min(size.saturating_sub(offset));
+        let (page, end) = (offset / PAGE_BYTES, (offset + length_bytes).div_ceil(PAGE_BYTES));
+        let call = Call { offset_bytes: offset, length_bytes };
+        (length_bytes > 0).then(|| Pages { call, wanted_end, ..Pages::of(open, file, By::Read, page, end) })
+    }
+
+    /// Mapped pages one after the other; `None`: there are none of them.
+    pub(super) fn touch(open: OpenId, file: FileId, first: Page, pages: u64, file_pages: u64) -> Option<Pages> {
+        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: file_pages };
+        let end = first.saturating_add(pages).min(file_pages);
+        (first < end).then(|| Pages::of(open, file, by, first, end))
+    }
+
+    fn of(open: OpenId, file: FileId, by: By, page: Page, end: Page) -> Pages {
+        let call = Call { offset_bytes: page * PAGE_BYTES, length_bytes: (end - page) * PAGE_BYTES };
+        Pages {
+            open,
+            file,
+            by,
+            page,
+            end,
+            wanted_end: end,
+            call,
+            began_ns: 0,
+            user_per_page_ns: 0.0,
+            begins: true,
+            counted: false,
+            asked: Asked::No,
+        }
+    }
+
+    fn end_bytes(&self) -> u64 {
+        self.call.offset_bytes + self.call.length_bytes
+    }
+
+    /// Bytes of the call in the next pages.
+    fn bytes(&self, pages: u64) -> u64 {
+        let end = self.end_bytes().min((self.page + pages) * PAGE_BYTES);
+        end - self.call.offset_bytes.max(self.page * PAGE_BYTES)
+    }
+}
+
+impl Machine {
+    pub(super) fn begin_pages(&mut self, process: usize, pages: Pages, began_ns: u64) {
+        let user_per_page_ns = self.processes[process].user_per_page_ns;
+        self.processes[process].doing = Some(Doing::Pages(Pages { user_per_page_ns, began_ns, ..pages }));
+    }
+
+    /// The next pages: those that are there at once, or one that is not.
+    pub(super) fn step_pages(&mut self, process: usize, mut pages: Pages, end_ns: u64) -> Step {
+        let is_read = pages.by == By::Read;
+        if !is_read && self.use_mapped(&mut pages, end_ns) {
+            return self.went(process, pages);
+        }
+        let found = self.world.cache.found(pages.file, pages.page);
+        if !pages.counted {
+            self.count(&mut pages, found);
+        }
+        let tells = match pages.asked {
+            Asked::No => {
+                found == Found::Absent
+                    || found.is_marked()
+                    || self.wants.pages
+                    || (is_read && pages.begins && self.wants.calls)
+                    || (!is_read && self.wants.faults)
+            }
+            Asked::AfterMiss => found == Found::Absent || found.is_marked(),
+            Asked::Yes => found == Found::Absent,
+        };
+        if tells {
+            self.ask(process, &mut pages, found);
+            self.processes[process].doing = Some(Doing::Pages(pages));
+            return Step::Went;
+        }
+        if found.is_locked() {
+            self.processes[process].doing = Some(Doing::Pages(pages));
+            return self.wait(process, pages);
+        }
+        if is_read {
+            self.use_read(&mut pages, end_ns);
+        } else {
+            self.map_around(&mut pages);
+        }
+        self.went(process, pages)
+    }
+
+    fn went(&mut self, process: usize, pages: Pages) -> Step {
+        if pages.page >= pages.end {
+            self.finish(process, pages.call, pages.began_ns);
+        } else {
+            self.processes[process].doing = Some(Doing::Pages(pages));
+        }
+        Step::Went
+    }
+
+    fn count(&mut self, pages: &mut Pages, found: Found) {
+        pages.counted = true;
+        self.count_access(pages.file, pages.page, found);
+        if pages.by != By::Read {
+            self.system(self.settings.costs.fault_ns);
+        }
+    }
+
+    /// Somebody needs what a page holds.
+    pub(super) fn count_access(&mut self, file: FileId, page: Page, found: Found) {
+        match found {
+            Found::Absent => {
+                self.counters.misses += 1;
+                if self.ghosts.remove(&(file, page)).is_some() {
+                    self.counters.thrashings += 1;
+                }
+            }
+            Found::Locked { .. } => self.counters.locked += 1,
+            Found::Present { .. } => self.counters.hits += 1,
+        }
+    }
+
+    /// Asks the policy; a page that is absent all the same is asked for by itself.
+    fn ask(&mut self, process: usize, pages: &mut Pages, found: Found) {
+        let mut requests = Requests::default();
+        let access = Access {
+            open: pages.open,
+            file: pages.file,
+            by: pages.by,
+            page: pages.page,
+            wanted: if pages.by == By::Read { pages.wanted_end - pages.page } else { 1 },
+            call: pages.call,
+            begins: pages.begins,
+            found,
+        };
+        if pages.asked != Asked::Yes {
+            if let Found::Locked { marked: true, folio } | Found::Present { marked: true, folio } = found {
+                self.world.cache.unmark(pages.file, folio);
+            }
+            self.policy.access(&access, &self.world, &mut requests);
+            self.rescue(&mut requests);
+            self.counters.decisions += u64::from(!requests.is_empty());
+        }
+        pages.begins = false;
+        pages.asked = match (pages.asked, found) {
+            (Asked::No, Found::Absent) => Asked::AfterMiss,
+            _ => Asked::Yes,
+        };
+        if found == Found::Absent && !requests.cover(pages.file, pages.page) {
+            requests.pages(pages.file, pages.page, 1);
+        }
+        self.processes[process].asks_for = pages.open;
+        self.processes[process].requests.extend(requests.drain());
+    }
+
+    fn wait(&mut self, process: usize, pages: Pages) -> Step {
+        self.wait_for(process, pages.open, pages.file, pages.page);
+        Step::Blocked
+    }
+
+    /// Pages that are there are read, as many as the process may run for.
+    fn use_read(&mut self, pages: &mut Pages, end_ns: u64) {
+        let costs = self.settings.costs;
+        let per_page_ns = costs.copy_per_page_ns + pages.user_per_page_ns;
+        let run = if self.wants.pages {
+            1
+        } else {
+            let most = ((end_ns.saturating_sub(self.world.now_ns)) as f64 / per_page_ns.max(1.0)) as u64 + 1;
+            self.world.cache.clear_run(pages.file, pages.page, pages.end).min(most).max(1)
+        };
+        let bytes = pages.bytes(run);
+        let in_pages = bytes as f64 / PAGE_BYTES as f64;
+        self.system(costs.copy_per_page_ns * in_pages);
+        self.user(pages.user_per_page_ns * in_pages);
+        // The first of them is counted already.
+        self.counters.hits += run - 1;
+        self.used(pages, run, bytes, Use::Read);
+    }
+
+    fn used(&mut self, pages: &mut Pages, run: u64, bytes: u64, by: Use) {
+        let (mut first, mut left) = (pages.page, run);
+        if by == Use::Read {
+            if let Some(used_pages) = self.goes_on_in_folio(pages, run) {
+                self.counters.used_pages += self.world.cache.use_pages(pages.file, first, used_pages, Use::Again);
+                (first, left) = (first + used_pages, left - used_pages);
+            }
+            self.set_position(pages.open, ((pages.page + run) * PAGE_BYTES).min(pages.end_bytes()));
+        }
+        if left > 0 {
+            self.counters.used_pages += self.world.cache.use_pages(pages.file, first, left, by);
+        }
+        self.counters.read_bytes += bytes;
+        pages.page += run;
+        (pages.counted, pages.asked, pages.begins) = (false, Asked::No, false);
+    }
+
+    pub(super) fn set_position(&mut self, open: OpenId, position_bytes: u64) {
+        let index = open.0 as usize;
+        if index >= self.positions.len() {
+            self.positions.resize(index + 1, 0);
+        }
+        self.positions[index] = position_bytes;
+    }
+
+    /// How many of the next pages belong to the folio that the last read ended in: that is the same use of it
+    /// (`filemap_read`: a folio is accessed anew if the last byte read before does not lie in it).
+    fn goes_on_in_folio(&self, pages: &Pages, run: u64) -> Option<u64> {
+        let last = self.positions.get(pages.open.0 as usize)?.checked_sub(1)? / PAGE_BYTES;
+        // The largest folio has 512 pages.
+        if last.abs_diff(pages.page) > 512 {
+            return None;
+        }
+        let folio = self.world.cache.folio(pages.file, pages.page)?;
+        folio.range().contains(&last).then(|| run.min(folio.range().end - pages.page))
+    }
+
+    /// Goes through pages that are mapped already; false if the next one is not.
+    fn use_mapped(&mut self, pages: &mut Pages, end_ns: u64) -> bool {
+        if pages.asked != Asked::No || pages.counted {
+            return false;
+        }
+        let per_page_ns = pages.user_per_page_ns;
+        let most = (end_ns.saturating_sub(self.world.now_ns) as f64 / per_page_ns.max(1.0)) as u64 + 1;
+        let mapped = self.world.cache.mapped_run(pages.file, pages.page, pages.end).min(most);
+        if mapped == 0 {
+            return false;
+        }
+        self.user(per_page_ns * mapped as f64);
+        self.counters.hits += mapped;
+        self.used(pages, mapped, mapped * PAGE_BYTES, Use::Mapped);
+        true
+    }
+
+    /// The page is there: it is mapped, and with it what is there around it.
+    fn map_around(&mut self, pages: &mut Pages) {
+        let around = self.settings.fault_around_pages.max(1);
+        let first = pages.page - pages.page % around;
+        let end = (first + around).min(self.world.file_pages(pages.file));
+        let (mut at, mut mapped, mut before) = (first, 0, 0);
+        while at < end {
+            let run = self.world.cache.clear_run(pages.file, at, end);
+            self.world.cache.map(pages.file, at, run);
+            if (at..at + run).contains(&pages.page) {
+                before = pages.page - at;
+            }
+            mapped += run;
+            at += run + 1;
+        }
+        let in_a_row = self.world.cache.clear_run(pages.file, pages.page, end).max(1);
+        if around == 1 {
+            self.world.cache.map(pages.file, pages.page, 1);
+        }
+        self.user(pages.user_per_page_ns);
+        let (open, by, file, touched) = (pages.open, pages.by, pages.file, pages.page);
+        self.used(pages, 1, PAGE_BYTES, Use::Mapped);
+        if self.wants.faults {
+            let mapped = mapped.max(1);
+            self.tell(&Event::Mapped { open, by, file, first: touched, pages: in_a_row, before, mapped });
+        }
+    }
+}

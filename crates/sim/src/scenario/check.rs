@@ -1,0 +1,130 @@
+//! What no machine can be, and what no run would ever come to the end of.
+
+use super::Scenario;
+use ahead_policy::PAGE_BYTES;
+
+/// Most steps of a run: accesses to pages, calls, slices of computing. At ten million a second it takes half an hour.
+const MOST_STEPS: u64 = 1 << 34;
+/// Most processes at a time: each costs memory.
+pub(super) const MOST_STREAMS: usize = 100_000;
+
+/// A scenario that cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Impossible {
+    /// What is to blame.
+    pub blame: Blame,
+    /// Why, and what is accepted.
+    pub message: String,
+}
+
+/// Where a scenario is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// This policy, from 0.
+    Policy(usize),
+    /// This field of the machine.
+    Machine(&'static str),
+    /// This field of the disk.
+    Disk(&'static str),
+    /// This workload, from 0, and its field.
+    Workload(usize, &'static str),
+}
+
+fn wrong(blame: Blame, message: String) -> Result<(), Impossible> {
+    Err(Impossible { blame, message })
+}
+
+/// A length in KiB, for people.
+fn kb(pages: u64) -> String {
+    format!("{} KiB", pages * PAGE_BYTES / 1024)
+}
+
+impl Scenario {
+    /// Whether it can be run: everything finds room, and it comes to an end. One that was read from text has been checked; who
+    /// changes its fields afterwards checks again.
+    ///
+    /// Errors: the first thing that is wrong.
+    pub fn check(&self) -> Result<(), Impossible> {
+        self.check_disk()?;
+        self.check_memory()?;
+        self.check_workloads()
+    }
+
+    /// How many steps a run takes at most, whatever the policy: accesses to pages, calls, slices of computing.
+    pub fn steps(&self) -> u64 {
+        let streams = self.workloads.iter().flat_map(|workload| &workload.streams);
+        streams.fold(0, |steps, stream| steps.saturating_add(stream.steps(self.settings.slice_ns)))
+    }
+
+    fn check_disk(&self) -> Result<(), Impossible> {
+        let longest_bytes = self.disk.longest_bytes();
+        let field = if self.disk.longest_bytes.is_some() { "max_request_kb" } else { "model" };
+        if longest_bytes == 0 || !longest_bytes.is_multiple_of(PAGE_BYTES) {
+            let message = format!(
+                "a request has whole pages: max_request_kb is a multiple of 4, {} is none",
+                longest_bytes as f64 / 1024.0
+            );
+            return wrong(Blame::Disk(field), message);
+        }
+        let (_, disk_bytes) = self.layouts();
+        if disk_bytes > ahead_device::MAX_CAPACITY_BYTES {
+            let message = format!(
+                "the files take {} GiB; a disk has at most {} GiB",
+                disk_bytes >> 30,
+                ahead_device::MAX_CAPACITY_BYTES >> 30
+            );
+            return wrong(Blame::Workload(self.workloads.len().saturating_sub(1), "file_mb"), message);
+        }
+        Ok(())
+    }
+
+    /// Whatever is asked for at a time fits into the memory: else it would be evicted by itself.
+    fn check_memory(&self) -> Result<(), Impossible> {
+        let memory = self.memory_pages;
+        let limit =
+            |what: &str, pages: u64| format!("{what} ({}) is larger than the memory ({})", kb(pages), kb(memory));
+        let request_pages = self.disk.longest_bytes() / PAGE_BYTES;
+        if request_pages > memory {
+            let message = limit("a request (max_request_kb, or the model's)", request_pages);
+            return wrong(Blame::Machine("memory_mb"), message);
+        }
+        if self.disk.window_pages > memory {
+            return wrong(Blame::Disk("read_ahead_kb"), limit("a window (read_ahead_kb)", self.disk.window_pages));
+        }
+        for (index, policy) in self.policies.iter().enumerate() {
+            if let Some(pages) = policy.pages().filter(|pages| *pages > memory) {
+                return wrong(Blame::Policy(index), limit(&format!("what {policy} asks for"), pages));
+            }
+        }
+        for (index, workload) in self.workloads.iter().enumerate() {
+            if let Some(stream) = workload.streams.iter().find(|stream| stream.block_pages > memory) {
+                let message = limit("a block (block_kb)", stream.block_pages);
+                return wrong(Blame::Workload(index, "block_kb"), message);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_workloads(&self) -> Result<(), Impossible> {
+        let mut steps = 0_u64;
+        let mut streams = 0;
+        for (index, workload) in self.workloads.iter().enumerate() {
+            streams += workload.streams.len();
+            if streams > MOST_STREAMS {
+                let message = format!("with this there are {streams} streams; there are at most {MOST_STREAMS}");
+                return wrong(Blame::Workload(index, "streams"), message);
+            }
+            for stream in &workload.streams {
+                steps = steps.saturating_add(stream.steps(self.settings.slice_ns));
+            }
+            if steps > MOST_STEPS {
+                let message = format!(
+                    "with this the run takes {steps} accesses, calls and slices of computing; it may take {MOST_STEPS}"
+                );
+                return wrong(Blame::Workload(index, "pattern"), message);
+            }
+        }
+        Ok(())
+    }
+}

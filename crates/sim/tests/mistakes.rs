@@ -1,0 +1,225 @@
+//! Bad input: an error that names the line and what is accepted, never a panic, never a run without an end.
+
+use ahead_sim::Scenario;
+use proptest::prelude::*;
+
+const GOOD: &str =
+    "policies = [\"none\"]\n[disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n";
+
+/// What a text with something else in the place of something is told.
+fn told(from: &str, to: &str) -> String {
+    let text = GOOD.replacen(from, to, 1);
+    assert_ne!(text, GOOD, "{from}");
+    Scenario::from_toml(&text, ".".as_ref()).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn mistakes_are_told_with_their_line() {
+    Scenario::from_toml(GOOD, ".".as_ref()).unwrap();
+    for (from, to, says) in [
+        ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
+        ("\"none\"", "", "policies is empty"),
+        ("\"ssd\"", "\"tape\"", "line 3: \"tape\" is neither a model (hdd"),
+        ("\"ssd\"", "\"/dev/zero\"", "nor a file that can be read: not a regular file"),
+        ("sequential", "sideways", "line 5: unknown variant `sideways`, expected one of"),
+        ("file_mb = 1", "file_mb = 0", "line 6: 0 is not a whole number from 1 to"),
+        ("file_mb = 1", "file_mb = -1", "line 6: -1 is not a whole number"),
+        ("file_mb = 1", "file_gb = 1", "line 6: unknown field `file_gb`, expected one of"),
+        ("file_mb = 1", "file_mb = 1\nblock_kb = 2048", "a block (block_kb) is larger than the file"),
+        ("file_mb = 1", "file_mb = 1\nstride_kb = 4", "stride_kb goes with pattern"),
+        ("file_mb = 1", "file_mb = 1\ncompute_us = -5", "line 7: -5 is not a number from 0 to"),
+        ("file_mb = 1", "file_mb = 1\nuser_us_per_page = nan", "line 7: NaN is not a number from 0 to"),
+        ("file_mb = 1", "file_mb = 1\nfsync = true", "fsync goes with the patterns write and rewrite"),
+        ("[disk]", "[machine]\nmemory_mb = 0\n[disk]", "line 3: 0 is not a whole number"),
+        ("[disk]", "[machine]\nslice_ms = 0\n[disk]", "line 3: 0 is not a number from 0.001 to 10000"),
+        ("model", "scheduler = \"bfq\"\nmodel", "line 3: \"bfq\" is no scheduler; there are none, mq-deadline, c-scan"),
+        ("model", "layout = \"fat\"\nmodel", "line 3: unknown variant `fat`, expected `extents` or `ext2`"),
+        ("model", "layout = \"ext2\"\nfolio_order = 2\nmodel", "line 4: ext2 takes single pages"),
+    ] {
+        let error = told(from, to);
+        assert!(error.contains(says) && !error.contains('\n'), "{to:?}: {error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_told_with_what_is_accepted() {
+    for (from, to, says) in [
+        // 5120 KiB of request, of window, of group, of block; 4 MiB of memory.
+        (
+            "[disk]\n",
+            "[machine]\nmemory_mb = 4\n[disk]\nmax_request_kb = 5120\n",
+            "line 3: a request (max_request_kb, or the model's) (5120 KiB) is larger than the memory (4096 KiB)",
+        ),
+        (
+            "[disk]\n",
+            "[machine]\nmemory_mb = 4\n[disk]\nread_ahead_kb = 5120\n",
+            "line 5: a window (read_ahead_kb) (5120 KiB) is larger than the memory (4096 KiB)",
+        ),
+        (
+            "\"none\"]",
+            "\n\"none\",\n\"advise(1280)\"]\n[machine]\nmemory_mb = 4",
+            "line 3: what advise(1280) asks for (5120 KiB) is larger than the memory (4096 KiB)",
+        ),
+        (
+            "[disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1",
+            "[machine]\nmemory_mb = 4\n[[workload]]\npattern = \"random\"\nfile_mb = 1\n\
+             [[workload]]\npattern = \"random\"\nfile_mb = 8\nblock_kb = 5120",
+            "line 10: a block (block_kb) (5120 KiB) is larger than the memory",
+        ),
+        // The ssd asks for 1280 KiB at a time, and there is 1 MiB.
+        ("[disk]", "[machine]\nmemory_mb = 1\n[disk]", "line 3: a request (max_request_kb, or the model's) (1280 KiB)"),
+        (
+            "model",
+            "max_request_kb = 6\nmodel",
+            "line 3: a request has whole pages: max_request_kb is a multiple of 4, 6 is none",
+        ),
+        ("model", "read_ahead_kb = 3\nmodel", "line 3: a window has whole pages: read_ahead_kb is a multiple of 4"),
+        ("file_mb = 1", "file_mb = 16777216\npasses = 1000000", "line 5: with this the run takes"),
+        (
+            "file_mb = 1",
+            "file_mb = 1\ncompute_us = 1e9\npasses = 1000000",
+            "slices of computing; it may take 17179869184",
+        ),
+        ("file_mb = 1", "file_mb = 1024\ncall_bytes = 1\npasses = 20", "line 5: with this the run takes"),
+        (
+            "file_mb = 1",
+            "file_mb = 16000000\nstreams = 10",
+            "line 6: the files take 156250 GiB; a disk has at most 65536",
+        ),
+        (
+            "file_mb = 1",
+            "file_mb = 1\nstreams = 60000\n[[workload]]\npattern = \"random\"\nfile_mb = 1\nstreams = 50000",
+            "line 8: there are at most 100000 streams, here 110000",
+        ),
+        (
+            "[disk]",
+            "[machine]\ndirty_background_ratio = 30\n[disk]",
+            "line 3: dirty_background_ratio is at most dirty_ratio",
+        ),
+        ("model = \"ssd\"", "layout = \"ext2\"\n", "with this layout a file (file_mb) has at most 2097152 MiB"),
+    ] {
+        let to = if says.contains("2097152") {
+            format!("{to}\n[[workload]]\npattern = \"random\"\nfile_mb = 3000000")
+        } else {
+            to.into()
+        };
+        let error = told(from, &to);
+        assert!(error.contains(says) && !error.contains('\n'), "{to:?}: {error}");
+    }
+}
+
+/// A list of values that no field takes, or hardly one.
+fn value() -> impl Strategy<Value = String> {
+    let values = [
+        "0",
+        "-1",
+        "1",
+        "3",
+        "4",
+        "255",
+        "65537",
+        "1e300",
+        "-0.5",
+        "nan",
+        "inf",
+        "9223372036854775807",
+        "true",
+        "\"\"",
+        "[]",
+        "{}",
+    ];
+    prop_oneof![prop::sample::select(values.to_vec()).prop_map(str::to_owned), "[0-9]{1,9}", "\"[a-z0-9().-]{0,12}\""]
+}
+
+/// A scenario with every field there is, some of them changed, left out, or doubled.
+fn mutated() -> impl Strategy<Value = String> {
+    let lines = [
+        "policies = [\"none\", \"linux-6.18\", \"true-readahead(64, adaptive)\", \"ahead\", \"oracle\"]",
+        "seed = 1",
+        "[machine]",
+        "memory_mb = 4",
+        "copy_us_per_page = 0.4",
+        "call_us = 0.2",
+        "fault_us = 0.5",
+        "request_us_per_page = 0.2",
+        "pio_us_per_page = 1",
+        "fault_around_pages = 16",
+        "dirty_background_ratio = 5",
+        "dirty_ratio = 10",
+        "dirty_expire_ms = 10",
+        "dirty_writeback_ms = 5",
+        "slice_ms = 3",
+        "end_s = 1",
+        "[disk]",
+        "model = \"emmc\"",
+        "read_ahead_kb = 128",
+        "nr_requests = 4",
+        "max_request_kb = 256",
+        "scheduler = \"c-scan\"",
+        "layout = \"ext2\"",
+        "folio_order = 0",
+        "[[workload]]",
+        "pattern = \"rewrite\"",
+        "file_mb = 2",
+        "streams = 2",
+        "passes = 2",
+        "block_kb = 16",
+        "call_bytes = 5000",
+        "user_us_per_page = 3",
+        "compute_us = 20",
+        "rate_kb_per_s = 100000",
+        "fsync = true",
+        "reopens = true",
+        "[[workload]]",
+        "pattern = \"stride\"",
+        "via = \"mmap\"",
+        "file_mb = 2",
+        "stride_kb = 64",
+    ];
+    let change = (0..lines.len(), 0..4_u8, value(), 0..lines.len());
+    prop::collection::vec(change, 0..4).prop_map(move |changes| {
+        let mut text: Vec<String> = lines.map(str::to_owned).to_vec();
+        for (at, how, value, other) in changes {
+            match how {
+                0 => text[at].clear(),
+                1 => text[at] = text[other].clone(),
+                _ => {
+                    if let Some((name, _)) = text[at].clone().split_once(" = ") {
+                        text[at] = format!("{name} = {value}");
+                    }
+                }
+            }
+        }
+        text.join("\n")
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = Scenario::from_toml(&text, ".".as_ref());
+    }
+
+    /// Whatever is changed: an error of one line that names it, or a run that ends and loses nothing.
+    #[test]
+    fn a_changed_scenario_is_refused_or_runs(text in mutated()) {
+        match Scenario::from_toml(&text, ".".as_ref()) {
+            Err(error) => {
+                let error = error.to_string();
+                prop_assert!(error.starts_with("line ") && !error.contains('\n'), "{error:?}");
+            }
+            // What is merely large is not run here.
+            Ok(scenario) if scenario.steps() < 100_000 => {
+                for choice in &scenario.policies {
+                    let counters = scenario.run(choice).unwrap();
+                    let seen = counters.used_pages + counters.wasted_pages + counters.unread_pages;
+                    prop_assert_eq!(counters.issued_pages, seen, "{}", text);
+                    prop_assert_eq!(counters.dirtied_pages, counters.written_pages + counters.unwritten_pages, "{}", text);
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+}

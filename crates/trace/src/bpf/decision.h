@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What decisions.bpf.c sends, its tables, and the structures of the kernel that only it reads. */
+#ifndef AHEAD_DECISION_H
+#define AHEAD_DECISION_H
+
+/* What an event tells. src/decisions/event.rs has the same numbers. */
+enum kind {
+	FILE_SEEN = 1, /* page: inode number; count: device and generation; extra: pages cached; order: folio sizes */
+	OPENED,
+	READ,	   /* page: offset in bytes; count: bytes; extra: RWF_ flags */
+	READ_END,  /* count: what the call gave */
+	SYNC,	   /* page, count: pages wanted */
+	ASYNC,	   /* likewise */
+	WINDOW,	   /* page; count: size; extra: async size; order */
+	EXACT,	   /* page; count: pages; extra: look-ahead */
+	FAULT,	   /* page; with the mapping */
+	AROUND,	   /* page to count: may have been mapped around a fault */
+	ADDED,	   /* page, order */
+	REMOVED,   /* page, order */
+	ADVICE,	   /* page: offset in bytes; count: bytes; extra: POSIX_FADV_ */
+	DIRTIED,   /* page, order */
+};
+
+#define EVENT_RANDOM 1	  /* FMODE_RANDOM */
+#define EVENT_UNMAPPED 2  /* the mapping of a fault was not found */
+#define EVENT_RECLAIMED 4 /* removed by a task that frees memory */
+#define EVENT_OTHER 8	  /* a read whose pages are not told by its arguments: sendfile, splice, too many buffers */
+#define EVENT_OWN 16	  /* added by a task that is followed */
+
+struct event {
+	u64 time_ns;
+	u64 inode; /* address */
+	u64 open;  /* address of the struct file */
+	u32 task;
+	u8 kind;
+	u8 flags;
+	u16 order;
+	u64 page;
+	u64 count;
+	u64 extra;
+};
+
+struct state {
+	u64 start;
+	s64 prev_pos;
+	u32 size;
+	u32 async_size;
+	u32 window;
+	u16 order;
+	u16 mmap_miss;
+};
+
+/* An event with the state of the open file before it, the size of the file, the settings of the disk, and the mapping. */
+struct long_event {
+	struct event head;
+	struct state state;
+	u64 file_bytes;
+	u64 mapping_first;
+	u64 mapping_end;
+	u32 mapping_flags;
+	u32 disk_window;
+	u32 disk_request;
+	u32 padding;
+};
+
+/* System calls, by number. src/decisions/calls.rs fills the table. */
+enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, CALL_FADVISE, CALL_READAHEAD, CALL_MADVISE,
+	    CALL_SENDFILE, CALL_SPLICE };
+#define CALLS 512
+
+/* From include/uapi/asm-generic/mman-common.h and include/uapi/linux/fadvise.h. */
+#define MADV_WILLNEED 3
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#define POSIX_FADV_WILLNEED 3
+
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFBLK 0060000
+/* On x86 and arm64 in generic and own numbering (asm/fcntl.h). */
+#if defined(__TARGET_ARCH_x86)
+#define O_DIRECT 040000
+#else
+#define O_DIRECT 0200000
+#endif
+/* From include/linux/fs.h. */
+#define FMODE_RANDOM 0x1000
+/* From include/linux/sched.h: frees memory, and may use the reserves for that. */
+#define PF_MEMALLOC 0x800
+/* Buffers of one readv that are counted; with more, its length is not told. */
+#define BUFFERS 16
+
+struct file_ra_state {
+	unsigned long start;
+	unsigned int size;
+	unsigned int async_size;
+	unsigned int ra_pages;
+	unsigned short order;
+	unsigned short mmap_miss;
+	long long prev_pos;
+} RELOCATED;
+
+struct file___state {
+	unsigned int f_mode;
+	unsigned int f_flags;
+	long long f_pos;
+	struct file_ra_state f_ra;
+} RELOCATED;
+
+struct address_space___cache {
+	struct inode *host;
+	unsigned long nrpages;
+	unsigned long flags;
+} RELOCATED;
+
+enum mapping_flags { AS_FOLIO_ORDER_MIN = 16, AS_FOLIO_ORDER_MAX = 21 };
+#define FOLIO_ORDER_BITS 0x1f
+
+struct backing_dev_info {
+	unsigned long ra_pages;
+	unsigned long io_pages;
+} RELOCATED;
+
+struct super_block___bdi {
+	struct backing_dev_info *s_bdi;
+} RELOCATED;
+
+struct inode___mapping {
+	struct address_space *i_mapping;
+} RELOCATED;
+
+struct gendisk {
+	struct backing_dev_info *bdi;
+} RELOCATED;
+
+struct block_device {
+	struct gendisk *bd_disk;
+} RELOCATED;
+
+struct bdev_inode {
+	struct block_device bdev;
+	struct inode vfs_inode;
+} RELOCATED;
+
+struct vm_area_struct___place {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
+} RELOCATED;
+
+struct iovec {
+	u64 base;
+	u64 length;
+};
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs___call {
+	unsigned long r10, r9;
+} RELOCATED;
+#define SYSCALL_ARGUMENT_3(regs) BPF_CORE_READ((struct pt_regs___call *)(regs), r10)
+#define SYSCALL_ARGUMENT_5(regs) BPF_CORE_READ((struct pt_regs___call *)(regs), r9)
+#else
+#define SYSCALL_ARGUMENT_3(regs) ARGUMENT_3(regs)
+#define SYSCALL_ARGUMENT_5(regs) BPF_CORE_READ(regs, regs[5])
+#endif
+
+#endif

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the kernel's read-ahead decides, with all that it decides by: for `ahead sim conform`.
+ *
+ *     what a program does            the decision, and the state before it     what came of it
+ *     ───────────────────            ─────────────────────────────────────     ───────────────
+ *     read, pread, readv, preadv ──▶ page_cache_sync_ra   page absent     ─┬─▶ page_cache_ra_order      a window
+ *                               └──▶ page_cache_async_ra  page marked     ─┤
+ *     a touched mapping ───────────▶ mm_filemap_fault     page absent     ─┴─▶ page_cache_ra_unbounded  exactly these pages
+ *     posix_fadvise, readahead, madvise
+ *
+ *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, by whomever; writeback_dirty_folio
+ *
+ * The state (struct file_ra_state) is read where the decision begins. A fault's tracepoint names the mapping's pages alone:
+ * the open file, and what was said of the mapping, are found by the address (exceptions:page_fault_*) and bpf_find_vma.
+ *
+ * What it must never do: lose an event without counting it; send one of a program that is not followed, but for what is
+ * added to and removed from the files that were seen.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+#include "decision.h"
+#include "folio.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Set before loading. */
+const volatile u64 wake_bytes;
+const volatile u64 page_shift;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 26);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} lost SEC(".maps");
+
+/* Thread groups that are followed; 1: has not run its program yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC */
+	__type(key, u32);
+	__type(value, u32);
+} followed SEC(".maps");
+
+/* Inodes that were announced, by address: number, device and generation, for addresses are used again. */
+struct identity {
+	u64 number;
+	u64 device_and_generation;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 18);
+	__uint(map_flags, 1);
+	__type(key, u64);
+	__type(value, struct identity);
+} seen SEC(".maps");
+
+/* By thread: where it faulted last, and whether it is in a call that reads. */
+struct thread {
+	u64 address;
+	u32 is_reading;
+	u32 padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 14);
+	__type(key, u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, CALLS);
+	__type(key, u32);
+	__type(value, u32);
+} calls SEC(".maps");
+
+static __always_inline void send(void *event, u64 bytes)
+{
+	u32 zero = 0;
+	u64 flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (bpf_ringbuf_output(&events, event, bytes, flags) == 0)
+		return;
+	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline bool is_followed(void)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
+	return is_before_exec && !*is_before_exec;
+}
+
+static __always_inline struct thread *this_thread(void)
+{
+	struct thread none = {};
+	u32 tid = bpf_get_current_pid_tgid();
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread)
+		return thread;
+	bpf_map_update_elem(&threads, &tid, &none, BPF_ANY);
+	return bpf_map_lookup_elem(&threads, &tid);
+}
+
+static __always_inline void fill(struct event *event, u8 kind, struct inode *inode)
+{
+	event->time_ns = bpf_ktime_get_ns();
+	event->task = bpf_get_current_pid_tgid();
+	event->kind = kind;
+	event->inode = (u64)inode;
+}
+
+static __always_inline struct backing_dev_info *disk_of(struct inode *inode)
+{
+	struct super_block___bdi *mounted = (void *)BPF_CORE_READ(inode, i_sb);
+	if (!is_device(inode))
+		return BPF_CORE_READ(mounted, s_bdi);
+	if (!bpf_core_type_exists(struct bdev_inode))
+		return 0;
+	struct bdev_inode *device = (void *)inode - bpf_core_field_offset(struct bdev_inode, vfs_inode);
+	return BPF_CORE_READ(device, bdev.bd_disk, bdi);
+}
+
+static __always_inline void fill_surroundings(struct long_event *event, struct inode *inode)
+{
+	struct backing_dev_info *disk = disk_of(inode);
+	event->file_bytes = BPF_CORE_READ(inode, i_size);
+	event->disk_window = BPF_CORE_READ(disk, ra_pages);
+	event->disk_request = BPF_CORE_READ(disk, io_pages);
+}
+
+static __always_inline void fill_state(struct long_event *event, struct file_ra_state *ra)
+{
+	struct file___state *open = (void *)ra - bpf_core_field_offset(struct file___state, f_ra);
+	event->head.open = (u64)open;
+	event->state.start = BPF_CORE_READ(ra, start);
+	event->state.size = BPF_CORE_READ(ra, size);
+	event->state.async_size = BPF_CORE_READ(ra, async_size);
+	event->state.window = BPF_CORE_READ(ra, ra_pages);
+	event->state.order = BPF_CORE_READ(ra, order);
+	event->state.mmap_miss = BPF_CORE_READ(ra, mmap_miss);
+	event->state.prev_pos = BPF_CORE_READ(ra, prev_pos);
+	if (BPF_CORE_READ(open, f_mode) & FMODE_RANDOM)
+		event->head.flags |= EVENT_RANDOM;
+}
+
+static __always_inline struct file_ra_state *state_of(struct file *open)
+{
+	return (void *)open + bpf_core_field_offset(struct file___state, f_ra);
+}
+
+static __always_inline bool is_announced(struct inode *inode, struct identity *identity)
+{
+	u64 address = (u64)inode;
+	identity->number = BPF_CORE_READ(inode, i_ino);
+	identity->device_and_generation = (u64)(is_device(inode) ? BPF_CORE_READ(inode, i_rdev)
+								  : BPF_CORE_READ(inode, i_sb, s_dev)) << 32 |
+					  BPF_CORE_READ(inode, i_generation);
+	struct identity *before = bpf_map_lookup_elem(&seen, &address);
+	return before && before->number == identity->number &&
+	       before->device_and_generation == identity->device_and_generation;
+}
+
+/* The first sight of a file; `added`: so many pages of it have just been added, and will be told. */
+static __always_inline void announce(struct inode *inode, u64 added)
+{
+	struct identity identity;
+	u64 address = (u64)inode;
+	if (is_announced(inode, &identity))
+		return;
+	bpf_map_update_elem(&seen, &address, &identity, BPF_ANY);
+	struct address_space___cache *cache = (void *)BPF_CORE_READ((struct inode___mapping *)inode, i_mapping);
+	u64 flags = BPF_CORE_READ(cache, flags);
+	u64 most = flags >> bpf_core_enum_value(enum mapping_flags, AS_FOLIO_ORDER_MAX) & FOLIO_ORDER_BITS;
+	u64 least = flags >> bpf_core_enum_value(enum mapping_flags, AS_FOLIO_ORDER_MIN) & FOLIO_ORDER_BITS;
+	struct long_event event = {};
+	fill(&event.head, FILE_SEEN, inode);
+	fill_surroundings(&event, inode);
+	event.head.order = most | least << 8;
+	event.head.page = identity.number;
+	event.head.count = identity.device_and_generation;
+	event.head.extra = BPF_CORE_READ(cache, nrpages) - added;
+	send(&event, sizeof(event));
+}
+
+static __always_inline void decision(u8 kind, u64 *ctx)
+{
+	struct inode *inode = (void *)ctx[0];
+	if (!is_followed())
+		return;
+	announce(inode, 0);
+	struct long_event event = {};
+	fill(&event.head, kind, inode);
+	event.head.page = ctx[1];
+	event.head.count = ctx[3];
+	fill_state(&event, (void *)ctx[2]);
+	fill_surroundings(&event, inode);
+	send(&event, sizeof(event));
+}
+
+SEC("tp_btf/page_cache_sync_ra")
+int on_sync(u64 *ctx)
+{
+	decision(SYNC, ctx);
+	return 0;
+}
+
+SEC("tp_btf/page_cache_async_ra")
+int on_async(u64 *ctx)
+{
+	decision(ASYNC, ctx);
+	return 0;
+}
+
+SEC("tp_btf/page_cache_ra_order")
+int on_window(u64 *ctx)
+{
+	struct file_ra_state *ra = (void *)ctx[2];
+	if (!is_followed())
+		return 0;
+	struct event event = {};
+	fill(&event, WINDOW, (void *)ctx[0]);
+	event.page = ctx[1];
+	event.count = BPF_CORE_READ(ra, size);
+	event.extra = BPF_CORE_READ(ra, async_size);
+	event.order = BPF_CORE_READ(ra, order);
+	send(&event, sizeof(event));
+	return 0;
+}
+
+SEC("tp_btf/page_cache_ra_unbounded")
+int on_exact(u64 *ctx)
+{
+	if (!is_followed())
+		return 0;
+	struct event event = {};
+	fill(&event, EXACT, (void *)ctx[0]);
+	event.page = ctx[1];
+	event.count = ctx[2];
+	event.extra = ctx[3];
+	send(&event, sizeof(event));
+	return 0;
+}
+
+/* Not through a tracepoint's inode: these folios are also those of files that were never seen. */
+static __always_inline void cached(u8 kind, struct folio *folio, u8 flags)
+{
+	struct identity identity;
+	struct inode *inode = BPF_CORE_READ(folio, mapping, host);
+	u64 pages = pages_of(folio);
+	if (!is_announced(inode, &identity)) {
+		if (kind != ADDED || is_device(inode) || !is_followed())
+			return;
+		announce(inode, pages);
+	}
+	struct event event = {};
+	fill(&event, kind, inode);
+	event.flags = flags;
+	event.page = BPF_CORE_READ(folio, index);
+	while (pages > 1 && event.order < 31) {
+		event.order++;
+		pages >>= 1;
+	}
+	send(&event, sizeof(event));
+}
+
+SEC("tp_btf/mm_filemap_add_to_page_cache")
+int on_added(u64 *ctx)
+{
+	cached(ADDED, (void *)ctx[0], is_followed() ? EVENT_OWN : 0);
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_delete_from_page_cache")
+int on_removed(u64 *ctx)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	bool is_reclaim = BPF_CORE_READ(task, flags) & PF_MEMALLOC;
+	cached(REMOVED, (void *)ctx[0], is_reclaim ? EVENT_RECLAIMED : 0);
+	return 0;
+}
+
+/* The bit of the mark is that of PG_reclaim, too: what is written loses its mark, now or when the writing ends. */
+SEC("tp_btf/writeback_dirty_folio")
+int on_dirtied(u64 *ctx)
+{
+	cached(DIRTIED, (void *)ctx[0], 0);
+	return 0;
+}
+
+static __always_inline void faulted(u64 address)
+{
+	struct thread *thread = is_followed() ? this_thread() : 0;
+	if (thread)
+		thread->address = address;
+}
+
+SEC("tp_btf/page_fault_user")
+int on_user_fault(u64 *ctx)
+{
+	faulted(ctx[0]);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_kernel")
+int on_kernel_fault(u64 *ctx)
+{
+	faulted(ctx[0]);
+	return 0;
+}
+
+struct wanted {
+	struct address_space *mapping;
+	u64 page;
+	struct long_event *event;
+	u64 is_found;
+};
+
+static long on_mapping(struct task_struct *task, struct vm_area_struct *vma, struct wanted *wanted)
+{
+	struct vm_area_struct___place *place = (void *)vma;
+	struct file *open = BPF_CORE_READ(place, vm_file);
+	u64 first = BPF_CORE_READ(place, vm_pgoff);
+	u64 pages = (BPF_CORE_READ(place, vm_end) - BPF_CORE_READ(place, vm_start)) >> page_shift;
+	if (!open || BPF_CORE_READ(open, f_mapping) != wanted->mapping || wanted->page < first ||
+	    wanted->page >= first + pages)
+		return 0;
+	wanted->event->mapping_first = first;
+	wanted->event->mapping_end = first + pages;
+	wanted->event->mapping_flags = BPF_CORE_READ(place, vm_flags);
+	fill_state(wanted->event, state_of(open));
+	wanted->is_found = 1;
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_fault")
+int on_fault(u64 *ctx)
+{
+	struct address_space *mapping = (void *)ctx[0];
+	if (!is_followed())
+		return 0;
+	struct inode *inode = BPF_CORE_READ(mapping, host);
+	announce(inode, 0);
+	struct long_event event = {};
+	fill(&event.head, FAULT, inode);
+	event.head.page = ctx[1];
+	fill_surroundings(&event, inode);
+	struct wanted wanted = { .mapping = mapping, .page = ctx[1], .event = &event };
+	struct thread *thread = this_thread();
+	if (thread)
+		bpf_find_vma((void *)bpf_get_current_task_btf(), thread->address, on_mapping, &wanted, 0);
+	if (!wanted.is_found)
+		event.head.flags |= EVENT_UNMAPPED;
+	send(&event, sizeof(event));
+	return 0;
+}
+
+SEC("tp_btf/mm_filemap_map_pages")
+int on_around(u64 *ctx)
+{
+	struct address_space *mapping = (void *)ctx[0];
+	if (!is_followed())
+		return 0;
+	struct inode *inode = BPF_CORE_READ(mapping, host);
+	announce(inode, 0);
+	struct event event = {};
+	fill(&event, AROUND, inode);
+	event.page = ctx[1];
+	event.count = ctx[2];
+	send(&event, sizeof(event));
+	return 0;
+}
+
+/* An open regular file or block device that is read through the page cache. */
+static __always_inline struct file *open_file(u64 number)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	struct file *open = 0, **place = BPF_CORE_READ(table, fd);
+	if (number >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	bpf_probe_read_kernel(&open, sizeof(open), place + number);
+	u16 type = BPF_CORE_READ(open, f_inode, i_mode) & S_IFMT;
+	bool is_file = open && (type == S_IFREG || type == S_IFBLK);
+	if (!is_file || (BPF_CORE_READ((struct file___state *)open, f_flags) & O_DIRECT))
+		return 0;
+	return open;
+}
+
+static __always_inline void used(u8 kind, struct file *open, u64 offset, u64 bytes, u64 extra, u8 flags)
+{
+	struct inode *inode = BPF_CORE_READ(open, f_mapping, host);
+	announce(inode, 0);
+	struct long_event event = {};
+	fill(&event.head, kind, inode);
+	event.head.flags = flags;
+	event.head.page = offset;
+	event.head.count = bytes;
+	event.head.extra = extra;
+	fill_state(&event, state_of(open));
+	fill_surroundings(&event, inode);
+	send(&event, sizeof(event));
+}
+
+static __always_inline void reads(u64 number, s64 offset, u64 bytes, u64 extra, u8 flags)
+{
+	struct file *open = open_file(number);
+	struct thread *thread = this_thread();
+	if (!open || !thread)
+		return;
+	thread->is_reading = 1;
+	if (offset < 0)
+		offset = BPF_CORE_READ((struct file___state *)open, f_pos);
+	used(READ, open, offset, bytes, extra, flags);
+}
+
+/* What the buffers of a readv hold together. */
+static __always_inline u64 length_of(u64 buffers, u64 count)
+{
+	struct iovec vector;
+	u64 bytes = 0;
+	for (u32 i = 0; i < BUFFERS; i++) {
+		if (i >= count || bpf_probe_read_user(&vector, sizeof(vector), (void *)buffers + i * sizeof(vector)))
+			break;
+		bytes += vector.length;
+	}
+	return bytes;
+}
+
+struct range {
+	u64 address;
+	u64 end;
+};
+
+static long on_advised(struct task_struct *task, struct vm_area_struct *vma, struct range *range)
+{
+	struct vm_area_struct___place *place = (void *)vma;
+	struct file *open = BPF_CORE_READ(place, vm_file);
+	u64 start = BPF_CORE_READ(place, vm_start), end = BPF_CORE_READ(place, vm_end);
+	if (!open || (BPF_CORE_READ(open, f_inode, i_mode) & S_IFMT) != S_IFREG)
+		return 0;
+	u64 bytes = (range->end < end ? range->end : end) - range->address;
+	used(ADVICE, open, range->address - start + (BPF_CORE_READ(place, vm_pgoff) << page_shift), bytes, POSIX_FADV_WILLNEED, 0);
+	return 0;
+}
+
+static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
+{
+	struct thread *thread = this_thread();
+	struct range range = { .address = address, .end = address + bytes };
+	/* Such a call does nothing, or fails. */
+	if (!bytes || address & ((1 << page_shift) - 1))
+		return;
+	if (advice == MADV_WILLNEED)
+		bpf_find_vma((void *)bpf_get_current_task_btf(), address, on_advised, &range, 0);
+	/* No exception tells where the pages that it touches lie. */
+	else if (thread && (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE))
+		thread->address = address;
+}
+
+SEC("tp_btf/sys_enter")
+int on_call(u64 *ctx)
+{
+	struct pt_regs *regs = (void *)ctx[0];
+	u32 number = ctx[1];
+	u32 *call = bpf_map_lookup_elem(&calls, &number);
+	if (!call || !*call || !is_followed() || !IS_NATIVE(regs))
+		return 0;
+	u64 first = SYSCALL_ARGUMENT_0(regs), second = ARGUMENT_1(regs), third = ARGUMENT_2(regs);
+	u64 fourth = SYSCALL_ARGUMENT_3(regs);
+	switch (*call) {
+	case CALL_READ:
+		reads(first, -1, third, 0, 0);
+		break;
+	case CALL_PREAD:
+		reads(first, fourth, third, 0, 0);
+		break;
+	case CALL_READV:
+		reads(first, -1, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
+		break;
+	case CALL_PREADV:
+		reads(first, fourth, length_of(second, third), SYSCALL_ARGUMENT_5(regs), third > BUFFERS ? EVENT_OTHER : 0);
+		break;
+	case CALL_SENDFILE:
+		reads(second, -1, fourth, 0, EVENT_OTHER);
+		break;
+	case CALL_SPLICE:
+		reads(first, -1, 0, 0, EVENT_OTHER);
+		break;
+	case CALL_MADVISE:
+		advises_memory(first, second, third);
+		break;
+	case CALL_FADVISE:
+	case CALL_READAHEAD: {
+		struct file *open = open_file(first);
+		u64 advice = *call == CALL_FADVISE ? fourth : POSIX_FADV_WILLNEED;
+		if (open)
+			used(ADVICE, open, second, third, advice, 0);
+		break;
+	}
+	}
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int on_call_end(u64 *ctx)
+{
+	struct pt_regs *regs = (void *)ctx[0];
+	s64 result = ctx[1];
+	u32 number = SYSCALL_NUMBER(regs);
+	u32 *call = bpf_map_lookup_elem(&calls, &number);
+	if (!call || !*call || !is_followed() || !IS_NATIVE(regs))
+		return 0;
+	if (*call == CALL_OPEN) {
+		struct file *open = result >= 0 ? open_file(result) : 0;
+		if (open)
+			used(OPENED, open, 0, 0, 0, 0);
+		return 0;
+	}
+	struct thread *thread = this_thread();
+	if (!thread || !thread->is_reading)
+		return 0;
+	thread->is_reading = 0;
+	struct event event = {};
+	fill(&event, READ_END, 0);
+	event.count = result;
+	send(&event, sizeof(event));
+	return 0;
+}
+
+/* A child is followed from its first instruction on: it does not run before this. */
+SEC("tp_btf/sched_process_fork")
+int on_fork(u64 *ctx)
+{
+	u32 parent = BPF_CORE_READ((struct task_struct *)ctx[0], tgid);
+	u32 child = BPF_CORE_READ((struct task_struct *)ctx[1], tgid);
+	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &parent);
+	u32 value = is_before_exec ? *is_before_exec : 0;
+	if (parent != child && is_before_exec)
+		bpf_map_update_elem(&followed, &child, &value, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int on_exec(u64 *ctx)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
+	if (is_before_exec)
+		*is_before_exec = 0;
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_exit(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	u32 tgid = BPF_CORE_READ(task, tgid);
+	/* The count has been lowered already: 0 at the last thread's end. */
+	if (BPF_CORE_READ(task, signal, live.counter) == 0)
+		bpf_map_delete_elem(&followed, &tgid);
+	return 0;
+}

@@ -1,0 +1,143 @@
+//! What the kernel's read-ahead decides, written to a trace as it happens (`bpf/decisions.bpf.c`).
+
+mod calls;
+mod event;
+
+use crate::objects::{self, Compiled, bpf_error, map};
+use ahead_conform::{Header, TraceError, Trailer, Writer};
+use ahead_kernel::{Error, Result, machine};
+use event::Numbers;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::BufWriter;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+
+static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/decisions.bpf.o")));
+
+/// The ring buffer, bytes: half a million decisions. Not one event may be lost.
+const RING_BYTES: u32 = 64 << 20;
+/// The reader is woken when this much waits, bytes.
+const WAKE_BYTES: u64 = 1 << 20;
+
+/// An observer of the decisions at work.
+#[derive(Debug)]
+pub struct Decisions {
+    object: Object,
+    links: Vec<Link>,
+    stop: OwnedFd,
+    reader: JoinHandle<std::result::Result<Writer<BufWriter<File>>, TraceError>>,
+}
+
+impl Decisions {
+    /// Begins to observe; what is seen goes to `to`. Needs root, and Linux 6.18 or newer.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] and [`Error::Unsupported`] with what is missing; nothing stays attached.
+    pub fn start(to: File, header: &Header) -> Result<Decisions> {
+        if !machine::is_root() {
+            return Err(Error::needs_root("observing read-ahead"));
+        }
+        let writer = Writer::new(BufWriter::new(to), header).map_err(written)?;
+        let mut open = objects::open("decisions", OBJECT)?;
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let outcome = match name.as_str() {
+                "events" => map.set_max_entries(RING_BYTES),
+                _ if name.contains(".rodata") => map.set_initial_value(&settings()),
+                _ => Ok(()),
+            };
+            outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
+        }
+        let (object, links) = objects::attach_all(open).map_err(|error| Error::Unsupported {
+            what: "observing read-ahead".into(),
+            why: format!("the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses: {error}"),
+        })?;
+        fill_calls(&object)?;
+        let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
+        let (stopped, stop) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
+        let reader = std::thread::Builder::new()
+            .name("decisions".into())
+            .spawn(move || read(&events, &stopped, writer))
+            .map_err(|e| Error::io("start a thread", e))?;
+        Ok(Decisions { object, links, stop, reader })
+    }
+
+    /// Follows a process that has not run its program yet, and all that it starts.
+    pub fn follow(&self, tgid: u32) -> Result<()> {
+        map(&self.object, "followed")?
+            .update(&tgid.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error(&format!("follow process {tgid}"), e))
+    }
+
+    /// Detaches, writes what is left, and tells how much there is.
+    pub fn finish(mut self) -> Result<Trailer> {
+        self.links.clear();
+        drop(self.stop);
+        let writer = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))?;
+        let lost = map(&self.object, "lost")?
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error("read counters", e))?;
+        let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
+        let (trailer, file) = writer.and_then(|writer| writer.finish(lost)).map_err(written)?;
+        file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;
+        Ok(trailer)
+    }
+}
+
+fn written(error: TraceError) -> Error {
+    match error {
+        TraceError::Io(error) => Error::io("write the trace", error),
+        other => Error::io("write the trace", std::io::Error::other(other.to_string())),
+    }
+}
+
+/// `wake_bytes` and `page_shift`.
+fn settings() -> Vec<u8> {
+    [WAKE_BYTES, machine::page_size().ilog2().into()].map(u64::to_ne_bytes).concat()
+}
+
+fn fill_calls(object: &Object) -> Result<()> {
+    let table = map(object, "calls")?;
+    for (number, call) in calls::calls() {
+        table
+            .update(&number.to_ne_bytes(), &call.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| bpf_error("set up the table of system calls", e))?;
+    }
+    Ok(())
+}
+
+type Output = Writer<BufWriter<File>>;
+
+fn read(events: &MapHandle, stopped: &OwnedFd, writer: Output) -> std::result::Result<Output, TraceError> {
+    let state = std::cell::RefCell::new((Numbers::default(), writer, None));
+    let take = |bytes: &[u8]| {
+        let (numbers, writer, failed) = &mut *state.borrow_mut();
+        if let (Some(record), None) = (numbers.record(bytes), &failed) {
+            *failed = writer.add(&record).err();
+        }
+        0
+    };
+    let mut builder = RingBufferBuilder::new();
+    let broken = |e: libbpf_rs::Error| TraceError::Io(std::io::Error::other(e.to_string()));
+    builder.add(events, take).map_err(broken)?;
+    let ring = builder.build().map_err(broken)?;
+    loop {
+        let mut ready = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(TraceError::Io(e.into())),
+        }
+        let is_over = !ready[1].revents().is_empty();
+        ring.consume().map_err(broken)?;
+        if is_over {
+            break;
+        }
+    }
+    drop(ring);
+    let (_, writer, failed) = state.into_inner();
+    failed.map_or(Ok(writer), Err)
+}

@@ -1,0 +1,32 @@
+//! The system calls that read, open and advise, with what their arguments mean (`enum call` in `bpf/decision.h`).
+
+/// Numbers are this architecture's.
+pub(super) fn calls() -> Vec<(u32, u32)> {
+    let all = [
+        (libc::SYS_read, 1),
+        (libc::SYS_pread64, 2),
+        (libc::SYS_readv, 3),
+        (libc::SYS_preadv, 4),
+        (libc::SYS_preadv2, 4),
+        (libc::SYS_openat, 5),
+        (libc::SYS_openat2, 5),
+        (libc::SYS_fadvise64, 6),
+        (libc::SYS_readahead, 7),
+        (libc::SYS_madvise, 8),
+        (libc::SYS_sendfile, 9),
+        (libc::SYS_copy_file_range, 10),
+        (libc::SYS_splice, 10),
+    ];
+    let all = all.into_iter().chain(old_calls());
+    all.filter_map(|(number, call)| Some((u32::try_from(number).ok()?, call))).collect()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn old_calls() -> Vec<(i64, u32)> {
+    vec![(libc::SYS_open, 5), (libc::SYS_creat, 5)]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn old_calls() -> Vec<(i64, u32)> {
+    Vec::new()
+}

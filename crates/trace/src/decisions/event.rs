@@ -1,0 +1,200 @@
+//! What `bpf/decisions.bpf.c` sends (`struct event`, `struct long_event`), as records of a trace.
+
+use ahead_conform::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
+use std::collections::HashMap;
+
+/// `struct event`.
+const EVENT_BYTES: usize = 56;
+/// `struct long_event`.
+const LONG_EVENT_BYTES: usize = 128;
+
+// `enum kind`.
+const FILE_SEEN: u8 = 1;
+const OPENED: u8 = 2;
+const READ: u8 = 3;
+const READ_END: u8 = 4;
+const SYNC: u8 = 5;
+const ASYNC: u8 = 6;
+const WINDOW: u8 = 7;
+const EXACT: u8 = 8;
+const FAULT: u8 = 9;
+const AROUND: u8 = 10;
+const ADDED: u8 = 11;
+const REMOVED: u8 = 12;
+const ADVICE: u8 = 13;
+const DIRTIED: u8 = 14;
+
+// `EVENT_…`.
+const RANDOM: u8 = 1;
+const UNMAPPED: u8 = 2;
+const RECLAIMED: u8 = 4;
+const OTHER: u8 = 8;
+const OWN: u8 = 16;
+
+/// Gives addresses of the kernel numbers, and times their distance.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    files: HashMap<u64, u32>,
+    next_file: u32,
+    opens: HashMap<u64, u32>,
+    next_open: u32,
+    last_us: u64,
+}
+
+/// The fields of an event.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_ne_bytes(self.0[at..at + 2].try_into().expect("two bytes"))
+    }
+
+    fn inode(&self) -> u64 {
+        self.u64(8)
+    }
+
+    fn open(&self) -> u64 {
+        self.u64(16)
+    }
+
+    fn kind(&self) -> u8 {
+        self.0[28]
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.0[29] & flag != 0
+    }
+
+    fn order(&self) -> u16 {
+        self.u16(30)
+    }
+
+    fn page(&self) -> u64 {
+        self.u64(32)
+    }
+
+    fn count(&self) -> u64 {
+        self.u64(40)
+    }
+
+    fn extra(&self) -> u64 {
+        self.u64(48)
+    }
+}
+
+impl Numbers {
+    /// The record of an event; `None`: it is of another size or kind, or of a file that was not announced.
+    pub(super) fn record(&mut self, bytes: &[u8]) -> Option<Record> {
+        let fields = Fields(bytes);
+        let is_long = bytes.len() == LONG_EVENT_BYTES;
+        if !is_long && bytes.len() != EVENT_BYTES {
+            return None;
+        }
+        let event = match is_long {
+            true => self.long_event(&fields)?,
+            false => self.event(&fields)?,
+        };
+        let now_us = fields.u64(0) / 1000;
+        let after_us = if self.last_us == 0 { 0 } else { now_us.saturating_sub(self.last_us) };
+        self.last_us = now_us.max(self.last_us);
+        Some(Record { after_us, task: fields.u32(24), event })
+    }
+
+    fn event(&self, fields: &Fields<'_>) -> Option<Event> {
+        let (first, order) = (fields.page(), fields.order());
+        let cached = |flag| {
+            let file = *self.files.get(&fields.inode())?;
+            Some(Cached { file, first, order: order.min(31) as u8, special: fields.has(flag) })
+        };
+        Some(match fields.kind() {
+            READ_END => Event::ReadEnd(fields.count() as i64),
+            WINDOW => Event::Window(Window { first, size: fields.count(), async_size: fields.extra(), order }),
+            EXACT => Event::Exact(Exact { first, pages: fields.count(), look_ahead: fields.extra() }),
+            AROUND => Event::Around { file: *self.files.get(&fields.inode())?, first, last: fields.count() },
+            ADDED => Event::Added(cached(OWN)?),
+            REMOVED => Event::Removed(cached(RECLAIMED)?),
+            DIRTIED => Event::Dirtied(cached(0)?),
+            _ => return None,
+        })
+    }
+
+    fn long_event(&mut self, fields: &Fields<'_>) -> Option<Event> {
+        if fields.kind() == FILE_SEEN {
+            return Some(Event::File(self.see(fields)));
+        }
+        let by = self.by(fields)?;
+        let asked = Asked { by, page: fields.page(), wanted: fields.count() };
+        Some(match fields.kind() {
+            OPENED => Event::Opened(by),
+            READ => Event::Read {
+                by,
+                offset_bytes: fields.page(),
+                length_bytes: fields.count(),
+                flags: fields.extra() as u32,
+                is_other: fields.has(OTHER),
+            },
+            SYNC => Event::Sync(asked),
+            ASYNC => Event::Async(asked),
+            FAULT => Event::Fault { by, page: fields.page(), mapping: mapping(fields) },
+            ADVICE => Event::Advice {
+                by,
+                advice: fields.extra() as u32,
+                offset_bytes: fields.page(),
+                length_bytes: fields.count(),
+            },
+            _ => return None,
+        })
+    }
+
+    fn see(&mut self, fields: &Fields<'_>) -> FileSeen {
+        let file = self.next_file;
+        self.next_file += 1;
+        self.files.insert(fields.inode(), file);
+        FileSeen {
+            file,
+            device: (fields.count() >> 32) as u32,
+            inode: fields.page(),
+            cached_pages: fields.extra(),
+            folio_order: fields.order() as u8,
+            least_order: (fields.order() >> 8) as u8,
+        }
+    }
+
+    fn by(&mut self, fields: &Fields<'_>) -> Option<Use> {
+        let file = *self.files.get(&fields.inode())?;
+        // The address of an open file is used again after it was closed.
+        if fields.kind() == OPENED {
+            self.opens.remove(&fields.open());
+        }
+        let next_open = &mut self.next_open;
+        let open = *self.opens.entry(fields.open()).or_insert_with(|| {
+            *next_open += 1;
+            *next_open - 1
+        });
+        let state = RaState {
+            start: fields.u64(56),
+            prev_pos: fields.u64(64) as i64,
+            size: fields.u32(72),
+            async_size: fields.u32(76),
+            window: fields.u32(80),
+            order: fields.u16(84),
+            mmap_miss: fields.u16(86),
+            random: fields.has(RANDOM),
+        };
+        let (disk_window, disk_request) = (fields.u32(116), fields.u32(120));
+        Some(Use { open, file, file_bytes: fields.u64(88), disk_window, disk_request, state })
+    }
+}
+
+fn mapping(fields: &Fields<'_>) -> Option<Mapping> {
+    let mapping = Mapping { first: fields.u64(96), end: fields.u64(104), flags: fields.u32(112) };
+    (!fields.has(UNMAPPED)).then_some(mapping)
+}

@@ -1,0 +1,182 @@
+//! Their own read-ahead: figures 5 to 7.
+
+use super::{FILE_PAGES, LEVELS, Machines, Runs, Usage, mb_per_s, rate, waits};
+use crate::counts::seconds;
+use crate::{Bound, Job, Lines, Measure, PaperError, run_all};
+
+/// Waits for the queue that the paper counts with 512 pages and more.
+const QUEUE_WAITS: f64 = 7000.0;
+
+pub(super) fn add(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), PaperError> {
+    figure_5(lines, runs);
+    figure_6(lines, runs);
+    figure_7(lines, runs);
+    period(lines, machines)
+}
+
+fn figure_5(lines: &mut Lines, runs: &Runs) {
+    let at_64 = runs.modified.at(64);
+    let idle_s = Usage::of(at_64).idle_s;
+    lines.number(
+        "figure 5: throughput at 64 pages",
+        "12.5 MB/s",
+        rate(mb_per_s(at_64)),
+        Bound::Within(12.5, 0.03),
+        "the program's time is put in from here, the disk's from NTFS; the idle time comes out",
+    );
+    lines.number(
+        "figure 5: idle time at 64 pages",
+        "just over half a second",
+        Measure::new(idle_s, "s", 2),
+        Bound::Between(0.5, 0.75),
+        "just over half: less than three quarters",
+    );
+    let share = idle_s / seconds(at_64.elapsed_ns);
+    lines.number(
+        "figure 5: idle as part of the whole, at 64 pages",
+        "nearly 10 %",
+        Measure::percent(share),
+        Bound::Between(6.0, 10.0),
+        "half a second of eight is 6.5 %: the paper's two numbers",
+    );
+    let idle = |level: u64| Usage::of(runs.modified.at(level)).idle_s;
+    let least = LEVELS.iter().map(|level| idle(*level)).fold(f64::INFINITY, f64::min);
+    lines.shape(
+        "figure 5: idle time approaches zero at 32 and 64 pages",
+        "lowest there",
+        format!("{:.2} s and {:.2} s; the lowest is {least:.2} s", idle(32), idle(64)),
+        idle(32) - least < 0.1 && idle(64) - least < 0.1,
+        "within 0.1 s of the lowest",
+    );
+}
+
+fn figure_6(lines: &mut Lines, runs: &Runs) {
+    let idle = |level: u64| (Usage::of(runs.dma.at(level)).idle_s, Usage::of(runs.modified.at(level)).idle_s);
+    let cases = [512, 1024, 2048, 4096, 8192];
+    let text = |level: &u64| format!("{:.1} to {:.1} s at {level}", idle(*level).0, idle(*level).1);
+    let drastic = cases.iter().all(|level| idle(*level).1 < 0.35 * idle(*level).0);
+    lines.shape(
+        "figure 6: idle time falls drastically with 512 pages and more",
+        "drastic reduction",
+        cases.iter().map(text).collect::<Vec<_>>().join(", "),
+        drastic,
+        "to less than 35 %",
+    );
+    let (before, after) = idle(256);
+    lines.number(
+        "figure 6: idle time falls with 256 pages: what is left",
+        "drastic reduction",
+        Measure::percent(after / before),
+        Bound::AtMost(35.0),
+        "the queue holds 256 pages here, so that the old way does not wait for it yet; at 260 it does",
+    );
+}
+
+fn figure_7(lines: &mut Lines, runs: &Runs) {
+    let least = [1024, 2048, 4096, 8192].iter().map(|level| runs.dma.at(*level).queue_waits).min().unwrap_or(0);
+    lines.number(
+        "figure 7: waits for the queue, 1024 pages and more",
+        "more than 7000",
+        Measure::count(least),
+        Bound::AtLeast(QUEUE_WAITS),
+        "the fewest of four levels",
+    );
+    lines.number(
+        "figure 7: waits for the queue, 512 pages",
+        "more than 7000",
+        Measure::count(runs.dma.at(512).queue_waits),
+        Bound::AtLeast(0.88 * QUEUE_WAITS),
+        "12 % fewer may be: requests are of two pages throughout here",
+    );
+    let none: u64 = [1, 2, 4, 8, 16, 32, 64, 128, 256].iter().map(|level| runs.dma.at(*level).queue_waits).sum();
+    lines.number(
+        "figure 7: waits for the queue, up to 256 pages",
+        "none",
+        Measure::count(none),
+        Bound::AtMost(0.0),
+        "nine levels",
+    );
+    let dropped: u64 = LEVELS.iter().map(|level| runs.modified.at(*level).queue_waits).sum();
+    let share = dropped as f64 / LEVELS.iter().map(|level| runs.dma.at(*level).queue_waits).sum::<u64>() as f64;
+    lines.number(
+        "figure 7: waits for the queue, true read-ahead, as part of the old way's",
+        "none",
+        Measure::percent(share),
+        Bound::AtMost(0.5),
+        "read-ahead never waits; the file's pointer blocks and pages that were missed may",
+    );
+    for level in [64, 256] {
+        let [old, new] = [runs.dma.at(level), runs.modified.at(level)].map(waits);
+        lines.number(
+            &format!("figure 7: waits at {level} pages, true read-ahead over the old way"),
+            "less than half",
+            Measure::percent(new as f64 / old as f64),
+            Bound::AtMost(50.0),
+            &format!("{old} and {new}"),
+        );
+    }
+    few_pages(lines, runs);
+    let after: Vec<u64> = [512, 1024, 2048, 4096, 8192].iter().map(|level| waits(runs.modified.at(*level))).collect();
+    let (fewest, most) = (after.iter().min().copied().unwrap_or(0), after.iter().max().copied().unwrap_or(0));
+    lines.shape(
+        "figure 7: a plateau beyond 512 pages",
+        "essentially plateaus",
+        format!("{after:?} waits"),
+        most as f64 <= 1.1 * fewest as f64,
+        "within 10 % of each other",
+    );
+    let falls = LEVELS.iter().all(|level| waits(runs.modified.at(*level)) <= waits(runs.dma.at(*level)));
+    lines.shape("figure 7: in every case fewer waits", "in every case", "14 levels".into(), falls, "no level has more");
+    let full = runs.modified.at(8192).dropped_pages;
+    lines.shape(
+        "beyond 512 pages the queue is saturated all the time",
+        "saturated",
+        format!("{full} pages found no room at 8192"),
+        full > FILE_PAGES,
+        "each page was refused at least once on average",
+    );
+}
+
+fn few_pages(lines: &mut Lines, runs: &Runs) {
+    let ratio = |level: u64| waits(runs.modified.at(level)) as f64 / waits(runs.dma.at(level)) as f64;
+    let least = [1, 2, 4].map(ratio).into_iter().fold(f64::INFINITY, f64::min);
+    lines.number(
+        "figure 7: waits with up to 4 pages, true read-ahead over the old way",
+        "essentially the same",
+        Measure::percent(least),
+        Bound::Between(95.0, 105.0),
+        "the lowest of three levels",
+    );
+    lines.number(
+        "figure 7: waits with 8 and 16 pages, true read-ahead over the old way",
+        "essentially the same",
+        Measure::percent(ratio(8).min(ratio(16))),
+        Bound::Between(80.0, 105.0),
+        "here disk and program are nearly as fast as each other, so that from 8 pages on some groups come in time; a disk \
+         that is slower than the program by a tenth would be late each time",
+    );
+}
+
+/// How often it looks.
+fn period(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> {
+    let names = ["true-readahead(64, 16)", "true-readahead(64, 1)"];
+    let jobs = names.map(|name| Job::new(&machines.dma, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let results = run_all(&jobs)?;
+    let slower = results[0].elapsed_ns as f64 / results[1].elapsed_ns as f64 - 1.0;
+    lines.number(
+        "P = 16 does not fall behind the program: slower than looking at each page by",
+        "not behind",
+        Measure::percent(slower),
+        Bound::AtMost(0.5),
+        "64 pages",
+    );
+    let [rare, often] = [results[0].decisions, results[1].decisions];
+    lines.number(
+        "footnote 12: the penalty for looking too often is very small: time at P = 1 over P = 16",
+        "very small",
+        Measure::percent(results[1].elapsed_ns as f64 / results[0].elapsed_ns as f64),
+        Bound::Between(99.0, 101.0),
+        &format!("it asked for something {often} and {rare} times: the rest are no-ops, which cost nothing here"),
+    );
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Rates as Pelouin derived them (section 3), and where they drop.
+
+use crate::{Asked, Filesystem, Live, PaperError, policy};
+use ahead_policy::{FileId, OpenId, PAGE_BYTES};
+use ahead_sim::{Op, Pattern, Program, Scenario, Stream};
+
+/// "Each test was run 16 times."
+const RUNS: u64 = 16;
+/// Likewise against the real page cache, where each takes a disk's time.
+const LIVE_RUNS: u64 = 4;
+/// One turn of the platter at 7200 rpm, nanoseconds: his runs began anywhere in it.
+const TURN_NS: u64 = 8_333_333;
+
+/// One program that reads a file in steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// The policy.
+    pub policy: &'static str,
+    /// Bytes of a read.
+    pub step_bytes: u64,
+    /// Up to here, bytes.
+    pub end_bytes: u64,
+}
+
+/// The rate at each position, averaged over the runs: bytes per nanosecond at every multiple of the step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rates {
+    step_bytes: u64,
+    values: Vec<f64>,
+}
+
+impl Steps {
+    /// When each position was reached, nanoseconds, in a run that begins `phase_ns` into a turn.
+    fn times(&self, machine: &Scenario, phase_ns: u64) -> Result<Vec<f64>, PaperError> {
+        let (open, file, Steps { step_bytes, end_bytes, .. }) = (OpenId(0), FileId(0), *self);
+        let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
+        let reads = (0..end_bytes / step_bytes).map(move |index| Op::Read {
+            open,
+            file,
+            offset_bytes: index * step_bytes,
+            length_bytes: step_bytes,
+        });
+        let ops = [Op::Open { open, file }].into_iter().chain(wait).chain(reads);
+        let program = Program { ops: Box::new(ops), user_per_page_ns: 0.0 };
+        // The file is longer than what is read of it.
+        let file_pages = 2 * end_bytes.div_ceil(PAGE_BYTES);
+        let machine = machine.machine_for(&policy(self.policy)?, &[file_pages], vec![program])?;
+        let (_, calls) = machine.run_with_calls();
+        let begin_ns = calls.first().map_or(0, |call| call.began_ns);
+        Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
+    }
+
+    /// The averaged rates on a real ext2, read by the kernel that runs.
+    pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
+        let mut machine = machine.clone();
+        let stream = Stream {
+            pattern: Pattern::Sequential,
+            file_pages: self.end_bytes.div_ceil(PAGE_BYTES),
+            block_pages: 1,
+            call_bytes: self.step_bytes,
+            ..machine.workloads[0].streams[0]
+        };
+        machine.workloads[0].streams = vec![stream];
+        let filesystem = Filesystem { name: "ext2", block_bytes: PAGE_BYTES };
+        self.averaged(LIVE_RUNS, |_| {
+            let each_ns = live.run(&Asked { scenario: &machine, filesystem: filesystem.clone(), each: true })?.each_ns;
+            let reached = each_ns.iter().scan(0.0, |at, ns| {
+                *at += *ns as f64;
+                Some(*at)
+            });
+            Ok(std::iter::once(0.0).chain(reached).collect())
+        })
+    }
+
+    /// The averaged rates.
+    pub(super) fn rates(&self, machine: &Scenario) -> Result<Rates, PaperError> {
+        self.averaged(RUNS, |run| self.times(machine, run * TURN_NS / RUNS))
+    }
+
+    fn averaged(&self, runs: u64, times: impl Fn(u64) -> Result<Vec<f64>, PaperError>) -> Result<Rates, PaperError> {
+        let mut sums = Vec::new();
+        for run in 0..runs {
+            let rates = derived(&times(run)?, self.step_bytes as f64);
+            sums.resize(rates.len(), 0.0);
+            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate / runs as f64);
+        }
+        Ok(Rates { step_bytes: self.step_bytes, values: sums })
+    }
+}
+
+/// Bytes per nanosecond at each position: the inverse of the centred difference, one-sided at the beginning.
+fn derived(times: &[f64], step: f64) -> Vec<f64> {
+    let [first, second, third, ..] = times else { return Vec::new() };
+    let one_sided = -3.0 * first + 4.0 * second - third;
+    let centred = times.windows(3).map(|window| window[2] - window[0]);
+    std::iter::once(one_sided).chain(centred).map(|difference| 2.0 * step / difference).collect()
+}
+
+impl Rates {
+    /// The middle one of all rates.
+    pub(super) fn median(&self) -> f64 {
+        let mut sorted = self.values.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// Positions (bytes) where the rate falls below this share of the median: of positions in a row, the first. A slow read
+    /// lies in two centred differences, that of its beginning and that of its end; so the first read of the file shows at the first
+    /// two positions, which are left out.
+    pub(super) fn drops(&self, share: f64) -> Vec<u64> {
+        let low = share * self.median();
+        let is_low = |index: usize| self.values[index] < low;
+        let begins = |index: &usize| is_low(*index) && !is_low(index - 1);
+        (2..self.values.len()).filter(begins).map(|index| index as u64 * self.step_bytes).collect()
+    }
+
+    /// The rate at a position, as a share of the median.
+    pub(super) fn share_at(&self, position_bytes: u64) -> f64 {
+        let value = self.values.get((position_bytes / self.step_bytes) as usize);
+        value.copied().unwrap_or(f64::NAN) / self.median()
+    }
+
+    /// Position (KB) and rate (MB/s).
+    pub(super) fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let positions = (0..).map(|index| (index * self.step_bytes) as f64 / 1024.0);
+        positions.zip(self.values.iter().map(|rate| rate * 1e3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_read_lies_in_two_differences_and_is_one_drop() {
+        // Ten reads of 100 bytes that take 1 ns each, but the one from 400 on takes 91.
+        let mut times = vec![0.0];
+        for index in 0..10 {
+            times.push(times[index] + if index == 4 { 91.0 } else { 1.0 });
+        }
+        let values = derived(&times, 100.0);
+        assert_eq!(values.len(), 10);
+        assert!((values[1] - 100.0).abs() < 1e-9 && (values[4] - 200.0 / 92.0).abs() < 1e-9);
+        assert_eq!(values[4], values[5]);
+        let rates = Rates { step_bytes: 100, values };
+        assert_eq!(rates.drops(0.5), [400]);
+        assert!((rates.share_at(400) - 2.0 / 92.0).abs() < 1e-9 && rates.share_at(5000).is_nan());
+    }
+
+    #[test]
+    fn the_one_sided_difference_is_right_for_a_constant_rate() {
+        let times: Vec<f64> = (0..5).map(|index| 7.0 * f64::from(index)).collect();
+        assert!(derived(&times, 14.0).iter().all(|rate| (rate - 2.0).abs() < 1e-12));
+        assert!(derived(&times[..2], 14.0).is_empty());
+    }
+}

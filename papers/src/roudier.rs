@@ -1,0 +1,67 @@
+//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his reckoning and his Bonnie rows.
+//!
+//! ```text
+//!     synchronous    disk  ▓▓▓         ▓▓▓         ▓▓▓          read from the cache: 8 MB/s
+//!                    cpu      ████████    ████████    ████████  4 MB/s      ⇒ 2.67 MB/s at 67 %
+//!     asynchronous   disk  ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓         while the program computes
+//!                    cpu      █████████████████████████████     ⇒ 4 MB/s at 100 %
+//! ```
+//!
+//! Put in: the rates that he states for disk and program. For Bonnie: the disk's rate from his row of block input, what the
+//! kernel takes for a page from the same row's load, what the program takes for a page from the *ratio* of load and speed in
+//! the synchronous row. Speeds and loads of all other rows, and the gain, come out.
+
+mod bonnie;
+mod reckoning;
+
+use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
+
+/// As given to `ahead papers`.
+const NAME: &str = "roudier";
+
+/// The message.
+pub(crate) const PAPER: Paper = Paper {
+    name: NAME,
+    title: "Asynchronous read-ahead",
+    authors: "Gérard Roudier",
+    year: 1996,
+    story: "Linux 1.3 reads ahead only while a program waits anyway: disk and processor take turns. Roudier reckons what that \
+            costs, writes the first patch that reads ahead while the program computes, and measures it with Bonnie. Both of his \
+            kernels run here as policies (linux-1.3, roudier), over his reckoning's machine and over the one that he measured on.",
+    run,
+};
+
+fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
+    let mut lines = Lines::new(NAME);
+    let figures = reckoning::add(&mut lines, live)?;
+    bonnie::add(&mut lines)?;
+    Ok(Outcome { inputs: inputs(), lines: lines.finish(), figures })
+}
+
+fn inputs() -> Vec<Input> {
+    vec![
+        Input::new("reckoning: the disk's platter", "4 MB/s", "stated"),
+        Input::new("reckoning: the disk's cache", "8 MB/s", "stated"),
+        Input::new("reckoning: the program", "4 MB/s at 100 %", "stated"),
+        Input::new("reckoning: commands, calls, copying", "nothing", "as he reckons"),
+        Input::new("Bonnie: the disk's platter", "3952 KB/s", "the synchronous row, block input"),
+        Input::new("Bonnie: the disk's cache", "8 MB/s", "stated"),
+        Input::new(
+            "Bonnie: a command",
+            "500 us",
+            "assumed: drives of that year; 1 ms more makes the slow row 6 % slower",
+        ),
+        Input::new("Bonnie: the kernel, a page", "283 us", "the synchronous row, block input: 28 % at 3952 KB/s"),
+        Input::new(
+            "Bonnie: getc, a page",
+            "920 us",
+            "the synchronous row, input per character: 65 % at 2162 KB/s are 1203 us, less the kernel's",
+        ),
+        Input::new("Bonnie: writing a page", "440 us", "the synchronous row, block output: 37.5 % at 3492 KB/s"),
+        Input::new(
+            "Bonnie: a request in rewrite",
+            "one page",
+            "inferred: a SCSI disk's queue is not plugged while write-back keeps it busy (ll_rw_blk.c)",
+        ),
+    ]
+}

@@ -1,0 +1,150 @@
+//! His Bonnie rows: 200 MB on a P90 with 24 MB.
+
+use crate::counts::{KIB, load};
+use crate::{Bound, Job, Lines, Measure, PaperError, run_all, scenario};
+use ahead_sim::Counters;
+
+/// What a row says.
+struct Row {
+    kb_per_s: f64,
+    load_percent: f64,
+}
+
+const PER_CHAR: [Row; 2] = [Row { kb_per_s: 2162.0, load_percent: 65.0 }, Row { kb_per_s: 2946.0, load_percent: 91.9 }];
+const REWRITE: [Row; 2] = [Row { kb_per_s: 1266.0, load_percent: 26.0 }, Row { kb_per_s: 1595.0, load_percent: 32.6 }];
+const BLOCK: [Row; 2] = [Row { kb_per_s: 3952.0, load_percent: 28.0 }, Row { kb_per_s: 3960.0, load_percent: 31.2 }];
+
+fn kb_per_s(counters: &Counters) -> Measure {
+    Measure::new(counters.throughput_bytes_per_s() / KIB, "KB/s", 0)
+}
+
+pub(super) fn add(lines: &mut Lines) -> Result<(), PaperError> {
+    let per_char = scenario("roudier/per-char.toml", include_str!("../../roudier/per-char.toml"))?;
+    let block = scenario("roudier/block.toml", include_str!("../../roudier/block.toml"))?;
+    let rewrite = scenario("roudier/rewrite.toml", include_str!("../../roudier/rewrite.toml"))?;
+    let write = scenario("roudier/write.toml", include_str!("../../roudier/write.toml"))?;
+    let mut plugged = rewrite.clone();
+    plugged.disk.longest_bytes = None;
+    let mut jobs = Vec::new();
+    for scenario in [&per_char, &block, &rewrite, &plugged, &write] {
+        jobs.extend([Job::new(scenario, "linux-1.3")?, Job::new(scenario, "roudier")?]);
+    }
+    let results = run_all(&jobs)?;
+    say_per_char(lines, &results[..2]);
+    say_block(lines, &results[2..4]);
+    say_rewrite(lines, &results[4..6], &results[6..8]);
+    say_write(lines, &results[8..10]);
+    lines.not_shown("random seeks", "left out", "he left them out, too");
+    Ok(())
+}
+
+fn say_per_char(lines: &mut Lines, pair: &[Counters]) {
+    let command = "the command's time is assumed; a file system's own blocks are not modelled here";
+    let no_others =
+        "he says himself that 100 % is not to be had, but about 90 %: nothing here takes the tenth that others took";
+    let [slow, fast] = [&PER_CHAR[0], &PER_CHAR[1]];
+    let quoted = |row: &Row| (format!("{} KB/s", row.kb_per_s), format!("{} %", row.load_percent));
+    let (speed, busy) = quoted(slow);
+    lines.number(
+        "Bonnie, input per character, synchronous: speed",
+        &speed,
+        kb_per_s(&pair[0]),
+        Bound::Within(slow.kb_per_s, 0.06),
+        command,
+    );
+    lines.number(
+        "Bonnie, input per character, synchronous: load",
+        &busy,
+        Measure::percent(load(&pair[0])),
+        Bound::Within(slow.load_percent, 0.06),
+        command,
+    );
+    let (speed, busy) = quoted(fast);
+    lines.number(
+        "Bonnie, input per character, asynchronous: speed",
+        &speed,
+        kb_per_s(&pair[1]),
+        Bound::Within(fast.kb_per_s, 0.15),
+        no_others,
+    );
+    let at_least = "greater than 90 %, as he expected";
+    lines.number(
+        "Bonnie, input per character, asynchronous: load",
+        &busy,
+        Measure::percent(load(&pair[1])),
+        Bound::AtLeast(90.0),
+        at_least,
+    );
+    let both = "the errors of both rows: 6 % below, 15 % above";
+    lines.number(
+        "Bonnie, input per character: gain",
+        "36 %",
+        gain(pair),
+        Bound::Between(36.0 - 21.0, 36.0 + 21.0),
+        both,
+    );
+}
+
+fn say_block(lines: &mut Lines, pair: &[Counters]) {
+    let [slow, fast] = [&BLOCK[0], &BLOCK[1]];
+    let claim = |kernel: &str, what: &str| format!("Bonnie, block input, {kernel}: {what}");
+    let (speed, busy) = (claim("synchronous", "speed"), claim("synchronous", "load"));
+    lines.put_in(&speed, "3952 KB/s", kb_per_s(&pair[0]), "the disk's rate");
+    lines.put_in(&busy, "28 %", Measure::percent(load(&pair[0])), "what the kernel takes for a page");
+    let (speed, busy) = (claim("asynchronous", "speed"), claim("asynchronous", "load"));
+    let same = "the disk is the bound of both";
+    lines.number(&speed, "3960 KB/s", kb_per_s(&pair[1]), Bound::Within(fast.kb_per_s, 0.02), same);
+    let work = "his patch took a little more of the processor, here both take the same";
+    let bound = Bound::Within(fast.load_percent, 0.12);
+    lines.number(&busy, "31.2 %", Measure::percent(load(&pair[1])), bound, work);
+    let quoted = format!("{:+.1} %", 100.0 * (fast.kb_per_s / slow.kb_per_s - 1.0));
+    let small = "1 % either way is the same";
+    lines.number("Bonnie, block input: quite identical", &quoted, gain(pair), Bound::Between(-1.0, 1.0), small);
+}
+
+/// How much faster the second is than the first.
+fn gain(pair: &[Counters]) -> Measure {
+    Measure::new(100.0 * (pair[0].elapsed_ns as f64 / pair[1].elapsed_ns as f64 - 1.0), "%", 1)
+}
+
+/// A file is rewritten once; the row counts its bytes once.
+fn file_kb_per_s(counters: &Counters) -> Measure {
+    Measure::new(counters.read_bytes as f64 / KIB * 1e9 / counters.elapsed_ns as f64, "KB/s", 0)
+}
+
+fn say_rewrite(lines: &mut Lines, pair: &[Counters], plugged: &[Counters]) {
+    let kind = "the disk's model lets writes drain beside reads without moving the arm: its times are too good";
+    for (kernel, row, counters) in [("synchronous", &REWRITE[0], &pair[0]), ("asynchronous", &REWRITE[1], &pair[1])] {
+        let claim = |what: &str| format!("Bonnie, rewrite, {kernel}: {what}");
+        let (speed, busy) = (format!("{} KB/s", row.kb_per_s), format!("{} %", row.load_percent));
+        lines.number(&claim("speed"), &speed, file_kb_per_s(counters), Bound::Within(row.kb_per_s, 0.15), kind);
+        let bound = Bound::Within(row.load_percent, 0.15);
+        lines.number(&claim("load"), &busy, Measure::percent(load(counters)), bound, "follows from the speed");
+    }
+    let better = gain(pair);
+    let both = "both kernels gain from the model's kindness to writes, the slower one a little more";
+    lines.number("Bonnie, rewrite: gain", "26 %", better, Bound::Within(26.0, 0.25), both);
+    lines.answer(
+        "rewrite is 26 % better: \"have you some idea about this?\"",
+        "a question",
+        format!(
+            "{} pages missed before, {} after; {better} faster. If all of a chunk came as one request: {}",
+            pair[0].misses,
+            pair[1].misses,
+            gain(plugged)
+        ),
+        pair[1].misses < pair[0].misses / 100 && gain(plugged).value < 1.0,
+        "rewrite seeks back before each write, and lseek clears the flag (f_reada) that the old kernel goes by: it reads \
+         ahead within a call alone and waits in each. The patch does not believe the flag (his comment) but goes by where it \
+         read last: the last page of a chunk is on its way still when it is reached, one more is asked for, the next chunk \
+         begins within that, and all that follows is read ahead while it computes",
+    );
+}
+
+fn say_write(lines: &mut Lines, pair: &[Counters]) {
+    let none = "a policy is asked when something is read";
+    for (what, quoted) in [("block", "+2.0 %"), ("per character", "-0.6 %")] {
+        let claim = format!("Bonnie, sequential output, {what}: quite identical");
+        lines.number(&claim, quoted, gain(pair), Bound::Between(-0.1, 0.1), none);
+    }
+}

@@ -1,0 +1,173 @@
+//! Many streams in little memory: what a stream costs, and who thrashes.
+
+use crate::{Bound, Lines, Measure, Outcome, PaperError, in_parallel, policy, scenario};
+use ahead_policy::PAGE_BYTES;
+use ahead_sim::{Counters, Scenario};
+
+/// Wu's adaptive read-ahead of 2005: 191 thrashings in 128,500 read-aheads.
+const THRASHINGS_PER_READAHEAD: f64 = 191.0 / 128_500.0;
+/// Streams up to which the stock kernel of 2005 did not thrash there.
+const STOCK_STREAMS: usize = 70;
+const STREAMS: usize = 800;
+/// Moments at which a stream's buffer is looked at.
+const LOOKS: u64 = 96;
+
+fn mb(pages: u64) -> f64 {
+    (pages * PAGE_BYTES) as f64 / (1 << 20) as f64
+}
+
+/// The same with so many streams and so much memory.
+fn with(machine: &Scenario, streams: usize, memory_pages: u64) -> Scenario {
+    let mut machine = machine.clone();
+    let stream = machine.workloads[0].streams[0];
+    machine.workloads[0].streams = vec![stream; streams];
+    machine.memory_pages = memory_pages;
+    machine
+}
+
+fn thrashes(machine: &Scenario, name: &str) -> Result<bool, PaperError> {
+    Ok(machine.run(&policy(name)?)?.thrashings > 0)
+}
+
+/// The largest number up to `most` of which `fails` is false, if it is so from somewhere on.
+fn last_good(most: u64, fails: impl Fn(u64) -> Result<bool, PaperError>) -> Result<u64, PaperError> {
+    let (mut good, mut bad) = (0, most + 1);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        if fails(middle)? { bad = middle } else { good = middle }
+    }
+    Ok(good)
+}
+
+pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+    buffer_of_a_stream(lines)?;
+    least_window(lines)?;
+    let machine = scenario("wu/streams.toml", include_str!("../../wu/streams.toml"))?;
+    outcome.put_in(
+        "800 streams",
+        "files of 8 MB, calls of 4 KB, a disk of 2010 (hdd)",
+        "assumed: his mail does not say",
+    );
+    let runs = in_parallel(&machine.policies, |choice| machine.run(choice));
+    let runs: Vec<Counters> = runs.into_iter().collect::<Result<_, _>>()?;
+    for (choice, counters) in machine.policies.iter().zip(&runs) {
+        let claim = format!("{STREAMS} streams of 1 KB/s in 64 MB, all of it page cache: {choice}");
+        let share = counters.thrashings as f64 / counters.decisions.max(1) as f64;
+        let ours = format!("{} in {} ({:.3} %)", counters.thrashings, counters.decisions, 100.0 * share);
+        match choice.to_string().as_str() {
+            "wu-adaptive" | "ahead" => {
+                let holds = share <= THRASHINGS_PER_READAHEAD;
+                let quoted = "191 thrashings in 128,500 read-aheads (0.149 %) by adaptive read-ahead";
+                lines.shape(&claim, quoted, ours, holds, "at most as many for each read-ahead");
+            }
+            _ => {
+                let holds = counters.thrashings > counters.decisions / 10;
+                lines.shape(&claim, "thrashes: only 70 streams are free of it", ours, holds, "more than one in ten");
+            }
+        }
+    }
+    stock_limit(&machine, lines)
+}
+
+/// How many streams the stock kernel bears, and what memory his machine can have had for its page cache.
+fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
+    let limit = last_good(STREAMS as u64, |streams| {
+        thrashes(&with(machine, streams as usize, machine.memory_pages), "linux-2.6")
+    })?;
+    lines.number(
+        "streams up to which the stock kernel does not thrash, 64 MB all page cache",
+        "70",
+        Measure::count(limit),
+        Bound::Within(STOCK_STREAMS as f64, 0.25),
+        "his kernel, programs and metadata had a part of the 64 MB that he does not state",
+    );
+    // Memory fails downwards: what is looked for is how much may be taken away.
+    let taken = last_good(machine.memory_pages - 64, |taken| {
+        thrashes(&with(machine, STOCK_STREAMS, machine.memory_pages - taken), "linux-2.6")
+    })?;
+    let memory_pages = machine.memory_pages - taken;
+    lines.answer(
+        "what his machine can have had for its page cache",
+        "64 MB of memory; 70 streams without thrashing",
+        format!("{:.1} MB: with less, 70 streams of linux-2.6 thrash", mb(memory_pages)),
+        memory_pages < machine.memory_pages,
+        "the least memory with which they do not",
+    );
+    let counters = with(machine, STREAMS, memory_pages).run(&policy("wu-adaptive")?)?;
+    let share = counters.thrashings as f64 / counters.decisions.max(1) as f64;
+    let ours = format!(
+        "{} in {} ({:.3} %), {:.0} KB/s",
+        counters.thrashings,
+        counters.decisions,
+        100.0 * share,
+        counters.throughput_bytes_per_s() / 1024.0
+    );
+    lines.shape(
+        "800 streams of 1 KB/s with adaptive read-ahead in just that memory",
+        "191 thrashings in 128,500 read-aheads (0.149 %)",
+        ours,
+        share <= THRASHINGS_PER_READAHEAD,
+        "at most as many for each read-ahead; nothing else was put in",
+    );
+    Ok(())
+}
+
+/// "It will now cost 1MB readahead buffer per stream": the most that lies unread, looked at in the middle of a run.
+fn buffer_of_a_stream(lines: &mut Lines) -> Result<(), PaperError> {
+    let mut machine = with(&scenario("wu/streams.toml", include_str!("../../wu/streams.toml"))?, 1, 1 << 14);
+    let stream = &mut machine.workloads[0].streams[0];
+    // 4 KB every 10 ms: slow enough for the disk, so that all that was asked for is there.
+    stream.sleep_ns = 10_000_000;
+    let choice = policy("linux-2.6.23")?;
+    let mut most = |window_kb: u64| -> Result<u64, PaperError> {
+        machine.disk.window_pages = window_kb * 1024 / PAGE_BYTES;
+        let looks: Vec<u64> = (1..=LOOKS).collect();
+        let unread = in_parallel(&looks, |look| {
+            let mut machine = machine.clone();
+            machine.settings.end_ns = 10_000_000_000 + look * 40_000_000;
+            machine.run(&choice).map(|counters| counters.unread_pages)
+        });
+        Ok(unread.into_iter().collect::<Result<Vec<u64>, _>>()?.into_iter().max().unwrap_or(0))
+    };
+    for (window_kb, quoted_mb, says) in [(512, 1.0, "1 MB per stream"), (128, 0.25, "a quarter of that before")] {
+        lines.number(
+            &format!("read-ahead buffer of a stream with windows of {window_kb} KB"),
+            says,
+            Measure::new(mb(most(window_kb)?), "MB", 3),
+            Bound::Between(quoted_mb - 0.03, quoted_mb),
+            "two windows, less the pages that are just being read",
+        );
+    }
+    Ok(())
+}
+
+/// 16 against 32 KB: what it costs to fall to the smallest window, with 800 streams.
+fn least_window(lines: &mut Lines) -> Result<(), PaperError> {
+    let machine = scenario("wu/streams.toml", include_str!("../../wu/streams.toml"))?;
+    let run = |name: &&str| -> Result<Counters, PaperError> { Ok(machine.run(&policy(name)?)?) };
+    // Of a miss and the window after it: 16 and 32 KB together with the page itself.
+    let runs: Vec<Counters> = in_parallel(&["fixed(4)", "fixed(8)"], run).into_iter().collect::<Result<_, _>>()?;
+    let kb = |counters: &Counters| counters.device.bytes as f64 / counters.device.requests as f64 / 1024.0;
+    let busy = |counters: &Counters| 100.0 * counters.device.busy_ns as f64 / counters.elapsed_ns as f64;
+    let ours = format!(
+        "{:.0} KB: disk {:.1} % busy, {} thrashings; {:.0} KB: {:.1} %, {}",
+        kb(&runs[0]),
+        busy(&runs[0]),
+        runs[0].thrashings,
+        kb(&runs[1]),
+        busy(&runs[1]),
+        runs[1].thrashings
+    );
+    let holds = runs.iter().all(|run| run.thrashings == 0)
+        && (busy(&runs[1]) / busy(&runs[0]) - 0.5).abs() < 0.05
+        && (kb(&runs[0]) - 16.0).abs() < 0.1
+        && (kb(&runs[1]) - 32.0).abs() < 0.1;
+    lines.shape(
+        "16 KB to 32 KB as the smallest window: 800 streams of 1 KB/s in 64 MB that never get another one",
+        "the smallest window is 32 KB now, for windows that are safe from thrashing",
+        ours,
+        holds,
+        "neither thrashes, and the disk is half as busy with 32 KB, within 5 %",
+    );
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! Runs a source and compares what its lines come to with what they should.
+
+use ahead_papers::{Verdict, named};
+
+/// Every line of the source holds or is answered, but for these, each told by a part of its claim and its verdict.
+pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
+    let outcome = named(name).unwrap().run(None).unwrap();
+    assert_eq!(outcome.lines.len(), lines);
+    assert!(!outcome.inputs.is_empty() && !outcome.figures.is_empty());
+    let mut found = Vec::new();
+    for line in &outcome.lines {
+        assert!(line.paper == name && !line.quoted.is_empty() && !line.tolerance.is_empty(), "{line:?}");
+        if !matches!(line.verdict, Verdict::Holds | Verdict::Answered) {
+            found.push((line.claim.as_str(), serde_json::to_value(line.verdict).unwrap()));
+        }
+    }
+    let is = |(claim, verdict): &(&str, serde_json::Value), (part, word): &(&str, &str)| {
+        claim.contains(part) && verdict == word
+    };
+    let fits = found.len() == others.len() && found.iter().zip(others).all(|(found, other)| is(found, other));
+    assert!(fits, "{found:#?}\nare not the ones that are expected: {others:#?}");
+}

@@ -1,0 +1,22 @@
+//! What Opdenacker's boots come to: a change of the simulator that breaks a line is noticed here.
+
+mod common;
+
+#[test]
+fn every_line_comes_to_what_it_came_to() {
+    common::check(
+        "opdenacker",
+        32,
+        &[
+            ("readahead blocks until all data have been read", "not-shown"),
+            ("the adaptive patches' window", "not-shown"),
+            ("standard deviations, Ubuntu Edgy", "not-shown"),
+            ("standard deviations, Fedora Core 6", "not-shown"),
+            ("Fedora Core 6, boot time with readahead", "differs"),
+            ("Fedora Core 6, change of boot time", "differs"),
+            ("Fedora Core 6, idle time with readahead", "differs"),
+            ("Fedora Core 6, change of idle time", "differs"),
+            ("the percentage printed for idle time", "differs"),
+        ],
+    );
+}

@@ -1,0 +1,16 @@
+//! What Pelouin's paper comes to: a change of the simulator that breaks a line is noticed here.
+
+mod common;
+
+#[test]
+fn every_line_comes_to_what_it_came_to() {
+    common::check(
+        "pelouin",
+        17,
+        &[
+            ("the less significant drops at exactly 256 kB and 512 kB", "not-shown"),
+            ("abstract: read-ahead hides the layout", "differs"),
+            ("the graph continues linearly after 4 MB", "not-shown"),
+        ],
+    );
+}

@@ -1,0 +1,110 @@
+//! What the papers say holds here, but for what is named with its reason.
+
+use ahead_papers::{Line, Outcome, PAPERS, Plot, Verdict, named};
+use std::collections::BTreeSet;
+
+fn run(name: &str) -> Outcome {
+    named(name).unwrap().run(None).unwrap()
+}
+
+/// Lines that differ are these, each by the beginning of its claim, and no others.
+fn differ_only(lines: &[Line], known: &[&str]) {
+    let differ: Vec<&Line> = lines.iter().filter(|line| line.verdict == Verdict::Differs).collect();
+    for line in &differ {
+        assert!(known.iter().any(|begin| line.claim.starts_with(begin)), "{line:#?}");
+    }
+    for begin in known {
+        assert!(differ.iter().any(|line| line.claim.starts_with(begin)), "holds now: {begin}");
+    }
+}
+
+/// What every paper owes its readers.
+fn is_complete(name: &str, outcome: &Outcome) {
+    let claims: BTreeSet<&str> = outcome.lines.iter().map(|line| line.claim.as_str()).collect();
+    assert_eq!(claims.len(), outcome.lines.len(), "each claim once");
+    for line in &outcome.lines {
+        assert_eq!(line.paper, name);
+        assert!(!line.quoted.is_empty() && !line.tolerance.is_empty() && line.live.is_none(), "{line:#?}");
+        assert!(!line.ours.is_empty() || line.verdict == Verdict::NotShown, "{line:#?}");
+    }
+    assert!(!outcome.inputs.is_empty() && !outcome.figures.is_empty());
+    for figure in &outcome.figures {
+        let is_drawn = match &figure.plot {
+            Plot::Lines { series, .. } => !series.is_empty() && series.iter().all(|series| series.points.len() > 1),
+            Plot::Stacked { parts, bars, .. } => bars.iter().all(|bar| bar.values.len() == parts.len()),
+        };
+        assert!(is_drawn, "{figure:#?}");
+    }
+}
+
+#[test]
+fn roudier() {
+    let outcome = run("roudier");
+    is_complete("roudier", &outcome);
+    // The disk's model is kind to writes.
+    differ_only(
+        &outcome.lines,
+        &[
+            "Bonnie, rewrite, synchronous: speed",
+            "Bonnie, rewrite, synchronous: load",
+            "Bonnie, rewrite, asynchronous: speed",
+        ],
+    );
+    let answered = outcome.lines.iter().filter(|line| line.verdict == Verdict::Answered).count();
+    assert_eq!(answered, 2);
+}
+
+#[test]
+fn oconnor_and_tracy() {
+    let outcome = run("oconnor-tracy");
+    is_complete("oconnor-tracy", &outcome);
+    differ_only(
+        &outcome.lines,
+        &[
+            // Nothing in the text explains five seconds of system time.
+            "figure 3, first phase",
+            // Our queue holds 256 pages, theirs a few more.
+            "figure 6: idle time falls with 256 pages",
+            // Disk and program are nearly as fast as each other.
+            "figure 7: waits with 8 and 16 pages",
+        ],
+    );
+    let answered = outcome.lines.iter().filter(|line| line.verdict == Verdict::Answered).count();
+    assert_eq!(answered, 9, "every question that they left open");
+    let titles: Vec<&str> = outcome.figures.iter().map(|figure| figure.title.as_str()).collect();
+    for number in 1..=7 {
+        assert!(titles.iter().any(|title| title.starts_with(&format!("Figure {number}"))), "{titles:?}");
+    }
+}
+
+#[test]
+fn the_same_comes_out_each_time() {
+    assert_eq!(run("roudier"), run("roudier"));
+}
+
+#[test]
+fn papers_are_found_by_their_names() {
+    let names: BTreeSet<&str> = PAPERS.iter().map(|paper| paper.name).collect();
+    assert_eq!(names.len(), PAPERS.len());
+    for paper in PAPERS {
+        assert_eq!(named(paper.name).unwrap().title, paper.title);
+        assert!(!paper.story.is_empty() && !paper.authors.is_empty() && (1990..2030).contains(&paper.year));
+    }
+    let error = named("card").unwrap_err().to_string();
+    assert!(PAPERS.iter().all(|paper| error.contains(paper.name)), "{error}");
+}
+
+/// The two settings of the machine differ in who moves the data, and in nothing else.
+#[test]
+fn one_machine_has_both_settings() {
+    let plain = |text: &str, moved: &[&str]| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+        lines.filter(|line| !moved.iter().any(|key| line.starts_with(key))).map(str::to_owned).collect()
+    };
+    let [pio, dma] = [include_str!("../oconnor_tracy/mmapit-pio.toml"), include_str!("../oconnor_tracy/mmapit.toml")];
+    let keys = ["name", "pio_us_per_page", "model"];
+    assert_eq!(plain(pio, &keys), plain(dma, &keys));
+    let [pio, dma] = ["fireball-pio", "fireball"].map(|name| ahead_device::Model::builtin_toml(name).unwrap());
+    let keys = ["name", "description", "interface_mb_per_s"];
+    assert_eq!(plain(pio, &keys), plain(dma, &keys));
+}
