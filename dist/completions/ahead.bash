@@ -160,6 +160,9 @@ _ahead() {
             ahead__subcmd__help__subcmd__disk,stat)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__stat"
                 ;;
+            ahead__subcmd__help__subcmd__sim,conform)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__conform"
+                ;;
             ahead__subcmd__help__subcmd__sim,policies)
                 cmd="ahead__subcmd__help__subcmd__sim__subcmd__policies"
                 ;;
@@ -168,6 +171,12 @@ _ahead() {
                 ;;
             ahead__subcmd__help__subcmd__sim,sweep)
                 cmd="ahead__subcmd__help__subcmd__sim__subcmd__sweep"
+                ;;
+            ahead__subcmd__help__subcmd__sim,trace)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__trace"
+                ;;
+            ahead__subcmd__sim,conform)
+                cmd="ahead__subcmd__sim__subcmd__conform"
                 ;;
             ahead__subcmd__sim,help)
                 cmd="ahead__subcmd__sim__subcmd__help"
@@ -181,6 +190,12 @@ _ahead() {
             ahead__subcmd__sim,sweep)
                 cmd="ahead__subcmd__sim__subcmd__sweep"
                 ;;
+            ahead__subcmd__sim,trace)
+                cmd="ahead__subcmd__sim__subcmd__trace"
+                ;;
+            ahead__subcmd__sim__subcmd__help,conform)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__conform"
+                ;;
             ahead__subcmd__sim__subcmd__help,help)
                 cmd="ahead__subcmd__sim__subcmd__help__subcmd__help"
                 ;;
@@ -192,6 +207,9 @@ _ahead() {
                 ;;
             ahead__subcmd__sim__subcmd__help,sweep)
                 cmd="ahead__subcmd__sim__subcmd__help__subcmd__sweep"
+                ;;
+            ahead__subcmd__sim__subcmd__help,trace)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__trace"
                 ;;
             *)
                 ;;
@@ -874,8 +892,22 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__sim)
-            opts="run sweep policies"
+            opts="run sweep policies trace conform"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__conform)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -929,8 +961,22 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__trace)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__papers)
-            opts="-h -V --html --json --help --version"
+            opts="-h -V --html --json --live --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1102,7 +1148,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim)
-            opts="-h -V --help --version run sweep policies help"
+            opts="-h -V --help --version run sweep policies trace conform help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1115,9 +1161,45 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        ahead__subcmd__sim__subcmd__help)
-            opts="run sweep policies help"
+        ahead__subcmd__sim__subcmd__conform)
+            opts="-h -V --policy --differences --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --differences)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help)
+            opts="run sweep policies trace conform help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__conform)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1185,6 +1267,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__trace)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__sim__subcmd__policies)
             opts="-h -V --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1200,12 +1296,16 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__run)
-            opts="-h -V --json --csv --help --version"
+            opts="-h -V --json --csv --html --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1214,7 +1314,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__sweep)
-            opts="-h -V --policy --window --device --jobs --json --csv --help --version"
+            opts="-h -V --policy --window --device --jobs --json --csv --html --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1233,6 +1333,32 @@ _ahead() {
                     return 0
                     ;;
                 --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__trace)
+            opts="-o -h -V --output --cold --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -68,3 +68,12 @@ fn mistakes_are_told_before_the_work() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
     ahead(&["roudier", "--html", "/no/such/place/pages"]).assert().code(1).stdout("");
 }
+
+#[test]
+fn without_root_nothing_runs_against_the_real_page_cache() {
+    if ahead_kernel::machine::is_root() {
+        eprintln!("skipped: this is root; tests/root runs the rest");
+        return;
+    }
+    ahead(&["roudier", "--live"]).assert().code(77).stdout("").stderr(predicate::str::contains("as root"));
+}

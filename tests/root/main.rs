@@ -6,6 +6,7 @@ mod disk;
 mod fetch;
 mod machine_lock;
 mod mounted;
+mod papers;
 mod reclaim;
 mod record;
 mod strangers;

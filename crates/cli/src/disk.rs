@@ -79,7 +79,8 @@ struct Attach {
 
 #[derive(Debug, Args)]
 struct Options {
-    /// The disk's model: hdd, ssd, nvme, emmc, cloud, wu, roudier-4, roudier-8, or a TOML file
+    /// The disk's model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8,
+    /// or a TOML file
     #[arg(long)]
     model: String,
     /// Empty directory to mount it on; without it there is only the block device

@@ -1,10 +1,11 @@
 //! `ahead papers`: what the papers say about read-ahead, beside what comes out here.
 
+mod live;
 mod pages;
 
 use crate::output;
 use ahead_kernel::user::User;
-use ahead_papers::{Line, Outcome, PAPERS, Paper, Verdict, named};
+use ahead_papers::{Line, Live, Outcome, PAPERS, Paper, Verdict, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use anyhow::{Context, ensure};
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 /// Compare what papers say about read-ahead with what comes out here
 ///
 /// Each paper's machine, programs and kernel are scenarios of the simulator. Every number and figure that its text states stands
-/// beside ours, with how far apart they may be and why; what was put in is listed as such. Needs no privileges.
+/// beside ours, with how far apart they may be and why; what was put in is listed as such. Needs no privileges, but with --live.
 #[derive(Debug, Args)]
 pub struct Papers {
     /// One paper alone [default: all of them]
@@ -29,6 +30,9 @@ pub struct Papers {
     /// Print JSON instead of text (see docs/formats.md)
     #[arg(long)]
     json: bool,
+    /// Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root
+    #[arg(long)]
+    live: bool,
 }
 
 fn parse_paper(name: &str) -> Result<&'static Paper, String> {
@@ -48,7 +52,9 @@ impl Papers {
             output::with_rights_of(user.as_ref(), || prepare(directory))?;
         }
         let papers = self.name.map_or(PAPERS, std::slice::from_ref);
-        let ran = run_all(papers)?;
+        let live = self.live.then(live::OnDisk::new).transpose()?;
+        let ran = run_all(papers, live.as_ref().map(|live| live as &dyn Live))?;
+        drop(live);
         if let Some(directory) = &self.html {
             let files = pages::render(&ran);
             let write =
@@ -75,11 +81,11 @@ fn prepare(directory: &Path) -> anyhow::Result<()> {
     output::check(&directory.join(pages::INDEX))
 }
 
-fn run_all(papers: &'static [Paper]) -> anyhow::Result<Vec<Ran>> {
+fn run_all(papers: &'static [Paper], live: Option<&dyn Live>) -> anyhow::Result<Vec<Ran>> {
     let progress = Progress::new(papers.len() as u64);
     let run = |paper: &'static Paper| {
         progress.say(paper.title);
-        let outcome = paper.run(None).with_context(|| format!("run {}", paper.name))?;
+        let outcome = paper.run(live).with_context(|| format!("run {}", paper.name))?;
         progress.step();
         Ok(Ran { paper, outcome })
     };

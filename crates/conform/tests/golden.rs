@@ -1,4 +1,4 @@
-//! Traces of real kernels (`traces/`), recorded with `scripts/traces`: every decision must be the policy's, without privilege and
+//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 by `make test-kernels`: every decision must be the policy's, without privilege and
 //! wherever this is built.
 
 use ahead_conform::{Report, conform};

@@ -82,9 +82,9 @@ impl Model {
     /// The models that the issue of the project names; [`Model::builtin`] knows those of the papers besides.
     pub const BUILTIN: [&str; 5] = ["hdd", "ssd", "nvme", "emmc", "cloud"];
 
-    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; Roudier's 4 and 8 MB/s, as he reckons, and the disk that he measured
-    /// on; O'Connor and Tracy's with direct memory access and with programmed input.
-    pub const PAPERS: [&str; 7] = ["wu", "roudier-4", "roudier-8", "roudier-0", "ibm-s12", "fireball", "fireball-pio"];
+    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's with direct memory access and with programmed
+    /// input; the disk that Roudier measured on, the one that he reckons with, and its 4 and 8 MB/s with what commands cost.
+    pub const PAPERS: [&str; 7] = ["wu", "fireball", "fireball-pio", "ibm-s12", "roudier-0", "roudier-4", "roudier-8"];
 
     /// The built-in model of that name, or `None`.
     pub fn builtin(name: &str) -> Option<Model> {

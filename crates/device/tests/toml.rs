@@ -17,7 +17,7 @@ fn every_builtin_is_read_and_read_back() {
         assert!(!model.description().is_empty());
         assert_eq!(Model::from_toml(&model.to_toml()).unwrap(), model);
         assert!(model.fastest_ns(4096) > 0);
-        assert_eq!(model.rotational(), ["hdd", "wu", "roudier-4", "roudier-8"].contains(&name));
+        assert_eq!(model.rotational(), !["ssd", "nvme", "emmc", "cloud"].contains(&name));
     }
     assert!(Model::builtin("floppy").is_none());
 }

@@ -238,7 +238,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signal
     let owner = daemon.process;
     go_on(signals)?;
     let (device, device_number) = attach_loop(owner, &name, capacity_bytes, attach.read_only)?;
-    let queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
+    let mut queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
     let client = Client::named(&name);
     let floor = Floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
     go_on(signals)?;
@@ -277,7 +277,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signal
     client.reset()?;
     go_on(signals)?;
     complete(daemon, new)?;
-    for guard in queue.into_iter().chain(mounted).chain([written]) {
+    for guard in std::mem::take(&mut queue.0).into_iter().chain(mounted).chain([written]) {
         guard.leave();
     }
     Ok(disk)
@@ -331,18 +331,29 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
     Ok((attached.leave(), number))
 }
 
+/// Dropped from the last to the first. A setting of the queue may depend on one before it: with the scheduler set back,
+/// `nr_requests` can no longer be what it was under the other one.
+#[derive(Debug)]
+struct Stack<T>(Vec<T>);
+
+impl<T> Drop for Stack<T> {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
 /// Gives the queue what Linux gives such a disk.
-fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Vec<Guard>> {
+fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Stack<Guard>> {
     let set = |setting, value: &str| undo::set_file_for(owner, &block::queue_file(device, setting), value);
     // Noted first, so set back last, and whatever it reads then: of a rotational device the kernel raises the window by
     // itself, when its longest request is changed and when it is detached.
     let window = block::queue_file(device, "read_ahead_kb");
-    let mut guards = vec![undo::note_setting(owner, &window)?];
+    let mut guards = Stack(vec![undo::note_setting(owner, &window)?]);
     // The scheduler first: it resets nr_requests.
     let optional = [("scheduler", model.scheduler().to_owned()), ("nr_requests", model.nr_requests().to_string())];
     for (setting, value) in optional {
         match set(setting, &value) {
-            Ok(guard) => guards.push(guard),
+            Ok(guard) => guards.0.push(guard),
             // A kernel without that scheduler; a queue longer than the 128 tags of a loop device. The disk works.
             Err(error) => tracing::info!("the disk goes without {setting} {value}: {error}"),
         }
@@ -352,7 +363,7 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
         ("max_sectors_kb", (longest_request(model) >> 10).to_string()),
     ];
     for (setting, value) in required {
-        guards.push(set(setting, &value)?);
+        guards.0.push(set(setting, &value)?);
     }
     undo::write_setting(&window, &read_ahead_kb.to_string())?;
     Ok(guards)
@@ -419,6 +430,20 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    /// Regression: a disk that was interrupted while it was attached left a note of `nr_requests` that could not be set back.
+    #[test]
+    fn settings_are_taken_back_from_the_last_to_the_first() {
+        struct Setting<'a>(&'a std::cell::RefCell<Vec<u8>>, u8);
+        impl Drop for Setting<'_> {
+            fn drop(&mut self) {
+                self.0.borrow_mut().push(self.1);
+            }
+        }
+        let order = std::cell::RefCell::new(Vec::new());
+        drop(Stack(vec![Setting(&order, 1), Setting(&order, 2), Setting(&order, 3)]));
+        assert_eq!(order.into_inner(), [3, 2, 1]);
     }
 
     #[test]

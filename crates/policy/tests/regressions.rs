@@ -159,6 +159,42 @@ fn any_number_of_waits_is_borne() {
     assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
 }
 
+/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its mark.
+#[test]
+fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
+    let mut cache = Cache::new(5120, 2048);
+    cache.hold(ahead_policy::Folio::single(4700));
+    let mut marked = Vec::new();
+    let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 2048 });
+    let request = Request { first: 4608, pages: 512, order: 8, mark: Some(4608), rest, ..Request::of(FileId(0)) };
+    let present = |page| page == 4608 || page == 4700;
+    for (folio, is_marked) in ahead_policy::folios(&request, 9, 5120, present) {
+        marked.extend(is_marked.then_some(folio));
+    }
+    assert_eq!(marked, []);
+    let whole = Request {
+        pages: 2048,
+        mark: Some(4609),
+        rest: Some(ahead_policy::Rest { whole: false, look_ahead: 2047 }),
+        ..request
+    };
+    let found: Vec<_> = ahead_policy::folios(&whole, 9, 1 << 20, present).filter(|(_, marked)| *marked).collect();
+    assert_eq!(found, [(ahead_policy::Folio::single(4609), true)]);
+}
+
+/// Found by a trace: the last page of a file was marked, which lies before the mark of a window that goes on beyond it.
+#[test]
+fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached() {
+    let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 1 });
+    let request = Request { first: 5029, pages: 91, mark: None, rest, ..Request::of(FileId(0)) };
+    let marked = |is_cached: fn(u64) -> bool| {
+        let folios = ahead_policy::folios(&request, 9, 5120, is_cached);
+        folios.filter(|(_, marked)| *marked).map(|(folio, _)| folio.first).collect::<Vec<_>>()
+    };
+    assert_eq!(marked(|page| page == 5040), [5119]);
+    assert_eq!(marked(|_| false), []);
+}
+
 /// Advice on the whole file was not heard by 2.6 and 2.6.23.
 #[test]
 fn advice_changes_the_window_of_2_6() {
@@ -238,40 +274,4 @@ fn reads_out_of_order_belong_to_one_stream_of_zfs() {
     let end = asked.iter().map(|(first, pages)| first + pages).max();
     assert!(end > Some(11 * 16 + 64), "{asked:?}");
     assert!(driver.read(11 * 65536, 65536).iter().all(|(first, _)| *first > 12 * 16), "{asked:?}");
-}
-
-/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its mark.
-#[test]
-fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
-    let mut cache = Cache::new(5120, 2048);
-    cache.hold(ahead_policy::Folio::single(4700));
-    let mut marked = Vec::new();
-    let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 2048 });
-    let request = Request { first: 4608, pages: 512, order: 8, mark: Some(4608), rest, ..Request::of(FileId(0)) };
-    let present = |page| page == 4608 || page == 4700;
-    for (folio, is_marked) in ahead_policy::folios(&request, 9, 5120, present) {
-        marked.extend(is_marked.then_some(folio));
-    }
-    assert_eq!(marked, []);
-    let whole = Request {
-        pages: 2048,
-        mark: Some(4609),
-        rest: Some(ahead_policy::Rest { whole: false, look_ahead: 2047 }),
-        ..request
-    };
-    let found: Vec<_> = ahead_policy::folios(&whole, 9, 1 << 20, present).filter(|(_, marked)| *marked).collect();
-    assert_eq!(found, [(ahead_policy::Folio::single(4609), true)]);
-}
-
-/// Found by a trace: the last page of a file was marked, which lies before the mark of a window that goes on beyond it.
-#[test]
-fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached() {
-    let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 1 });
-    let request = Request { first: 5029, pages: 91, mark: None, rest, ..Request::of(FileId(0)) };
-    let marked = |is_cached: fn(u64) -> bool| {
-        let folios = ahead_policy::folios(&request, 9, 5120, is_cached);
-        folios.filter(|(_, marked)| *marked).map(|(folio, _)| folio.first).collect::<Vec<_>>()
-    };
-    assert_eq!(marked(|page| page == 5040), [5119]);
-    assert_eq!(marked(|_| false), []);
 }

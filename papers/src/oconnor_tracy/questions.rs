@@ -1,8 +1,10 @@
 //! What the paper left open.
 
 use super::{FILE_PAGES, Levels, Machines, Runs, Usage, at_levels, mb_per_s, waits};
-use crate::counts::seconds;
-use crate::{Axis, Figure, Job, Lines, PaperError, Plot, run_all, scenario, series};
+use crate::counts::{MIB, seconds};
+use crate::{
+    Asked, Axis, Figure, Filesystem, Job, Lines, Live, Observed, PaperError, Plot, policy, run_all, scenario, series,
+};
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Counters, Disk, Scenario, Scheme};
 
@@ -13,14 +15,19 @@ const FRACTIONS: [f64; 7] = [1.0 / 16.0, 1.0 / 8.0, 0.25, 0.375, 0.5, 0.75, 1.0]
 /// Groups for which that is tried.
 const GROUPS: [u64; 3] = [64, 256, 1024];
 
-pub(super) fn add(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<Vec<Figure>, PaperError> {
+pub(super) fn add(
+    lines: &mut Lines,
+    machines: &Machines,
+    runs: &Runs,
+    live: Option<&dyn Live>,
+) -> Result<Vec<Figure>, PaperError> {
     user_time(lines, runs);
     queue(lines, machines)?;
     let mut figures = vec![peak(lines, machines)?];
     long_waits(lines, machines, runs)?;
     upfront(lines, machines)?;
     figures.push(fraction(lines, machines)?);
-    adaptive(lines, machines, runs)?;
+    adaptive(lines, machines, runs, live)?;
     sort(lines)?;
     Ok(figures)
 }
@@ -195,7 +202,7 @@ fn fraction_figure(points: [Vec<(f64, f64)>; 3]) -> Figure {
     }
 }
 
-fn adaptive(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), PaperError> {
+fn adaptive(lines: &mut Lines, machines: &Machines, runs: &Runs, live: Option<&dyn Live>) -> Result<(), PaperError> {
     let names = ["true-readahead(64, adaptive)", "true-readahead(1024, adaptive)", "ahead", "linux-6.18"];
     let jobs = names.map(|name| Job::new(&machines.dma, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
     let results = run_all(&jobs)?;
@@ -211,7 +218,8 @@ fn adaptive(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), P
     );
     let best = mb_per_s(runs.modified.at(64));
     let [ours, linux] = [&results[2], &results[3]].map(|counters| 100.0 * mb_per_s(counters) / best);
-    lines.answer(
+    let seen = live.map(|live| on_todays(live, &machines.dma)).transpose()?;
+    let line = lines.answer(
         "could the amount of read-ahead adapt, without magic numbers?",
         "future work",
         format!("of true read-ahead with 64 pages: Linux 6.18 at 128 KiB {linux:.1} %, `ahead`, told nothing, {ours:.1} %"),
@@ -219,7 +227,15 @@ fn adaptive(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), P
         "windows that double up to a limit need no advice. `ahead` grows only when the program has waited, and disk and \
          program are nearly as fast as each other here: it pays for each step",
     );
+    line.live = seen.map(|seen| format!("{:.1} MB/s on the running kernel", seen.throughput_bytes_per_s() / MIB));
     Ok(())
+}
+
+/// The program and the disk of the paper, on the running kernel with its usual window.
+fn on_todays(live: &dyn Live, machine: &Scenario) -> Result<Observed, PaperError> {
+    let scenario = Scenario { policies: vec![policy("linux-6.18")?], ..machine.clone() };
+    let filesystem = Filesystem { name: "ext2", block_bytes: PAGE_BYTES };
+    Ok(live.run(&Asked { scenario: &scenario, filesystem, each: false })?)
 }
 
 fn sort(lines: &mut Lines) -> Result<(), PaperError> {

@@ -20,7 +20,12 @@ pub(super) struct Steps {
     pub step_bytes: u64,
     /// Up to here, bytes.
     pub end_bytes: u64,
+    /// The program keeps its times, 8 bytes each, in memory that it has not touched before.
+    pub keeps_times: bool,
 }
+
+/// Times in a page of memory.
+const TIMES_PER_PAGE: u64 = PAGE_BYTES / 8;
 
 /// The rate at each position, averaged over the runs: bytes per nanosecond at every multiple of the step.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,20 +37,27 @@ pub(super) struct Rates {
 impl Steps {
     /// When each position was reached, nanoseconds, in a run that begins `phase_ns` into a turn.
     fn times(&self, machine: &Scenario, phase_ns: u64) -> Result<Vec<f64>, PaperError> {
-        let (open, file, Steps { step_bytes, end_bytes, .. }) = (OpenId(0), FileId(0), *self);
+        let (open, file, Steps { step_bytes, end_bytes, keeps_times, .. }) = (OpenId(0), FileId(0), *self);
         let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
-        let reads = (0..end_bytes / step_bytes).map(move |index| Op::Read {
-            open,
-            file,
-            offset_bytes: index * step_bytes,
-            length_bytes: step_bytes,
-        });
-        let ops = [Op::Open { open, file }].into_iter().chain(wait).chain(reads);
+        let count = end_bytes / step_bytes;
+        // Memory is a file here that is cached already; its first touch is a fault all the same. The first time is that of
+        // the beginning.
+        let (times, times_pages) = ((OpenId(1), FileId(1)), count.div_ceil(TIMES_PER_PAGE) + 1);
+        let cached = Op::Read { open: times.0, file: times.1, offset_bytes: 0, length_bytes: times_pages * PAGE_BYTES };
+        let touch =
+            move |index: u64| Op::Touch { open: times.0, file: times.1, first: index / TIMES_PER_PAGE, pages: 1 };
+        let step = move |index: u64| {
+            let read = Op::Read { open, file, offset_bytes: index * step_bytes, length_bytes: step_bytes };
+            keeps_times.then(|| touch(index)).into_iter().chain([read])
+        };
+        let begin = keeps_times.then_some(cached).into_iter().chain([Op::Open { open, file }]);
+        let ops = begin.chain(wait).chain((0..count).flat_map(step));
         let program = Program { ops: Box::new(ops), user_per_page_ns: 0.0 };
         // The file is longer than what is read of it.
-        let file_pages = 2 * end_bytes.div_ceil(PAGE_BYTES);
-        let machine = machine.machine_for(&policy(self.policy)?, &[file_pages], vec![program])?;
-        let (_, calls) = machine.run_with_calls();
+        let file_pages = [2 * end_bytes.div_ceil(PAGE_BYTES), times_pages];
+        let machine = machine.machine_for(&policy(self.policy)?, &file_pages, vec![program])?;
+        let (_, mut calls) = machine.run_with_calls();
+        calls.retain(|call| call.length_bytes == step_bytes);
         let begin_ns = calls.first().map_or(0, |call| call.began_ns);
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }

@@ -1,12 +1,15 @@
 //! Runs a source and compares what its lines come to with what they should.
 
 use ahead_papers::{Verdict, named};
+use std::collections::BTreeSet;
 
 /// Every line of the source holds or is answered, but for these, each told by a part of its claim and its verdict.
 pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
     let outcome = named(name).unwrap().run(None).unwrap();
     assert_eq!(outcome.lines.len(), lines);
     assert!(!outcome.inputs.is_empty() && !outcome.figures.is_empty());
+    let claims: BTreeSet<&str> = outcome.lines.iter().map(|line| line.claim.as_str()).collect();
+    assert_eq!(claims.len(), lines, "each claim once");
     let mut found = Vec::new();
     for line in &outcome.lines {
         assert!(line.paper == name && !line.quoted.is_empty() && !line.tolerance.is_empty(), "{line:?}");

@@ -3,7 +3,7 @@
 //! ```text
 //!     /dev/shm/ahead-papers-PID/       noted, so that `ahead restore` removes it after a SIGKILL
 //!     ├── disk.img                     behind the emulated disk, which is noted, too
-//!     └── mnt/                         a file for each stream, written, then evicted; the drive restarted
+//!     └── mnt/                         a file for each stream; detached and attached again, so that nothing of it is cached
 //! ```
 //!
 //! Each stream is a thread with an opening of its own; what it does is told by the very operations that the simulator runs.
@@ -14,10 +14,10 @@ use ahead_disk::{Attach, Client, Create, DiskInfo, Faults, Filesystem, ModelSour
 use ahead_kernel::mapping::Mapping;
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{Error as KernelError, bdi, evict, machine, usage};
+use ahead_kernel::{Error as KernelError, machine, usage};
 use ahead_papers::{Asked, Live, LiveError, Observed};
 use ahead_policy::{OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Stream};
+use ahead_sim::{Op, Scenario, Stream};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const HOME: &str = "/dev/shm";
 /// Room beside the files, bytes: the file system's own blocks and its journal.
 const SPARE_BYTES: u64 = 192 << 20;
+/// Smallest disk, bytes: on less than half a gigabyte mke2fs makes blocks of 1 KiB (mke2fs.conf, `small`).
+const LEAST_BYTES: u64 = 1 << 30;
 /// A file is written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -73,37 +75,68 @@ impl OnDisk {
         }
     }
 
-    /// Attaches a disk of this model, file system and size, unless it is attached already.
-    fn attach(&self, asked: &Asked, bytes: u64) -> Result<(), LiveError> {
-        let scenario = asked.scenario;
-        let (model, filesystem) = (scenario.disk.model.to_toml(), asked.filesystem.name);
-        let read_ahead_kb = scenario.disk.window_pages * PAGE_BYTES / 1024;
+    /// A disk of this model, file system and size to write files to, made unless it is there already.
+    fn make(&self, asked: &Asked, bytes: u64) -> Result<(), LiveError> {
+        let (model, filesystem) = (asked.scenario.disk.model.to_toml(), asked.filesystem.name);
         let mut attached = self.attached.borrow_mut();
-        if let Some(there) = attached.as_ref()
-            && there.model == model
-            && there.filesystem == filesystem
-            && there.info.capacity_bytes >= bytes
-        {
-            return set_read_ahead(&there.info, read_ahead_kb);
+        if attached.as_ref().is_some_and(|there| {
+            there.model == model && there.filesystem == filesystem && there.info.capacity_bytes >= bytes
+        }) {
+            return Ok(());
         }
         if let Some(there) = attached.take() {
             ahead_disk::detach(&there.info)?;
             std::fs::remove_file(&there.info.image)?;
         }
-        let name = scenario.disk.model.name().to_owned();
-        let attach = Attach {
-            image: self.directory.join("disk.img"),
-            name: Some(format!("papers-{}", std::process::id())),
-            model: ModelSource { name, toml: Some(model.clone()) },
-            mount: Some(self.directory.join("mnt")),
-            read_only: false,
-            read_ahead_kb,
-            preload: false,
-            faults: Faults::default(),
-        };
-        let create = Create { attach, size_bytes: bytes, filesystem: Some(filesystem_of(filesystem)?) };
+        let create =
+            Create { attach: self.as_asked(asked), size_bytes: bytes, filesystem: Some(filesystem_of(filesystem)?) };
         let info = ahead_disk::create(&disk::launcher(), &create)?;
         *attached = Some(Attached { info, model, filesystem });
+        Ok(())
+    }
+
+    fn as_asked(&self, asked: &Asked) -> Attach {
+        let Scenario { disk, .. } = asked.scenario;
+        Attach {
+            image: self.directory.join("disk.img"),
+            name: Some(format!("papers-{}", std::process::id())),
+            model: ModelSource { name: disk.model.name().to_owned(), toml: Some(disk.model.to_toml()) },
+            mount: Some(self.mount()),
+            read_only: false,
+            read_ahead_kb: disk.window_pages * PAGE_BYTES / 1024,
+            preload: false,
+            faults: Faults::default(),
+        }
+    }
+
+    /// Whether the files lie in blocks of the size that was asked for.
+    fn check_block_size(&self, asked: &Asked) -> Result<(), LiveError> {
+        let block_bytes = rustix::fs::statvfs(self.mount())?.f_bsize;
+        match block_bytes == asked.filesystem.block_bytes {
+            true => Ok(()),
+            false => {
+                Err(format!("mkfs made blocks of {block_bytes} bytes, not {}", asked.filesystem.block_bytes).into())
+            }
+        }
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.directory.join("mnt")
+    }
+
+    /// Detaches it and attaches it again: nothing of its files and of the file system's blocks is cached, and the drive has
+    /// just been switched on.
+    fn make_cold(&self, asked: &Asked) -> Result<(), LiveError> {
+        let mut attached = self.attached.borrow_mut();
+        let there = attached.as_mut().ok_or("no disk is attached")?;
+        ahead_disk::detach(&there.info)?;
+        match ahead_disk::attach(&disk::launcher(), &self.as_asked(asked)) {
+            Ok(info) => there.info = info,
+            Err(error) => {
+                *attached = None;
+                return Err(error.into());
+            }
+        }
         Ok(())
     }
 }
@@ -127,27 +160,25 @@ fn filesystem_of(name: &str) -> Result<Filesystem, LiveError> {
     })
 }
 
-/// The disk is ours, and gone when we are: nothing has to be set back.
-fn set_read_ahead(disk: &DiskInfo, read_ahead_kb: u64) -> Result<(), LiveError> {
-    let file = bdi::read_ahead_file(disk.device_number).ok_or("the emulated disk has no read-ahead setting")?;
-    Ok(undo::write_setting(&file, &read_ahead_kb.to_string())?)
-}
-
 impl Live for OnDisk {
     fn run(&self, asked: &Asked) -> Result<Observed, LiveError> {
         self.check_signal()?;
-        let streams: Vec<Stream> = asked.scenario.workloads.iter().flat_map(|workload| &workload.streams).copied().collect();
+        let streams: Vec<Stream> =
+            asked.scenario.workloads.iter().flat_map(|workload| &workload.streams).copied().collect();
         let bytes: u64 = streams.iter().map(|stream| stream.file_pages * PAGE_BYTES).sum();
-        self.attach(asked, (2 * bytes + SPARE_BYTES).next_multiple_of(PIECE_BYTES as u64))?;
-        let attached = self.attached.borrow();
-        let disk = &attached.as_ref().ok_or("no disk is attached")?.info;
-        let mount = self.directory.join("mnt");
-        let files: Vec<PathBuf> = (0..streams.len()).map(|number| mount.join(number.to_string())).collect();
+        let disk_bytes = (2 * bytes + SPARE_BYTES).next_multiple_of(PIECE_BYTES as u64).max(LEAST_BYTES);
+        self.make(asked, disk_bytes)?;
+        self.check_block_size(asked)?;
+        let files: Vec<PathBuf> = (0..streams.len()).map(|number| self.mount().join(number.to_string())).collect();
         for (stream, path) in streams.iter().zip(&files) {
             write_file(path, stream.file_pages * PAGE_BYTES)?;
         }
-        make_cold(disk, &files)?;
-        let observed = run_streams(disk, &streams, &files, asked.each);
+        self.make_cold(asked)?;
+        let observed = {
+            let attached = self.attached.borrow();
+            let there = attached.as_ref().ok_or("no disk is attached")?;
+            run_streams(&there.info, &streams, &files, asked.each)
+        };
         for path in &files {
             std::fs::remove_file(path)?;
         }
@@ -166,15 +197,6 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
         left -= now;
     }
     Ok(file.sync_all()?)
-}
-
-/// Evicts the files and the file system's blocks; the drive forgets what it had in its buffer.
-fn make_cold(disk: &DiskInfo, files: &[PathBuf]) -> Result<(), LiveError> {
-    for path in files {
-        evict::file(File::open(path)?)?;
-    }
-    evict::block_device(&disk.device)?;
-    Ok(Client::new(disk).restart()?)
 }
 
 /// Runs all streams at the same time, each in a thread.
@@ -239,7 +261,7 @@ impl<'a> Doer<'a> {
             user_per_page_ns: stream.user_per_page_ns,
             file_bytes: stream.file_pages * PAGE_BYTES,
             each,
-            seen: Seen::default(),
+            seen: Seen { bytes: 0, each_ns: room(if each { calls_of(stream) } else { 0 }) },
         }
     }
 
@@ -307,6 +329,20 @@ impl<'a> Doer<'a> {
         }
         Ok(())
     }
+}
+
+/// Most calls of a stream.
+fn calls_of(stream: &Stream) -> usize {
+    let calls_of_block =
+        (stream.block_pages * PAGE_BYTES).div_ceil(stream.call_bytes.clamp(1, PAGE_BYTES * stream.block_pages));
+    (stream.file_pages / stream.block_pages * calls_of_block * stream.passes) as usize
+}
+
+/// Room for so many times whose memory was touched already: a fault in it would look like a slow read.
+fn room(count: usize) -> Vec<u64> {
+    let mut room: Vec<u64> = (1..=count as u64).collect();
+    room.clear();
+    room
 }
 
 /// The program's own work.
