@@ -8,6 +8,7 @@
 //!     backwards   ◀■■■■◀■■■■◀■■■■         step = − length
 //!     stride      ■──▶■──▶■──▶            any other step, three times the same
 //!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
+//!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses to a step, as faults make them
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
 //!     none        ■      ■■    ■          the whole file, meanwhile, if it fits and waiting costs more (see `whole`)
 //! ```
@@ -23,6 +24,8 @@
 //! - **Grown by waits alone.** The distance grows when the reader really had to wait, at once to what the disk transfers in the
 //!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
 //!   falls by an eighth when for long nobody waited.
+//! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers where it
+//!   may have come from, and the old one waits for its own next access.
 //! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
