@@ -24,7 +24,8 @@ fn pelouins_drops_are_where_he_saw_them() {
     }
     // Another program that measures a disk would be in the times.
     let _alone = machine_lock::alone();
-    let output = Command::cargo_bin("ahead").unwrap().args(["papers", "pelouin", "--live", "--json"]).assert().success();
+    let output =
+        Command::cargo_bin("ahead").unwrap().args(["papers", "pelouin", "--live", "--json"]).assert().success();
     let lines: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     let drops = numbers(live(&lines, "four large drops"));
     for drop in [122_880, 249_856, 376_832, 503_808] {
