@@ -132,6 +132,10 @@ def main():
     measured = directory / "overhead.json"
     if measured.exists():
         print(overhead(json.loads(measured.read_text())))
+    simulated = directory / "sim.md"
+    if simulated.exists():
+        print()
+        print(simulated.read_text(), end="")
 
 
 if __name__ == "__main__":

@@ -1296,12 +1296,16 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__run)
-            opts="-h -V --json --csv --help --version"
+            opts="-h -V --json --csv --html --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1310,7 +1314,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__sweep)
-            opts="-h -V --policy --window --device --jobs --json --csv --help --version"
+            opts="-h -V --policy --window --device --jobs --json --csv --html --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1329,6 +1333,10 @@ _ahead() {
                     return 0
                     ;;
                 --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

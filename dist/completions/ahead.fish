@@ -175,6 +175,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_sub
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, the figures and pictures of them into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
@@ -183,6 +184,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows (read_ahead_kb)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Run so many at a time [default: as many as there are processors]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with the figures and pictures of them into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'

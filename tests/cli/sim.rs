@@ -80,9 +80,102 @@ fn a_sweep_runs_each_workload_by_itself() {
     let (small, large) = (rows.next().unwrap(), rows.next().unwrap());
     assert_eq!((&small["window_bytes"], &large["window_bytes"]), (&32768.into(), &131_072.into()));
     assert!(small["device"]["requests"].as_u64() > large["device"]["requests"].as_u64());
+    let csv = ahead(&[&["sim", "sweep", path.to_str().unwrap(), "--csv"], &axes[..]].concat()).assert().success();
+    let csv = String::from_utf8(csv.get_output().stdout.clone()).unwrap();
+    assert_eq!(csv.lines().count(), 1 + runs.len());
+    assert!(csv.lines().all(|line| line.split(',').count() == csv.lines().next().unwrap().split(',').count()), "{csv}");
     // On one processor it comes to the same.
     let alone = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json", "--jobs", "1"], &axes[..]].concat());
     assert_eq!(alone, whole);
+}
+
+/// What `ahead record` has seen runs as a workload: the ranges that were used, and nothing else.
+#[test]
+fn a_profile_is_a_workload() {
+    let text = "policies = [\"none\", \"linux-6.18\"]\n[[workload]]\nprofile = \"program.ahead\"\nvia = \"mmap\"\n";
+    let (home, path) = scenario(text);
+    let extent = |offset_bytes: u64, first_use_us: u64| ahead_profile::Extent {
+        offset_bytes,
+        length_bytes: 64 << 10,
+        first_use_us,
+        runs: 1,
+        physical_bytes: None,
+    };
+    let file = ahead_profile::File {
+        path: b"/bin/program".to_vec(),
+        fs_path: b"/bin/program".to_vec(),
+        size_bytes: 10 << 20,
+        extents: vec![extent(0, 0), extent(5 << 20, 1000)],
+        ..ahead_profile::File::default()
+    };
+    let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
+    (profile.recording.runs, profile.recording.duration_us, profile.recording.cpu_us) = (1, 4000, 2000);
+    let place = home.path().join("program.ahead");
+    ahead_profile::save(&profile, &place).unwrap();
+    let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    for row in whole["policies"].as_array().unwrap() {
+        assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
+    }
+    fs::write(&place, "no profile").unwrap();
+    let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead"));
+    ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
+}
+
+/// A trace of the kernel's runs as a workload, one process for each thread, under any policy.
+#[test]
+fn a_trace_is_a_workload() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/conform/traces/6.18-ext4-128k-all.trace");
+    let text = format!("policies = [\"none\", \"linux-6.18\", \"ahead\"]\n[[workload]]\ntrace = \"{trace}\"\n");
+    let (_home, path) = scenario(&text);
+    let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    let rows = whole["policies"].as_array().unwrap();
+    let figure = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let accesses = |row: &Value| ["hits", "locked", "misses"].map(|key| figure(row, key)).iter().sum::<u64>();
+    assert!(rows.iter().all(|row| accesses(row) == accesses(&rows[0]) && accesses(row) > 1000), "{whole}");
+    assert!(figure(&rows[1], "misses") * 2 < figure(&rows[0], "misses"), "{whole}");
+}
+
+/// One page without a script or anything to load, whole or not at all.
+#[test]
+fn a_run_and_a_sweep_are_told_in_a_page() {
+    let (home, path) = scenario(&SCENARIO.replace("a scan", "a <scan>"));
+    let (run, sweep) = (home.path().join("run.html"), home.path().join("sweep.html"));
+    ahead(&["sim", "run", path.to_str().unwrap(), "--html", run.to_str().unwrap()]).assert().success();
+    let axes = ["--window", "32K,128K", "--policy", "fixed(8)", "--policy", "linux-6.18"];
+    let out = ["--html", sweep.to_str().unwrap()];
+    ahead(&[&["sim", "sweep", path.to_str().unwrap()], &out[..], &axes].concat()).assert().success();
+    for (page, says) in [
+        (&run, ["Where time went", "How pages were found", "true-readahead(64, 16)", "pattern = &quot;random&quot;"]),
+        (&sweep, ["sequential on ssd", "random on ssd", "window, KiB", "fixed(8)"]),
+    ] {
+        let page = fs::read_to_string(page).unwrap();
+        assert!(page.contains("a &lt;scan&gt;") && !page.contains("a <scan>"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
+        assert!(page.contains("<svg") && says.iter().all(|part| page.contains(part)), "{page}");
+    }
+    // Nothing is run if the page cannot be written.
+    let nowhere = home.path().join("no/such/directory/page.html");
+    ahead(&["sim", "run", path.to_str().unwrap(), "--html", nowhere.to_str().unwrap()]).assert().code(1).stdout("");
+}
+
+/// A signal ends a sweep at once, and no page is written. (SIGINT may be ignored where tests run.)
+#[test]
+fn a_sweep_can_be_interrupted() {
+    use std::os::unix::process::ExitStatusExt;
+    // Takes minutes.
+    let (home, path) = scenario(&SCENARIO.replace("file_mb = 2", "file_mb = 1000000\npasses = 10"));
+    let page = home.path().join("page.html");
+    let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["sim", "sweep", "--policy", "linux-6.18", "--html"])
+        .args([&page, &path])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(running.try_wait().unwrap().is_none());
+    std::process::Command::new("kill").args(["-s", "TERM", &running.id().to_string()]).status().unwrap();
+    assert_eq!(running.wait().unwrap().signal(), Some(15));
+    assert!(!page.exists());
 }
 
 #[test]
@@ -105,7 +198,11 @@ fn mistakes_name_file_and_line() {
     let no_file = predicate::str::contains("not a regular file");
     ahead(&["sim", "run", "/dev/zero"]).assert().code(1).stderr(no_file);
     let (_home, path) = scenario(SCENARIO);
-    for wrong in [["--policy", "linux-9"], ["--window", "wide"], ["--device", "tape"], ["--jobs", "0"]] {
+    let too_wide = predicate::str::contains("a window (read_ahead_kb) (2097152 KiB) is larger than the memory");
+    ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "2G"]).assert().code(1).stdout("").stderr(too_wide);
+    for wrong in
+        [["--policy", "linux-9"], ["--window", "wide"], ["--window", "6K"], ["--device", "tape"], ["--jobs", "0"]]
+    {
         ahead(&[&["sim", "sweep", path.to_str().unwrap()], &wrong[..]].concat()).assert().code(2).stdout("");
     }
 }

@@ -3,11 +3,9 @@
 
 mod stalled;
 
-use crate::machine_lock::Held;
+use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::undo::{Guard, ProcessId};
-use ahead_kernel::{block, cache, diskstats, evict, loopdev, machine, mounting, openat};
+use ahead_kernel::{block, cache, mounting, openat};
 use ahead_profile::{Extent, File, Lookup, Metadata, Profile};
 use assert_cmd::Command;
 use serde_json::Value;
@@ -26,90 +24,7 @@ const MIB: u64 = 1 << 20;
 /// No replay here takes seconds; one that hangs shall not hang for ever.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A file system on a loop device, taken away with its guards.
-struct Mounted {
-    fs_type: &'static str,
-    root: PathBuf,
-    mount: Option<Guard>,
-    device: loopdev::Loop,
-    _home: tempfile::TempDir,
-    // What was brought in must stay.
-    _machine: Held,
-}
-
 impl Mounted {
-    /// `None`, with the reason printed, where that cannot be had.
-    fn new(fs_type: &'static str) -> Option<Mounted> {
-        Mounted::with(fs_type, Held::shared)
-    }
-
-    /// The same for a test that counts how requests of several threads meet: other tests take the processors.
-    fn alone(fs_type: &'static str) -> Option<Mounted> {
-        Mounted::with(fs_type, Held::alone)
-    }
-
-    fn with(fs_type: &'static str, hold: impl FnOnce() -> Held) -> Option<Mounted> {
-        if !machine::is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        let machine = hold();
-        let home = tempfile::tempdir().unwrap();
-        // The profile of a stranger must be able to reach it.
-        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let image = home.path().join("image");
-        fs::File::create(&image).unwrap().set_len(512 * MIB).unwrap();
-        let mkfs = std::process::Command::new(format!("mkfs.{fs_type}")).arg(&image).output();
-        if !mkfs.is_ok_and(|made| made.status.success()) {
-            eprintln!("skipped: no mkfs.{fs_type}");
-            return None;
-        }
-        let device = match loopdev::attach(ProcessId::own().unwrap(), &image, true, false) {
-            Ok(device) => device,
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return None;
-            }
-        };
-        let root = home.path().join("mnt");
-        fs::create_dir(&root).unwrap();
-        let mut mounted = Mounted { fs_type, root, mount: None, device, _home: home, _machine: machine };
-        mounted.mount();
-        Some(mounted)
-    }
-
-    fn mount(&mut self) {
-        let own = ProcessId::own().unwrap();
-        self.mount =
-            Some(mounting::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, "").unwrap());
-    }
-
-    /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
-    fn make_cold(&mut self) {
-        drop(self.mount.take());
-        evict::block_device(&self.device.device).unwrap();
-        self.mount();
-    }
-
-    fn number(&self) -> DeviceNumber {
-        block::device_number(&self.device.device).unwrap()
-    }
-
-    /// Device requests that `work` causes.
-    fn requests(&self, work: impl FnOnce()) -> u64 {
-        let before = diskstats::reads(self.number()).unwrap();
-        work();
-        (diskstats::reads(self.number()).unwrap() - before).requests
-    }
-
-    /// A file of this many bytes; no block is a hole or like another.
-    fn file(&self, name: &str, bytes: u64) -> PathBuf {
-        let path = self.root.join(name);
-        let content: Vec<u8> = (0..bytes).map(|at| (at / KIB * 31 + at % 251) as u8).collect();
-        fs::write(&path, content).unwrap();
-        path
-    }
-
     /// The same block device, as stat tells it.
     fn key(&self) -> u64 {
         openat::handle(&self.root).unwrap().identity().device

@@ -1,9 +1,11 @@
 //! Tests.
 mod compare;
+mod conform;
 mod crash;
 mod disk;
 mod fetch;
 mod machine_lock;
+mod mounted;
 mod papers;
 mod reclaim;
 mod record;

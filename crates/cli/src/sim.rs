@@ -1,15 +1,20 @@
 //! `ahead sim`: policies over workloads, in a machine that is only reckoned.
 
 mod conform;
+mod page;
+mod recordings;
 mod sweep;
 mod trace;
 
+use crate::output;
+use ahead_kernel::user::User;
 use ahead_policy::{CATALOGUE, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_sim::{Counters, Scenario};
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use recordings::Files;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -46,6 +51,9 @@ struct Run {
     /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
+    /// Write a page with the scenario, the figures and pictures of them into this file
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
 }
 
 /// List the policies
@@ -70,8 +78,12 @@ impl Sim {
 
 impl Run {
     fn run(self) -> anyhow::Result<ExitCode> {
+        let user = User::behind_sudo()?;
+        if let Some(out) = &self.html {
+            output::with_rights_of(user.as_ref(), || output::check(out))?;
+        }
         let path = self.scenario.display().to_string();
-        let scenario = Scenario::load(&self.scenario).with_context(|| path.clone())?;
+        let scenario = Scenario::load_with(&self.scenario, &Files).with_context(|| path.clone())?;
         let results = scenario.policies.iter().map(|choice| Ok((choice.to_string(), scenario.run(choice)?)));
         let results: Vec<(String, Counters)> = results.collect::<anyhow::Result<_>>()?;
         let text = if self.json {
@@ -81,9 +93,15 @@ impl Run {
         } else if self.csv {
             csv_of(&results.iter().map(|(name, counters)| as_json(name, counters)).collect::<Vec<Value>>())
         } else {
-            table(&scenario, &results)
+            let screen = Screen::stdout();
+            format!("{}\n{}", screen.heading(&about(&scenario)), table(&results).render(screen))
         };
-        std::io::stdout().write_all(text.as_bytes())?;
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        if let Some(out) = &self.html {
+            let page = page::of_run(&scenario, &scenario.text, &results, &table(&results));
+            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+        }
+        printed?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -156,7 +174,14 @@ fn csv_of(rows: &[Value]) -> String {
     text
 }
 
-fn table(scenario: &Scenario, results: &[(String, Counters)]) -> String {
+/// A scenario in a line.
+fn about(scenario: &Scenario) -> String {
+    let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
+    let disk = &scenario.disk;
+    format!("{title} on {}, read-ahead {} KiB", disk.model.name(), disk.window_pages * 4)
+}
+
+fn table(results: &[(String, Counters)]) -> Table {
     let columns = ["elapsed", "user", "system", "idle", "MB/s", "hits", "locked", "misses", "queue waits"];
     let columns = columns.into_iter().chain(["issued", "wasted", "thrashings", "requests"]);
     let columns = columns.map(|name| (name, Kind::Number));
@@ -180,11 +205,7 @@ fn table(scenario: &Scenario, results: &[(String, Counters)]) -> String {
             grouped(counters.device.requests),
         ]);
     }
-    let screen = Screen::stdout();
-    let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
-    let about =
-        format!("{} on {}, read-ahead {} KiB", title, scenario.disk.model.name(), scenario.disk.window_pages * 4);
-    format!("{}\n{}", screen.heading(&about), table.render(screen))
+    table
 }
 
 impl Policies {

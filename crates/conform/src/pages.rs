@@ -5,6 +5,9 @@ use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View}
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
+/// A node of the cache's tree has 64 slots (`XA_CHUNK_SHIFT`).
+const NODE_ORDER: u8 = 6;
+
 /// One file.
 #[derive(Clone, Debug, Default)]
 struct File {
@@ -45,17 +48,21 @@ impl File {
         covering(&self.folios, page)
     }
 
-    /// A folio takes the place of the notes there. One of a larger folio is halved until a half is as large as the folio; the other
-    /// halves stay (`xas_try_split`).
+    /// A folio takes the place of the notes there. That of a larger folio is split first (`__filemap_add_folio`): within a node of the
+    /// cache's tree into notes of the new folio's size, all of them; where it fills a node, into halves, of which only the one in
+    /// question is split on (`xas_try_split_min_order`).
     fn forget_evicted(&mut self, wanted: Folio) {
         while let Some(mut gone) = overlapping(&self.evicted, wanted) {
             self.evicted.remove(&gone.first);
             while gone.order > wanted.order {
-                gone.order -= 1;
-                let (low, high) = (gone, Folio { first: gone.first + gone.pages(), order: gone.order });
-                let other = if low.range().contains(&wanted.first) { high } else { low };
-                gone = if other == high { low } else { high };
-                self.evicted.insert(other.first, other.order);
+                let least = match gone.order % NODE_ORDER {
+                    0 => gone.order - 1,
+                    beyond => gone.order - beyond,
+                };
+                let order = least.max(wanted.order);
+                self.evicted.extend(gone.range().step_by(1 << order).map(|first| (first, order)));
+                gone = Folio { first: wanted.first >> order << order, order };
+                self.evicted.remove(&gone.first);
             }
         }
     }
@@ -281,17 +288,28 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_leaves_a_note_that_is_halved_around_what_takes_its_place() {
+    fn reclaim_leaves_a_note_that_is_split_by_what_takes_its_place() {
         let mut pages = file();
         let folio = Folio { first: 16, order: 3 };
         pages.add(3, folio, false);
         pages.remove(3, folio, true);
         assert_eq!(pages.evicted(FileId(3), 23), Some(folio));
-        pages.add(3, Folio::single(18), false);
-        let left = [17, 18, 19, 20].map(|page| pages.evicted(FileId(3), page));
-        let [pair, four] = [Folio { first: 16, order: 1 }, Folio { first: 20, order: 2 }];
-        assert_eq!(left, [Some(pair), None, Some(Folio::single(19)), Some(four)]);
+        pages.add(3, Folio { first: 18, order: 1 }, false);
+        let left = [17, 18, 20].map(|page| pages.evicted(FileId(3), page));
+        assert_eq!(left, [Some(Folio { first: 16, order: 1 }), None, Some(Folio { first: 20, order: 1 })]);
         pages.forget_range(3, 20..24);
         assert_eq!(pages.evicted(FileId(3), 22), None);
+    }
+
+    #[test]
+    fn the_note_of_a_folio_that_fills_nodes_is_split_node_by_node() {
+        let mut pages = file();
+        let folio = Folio { first: 128, order: 7 };
+        pages.add(3, folio, false);
+        pages.remove(3, folio, true);
+        pages.add(3, Folio::single(130), false);
+        let orders = [129, 159, 160, 192].map(|page| pages.evicted(FileId(3), page).unwrap().order);
+        assert_eq!(orders, [0, 0, 5, 6]);
+        assert_eq!(pages.evicted(FileId(3), 130), None);
     }
 }

@@ -39,6 +39,62 @@
 //! let next = requests.take().remove(0);
 //! assert_eq!((next.first, next.pages, next.mark), (32, 32, Some(32)));
 //! ```
+//!
+//! # With a cache of one's own
+//!
+//! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what it has
+//! through [`View`], tells of every call and wait, and fetches what comes out. [`policies::ahead`] needs to know what the
+//! storage is like ([`DeviceTraits`]), and how much may lie unread ([`Parameters::budget_pages`]).
+//!
+//! ```
+//! use ahead_policy::{
+//!     Access, DeviceTraits, Event, FileId, Found, Limits, Memory, OpenId, Page, Parameters, Queue, Requests, View, named,
+//! };
+//! use std::collections::BTreeSet;
+//!
+//! /// Pages of 4 KiB of one object in a store; what is here is complete.
+//! struct Pool(BTreeSet<Page>);
+//!
+//! impl View for Pool {
+//!     fn now_ns(&self) -> u64 { 0 }
+//!     fn file_pages(&self, _: FileId) -> u64 { 10_000 }
+//!     fn is_present(&self, _: FileId, page: Page) -> bool { self.0.contains(&page) }
+//!     fn is_locked(&self, _: FileId, _: Page) -> bool { false }
+//!     fn limits(&self, _: FileId) -> Limits { Limits { window_pages: 32, request_pages: 2048, folio_order: 0 } }
+//!     fn memory(&self) -> Memory { Memory { free_pages: 4096, ..Memory::default() } }
+//!     fn queue(&self, _: FileId) -> Queue { Queue { limit: 64, requests: 0 } }
+//! }
+//!
+//! // A store 30 ms away, 100 MB/s, 16 requests at a time.
+//! let device =
+//!     DeviceTraits { access_ns: 30_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 16, request_ns: 2_000_000 };
+//! let parameters = Parameters { device, budget_pages: Some(2048), ..Parameters::default() };
+//! let mut policy = named("ahead").unwrap().build(&parameters).unwrap();
+//! let (mut pool, mut requests, mut misses) = (Pool(BTreeSet::new()), Requests::default(), 0);
+//! let (file, open) = (FileId(7), OpenId(0));
+//! policy.event(&Event::Opened { open, file }, &pool, &mut requests);
+//!
+//! // A thousand records of 16 KiB, from the last one to the first.
+//! for page in (0..1000).rev().map(|record| 4 * record) {
+//!     let missing = !pool.is_present(file, page);
+//!     let found = if missing { Found::Absent } else { Found::Present { marked: false, folio: Default::default() } };
+//!     policy.access(&Access { file, open, ..Access::read(page, 4, found) }, &pool, &mut requests);
+//!     for request in requests.take() {
+//!         pool.0.extend(request.first..request.first + request.pages);
+//!     }
+//!     if missing {
+//!         misses += 1;
+//!         policy.event(&Event::Waited { open, file, page, wait_ns: 30_000_000 }, &pool, &mut requests);
+//!     }
+//! }
+//! // Three until the pattern has shown; what the waits have asked for then suffices.
+//! assert!(misses <= 5, "{misses}");
+//! ```
+//!
+//! # Which one
+//!
+//! [`CATALOGUE`] has them all, with their sources; each file under [`policies`] tells its algorithm as a story, and which of its
+//! constants are uncertain. To compare them over a workload, run them in the simulator (`ahead-sim`).
 
 mod access;
 mod catalogue;

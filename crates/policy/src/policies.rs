@@ -4,6 +4,7 @@ pub mod advise;
 pub mod ahead;
 pub mod amp;
 pub mod competitive;
+pub mod fadvise;
 pub mod fixed;
 pub mod linux_1_3;
 pub mod linux_2_2;

@@ -194,3 +194,84 @@ fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached
     assert_eq!(marked(|page| page == 5040), [5119]);
     assert_eq!(marked(|_| false), []);
 }
+
+/// Advice on the whole file was not heard by 2.6 and 2.6.23.
+#[test]
+fn advice_changes_the_window_of_2_6() {
+    for name in ["linux-2.6", "linux-2.6.23"] {
+        let advised = |advice| {
+            let mut driver = Driver::new(name, 32);
+            driver.event(&Event::Advised { open: OpenId(0), file: FileId(0), advice });
+            let asked: Vec<_> = (0..64).flat_map(|call| driver.read(call * 16384, 16384)).collect();
+            asked.iter().map(|(_, pages)| *pages).max().unwrap_or(0)
+        };
+        assert_eq!(advised(Advice::Normal), 32, "{name}");
+        assert_eq!(advised(Advice::Sequential), 64, "{name}");
+        assert_eq!(advised(Advice::Random), 0, "{name}");
+        let mut driver = Driver::new(name, 32);
+        driver.event(&Event::Advised { open: OpenId(0), file: FileId(0), advice: Advice::Random });
+        assert_eq!(driver.fault(1000), [], "{name}");
+    }
+}
+
+/// Explicit requests were not heard either.
+#[test]
+fn an_explicit_request_is_read_in_steps_of_2_mib() {
+    for name in ["linux-2.6", "linux-2.6.23"] {
+        let mut driver = Driver::new(name, 32);
+        let mut asked = |pages| {
+            let mut requests = Requests::default();
+            let event = Event::WillNeed { open: OpenId(0), file: FileId(0), first: 100, pages };
+            driver.policy.event(&event, &driver.cache, &mut requests);
+            requests.take().iter().map(|request| (request.first, request.pages)).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(1100), [(100, 512), (612, 512), (1124, 76)], "{name}");
+        assert_eq!(asked(u64::MAX).last(), Some(&(65124, FILE_PAGES - 65124)), "{name}");
+        driver.cache.memory.free_pages = 600;
+        let mut requests = Requests::default();
+        let event = Event::WillNeed { open: OpenId(0), file: FileId(0), first: 100, pages: 1100 };
+        driver.policy.event(&event, &driver.cache, &mut requests);
+        assert_eq!(requests.take().iter().map(|request| request.pages).sum::<u64>(), 300, "{name}");
+    }
+}
+
+/// The helper of 2.4 for sequential mappings was left out.
+#[test]
+fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
+    for (name, first, asks) in [("linux-2.4", 0, true), ("linux-2.4", 64, true), ("linux-2.2", 0, false)] {
+        let mut driver = Driver::new(name, 32);
+        let mut asked = Vec::new();
+        for page in first..first + 60 {
+            let by = By::Fault { advice: Advice::Sequential, executable: false, first, end: FILE_PAGES };
+            let mapped =
+                Event::Mapped { open: OpenId(0), by, file: FileId(0), first: page, pages: 1, before: 0, mapped: 1 };
+            let mut requests = Requests::default();
+            driver.policy.event(&mapped, &driver.cache, &mut requests);
+            asked.extend(requests.take().iter().map(|request| (page, request.first, request.pages)));
+        }
+        // The place in the file is reckoned with the mapping's first page twice.
+        let expected = [(first + 16, 2 * first + 32, 32), (first + 48, 2 * first + 64, 32)];
+        assert_eq!(asked, if asks { expected.to_vec() } else { vec![] }, "{name}");
+    }
+}
+
+/// In a mapping with the advice to read at random 2.4 reads no cluster.
+#[test]
+fn a_random_mapping_of_2_4_gets_the_page_alone() {
+    let mut driver = Driver::new("linux-2.4", 32);
+    let by = By::Fault { advice: Advice::Random, executable: false, first: 0, end: FILE_PAGES };
+    assert_eq!(driver.access(Access { by, ..Access::fault(100, FILE_PAGES, Found::Absent) }), []);
+    assert_eq!(driver.access(Access::fault(100, FILE_PAGES, Found::Absent)), [(96, 16)]);
+}
+
+/// Reads that came before their turn began a stream of their own.
+#[test]
+fn reads_out_of_order_belong_to_one_stream_of_zfs() {
+    let mut driver = Driver::new("zfetch", 0);
+    let order = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9];
+    let asked: Vec<_> = order.iter().flat_map(|block| driver.read(block * 65536, 65536)).collect();
+    // Each page once, up to beyond the last block, most of it ahead.
+    let end = asked.iter().map(|(first, pages)| first + pages).max();
+    assert!(end > Some(11 * 16 + 64), "{asked:?}");
+    assert!(driver.read(11 * 65536, 65536).iter().all(|(first, _)| *first > 12 * 16), "{asked:?}");
+}

@@ -6,11 +6,13 @@
 mod bars;
 mod lines;
 mod page_map;
+mod rows;
 mod timeline;
 
 pub use bars::{Bar, Tone, bars};
 pub use lines::{Axis, Curve, lines, stacked};
 pub use page_map::{FileMap, page_map};
+pub use rows::rows;
 pub use timeline::{Dot, Event, Row, Timeline, timeline};
 
 use crate::html::escape;

@@ -40,6 +40,16 @@ fn sixteen_streams_under_pressure(bencher: Bencher, policy: &str) {
     bench(bencher, &text);
 }
 
+/// 4 GiB written, 64 KiB at a time, and written back meanwhile.
+#[divan::bench(sample_count = 5)]
+fn writing(bencher: Bencher) {
+    let text = "policies = [\"linux-6.18\"]\n[machine]\nmemory_mb = 256\n[disk]\nmodel = \"nvme\"\n\
+                [[workload]]\npattern = \"write\"\nfile_mb = 4096\n";
+    let scenario = Scenario::from_toml(text, ".".as_ref()).expect("a scenario that is known at compile time");
+    let run = || scenario.run(&scenario.policies[0]).expect("a policy that knows no future");
+    bencher.counter(ItemsCount::new(run().write_bytes / 4096)).bench(run);
+}
+
 /// A terabyte, if the time is linear: a thirty-second part of it.
 #[divan::bench(sample_count = 1)]
 fn a_thirty_second_part_of_a_terabyte(bencher: Bencher) {

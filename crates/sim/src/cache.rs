@@ -23,6 +23,7 @@ mod tests;
 
 use ahead_policy::{FileId, Folio, Found, Page};
 use rustc_hash::FxHashMap;
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Pages of a node.
@@ -120,6 +121,8 @@ pub enum Use {
 pub struct Cache {
     limit_pages: u64,
     index: FxHashMap<(FileId, u64), u32>,
+    /// The node that was looked for last: who reads page by page looks for it again.
+    last: Cell<u32>,
     nodes: Vec<Node>,
     spare: Vec<u32>,
     inactive: VecDeque<Entry>,
@@ -178,6 +181,7 @@ impl Cache {
         Cache {
             limit_pages,
             index: FxHashMap::default(),
+            last: Cell::new(0),
             nodes: Vec::new(),
             spare: Vec::new(),
             inactive: VecDeque::new(),
@@ -223,8 +227,23 @@ impl Cache {
         self.index.values().map(|node| u64::from(self.nodes[*node as usize].unused.count_ones())).sum()
     }
 
+    fn id(&self, file: FileId, number: u64) -> Option<u32> {
+        let last = self.last.get();
+        // One that holds no page is not in the index.
+        if self
+            .nodes
+            .get(last as usize)
+            .is_some_and(|node| node.number == number && node.file == file && node.present != 0)
+        {
+            return Some(last);
+        }
+        let id = self.index.get(&(file, number)).copied()?;
+        self.last.set(id);
+        Some(id)
+    }
+
     fn node(&self, file: FileId, number: u64) -> Option<&Node> {
-        self.index.get(&(file, number)).map(|node| &self.nodes[*node as usize])
+        self.id(file, number).map(|id| &self.nodes[id as usize])
     }
 
     fn bit(&self, file: FileId, page: Page, of: impl Fn(&Node) -> u64) -> bool {
@@ -254,18 +273,13 @@ impl Cache {
             Some(node) if is_set(node.present) => {
                 let order = if is_set(node.large) { node.order[offset as usize] } else { 0 };
                 let folio = Folio { first: page >> order << order, order };
-                let marked = self.bit(file, folio.first, |node| node.marked);
+                let marked = match order {
+                    0 => is_set(node.marked),
+                    _ => self.bit(file, folio.first, |node| node.marked),
+                };
                 if is_set(node.locked) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
             }
             _ => Found::Absent,
-        }
-    }
-
-    /// What a page that is cached is a part of.
-    pub fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
-        match self.found(file, page) {
-            Found::Absent => None,
-            Found::Locked { folio, .. } | Found::Present { folio, .. } => Some(folio),
         }
     }
 
@@ -329,8 +343,8 @@ impl Cache {
 
     fn change(&mut self, file: FileId, first: Page, pages: u64, mut change: impl FnMut(&mut Node, u64)) {
         for (number, offset, length) in parts(first, pages) {
-            if let Some(node) = self.index.get(&(file, number)) {
-                change(&mut self.nodes[*node as usize], mask(offset, length));
+            if let Some(id) = self.id(file, number) {
+                change(&mut self.nodes[id as usize], mask(offset, length));
             }
         }
     }
@@ -409,8 +423,8 @@ impl Cache {
     }
 
     fn node_for(&mut self, file: FileId, number: u64) -> u32 {
-        if let Some(node) = self.index.get(&(file, number)) {
-            return *node;
+        if let Some(id) = self.id(file, number) {
+            return id;
         }
         let fresh = Node {
             file,
@@ -458,7 +472,7 @@ impl Cache {
     pub fn use_pages(&mut self, file: FileId, first: Page, pages: u64, by: Use) -> u64 {
         let mut fresh = 0;
         for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
+            let Some(id) = self.id(file, number) else { continue };
             let node = &mut self.nodes[id as usize];
             let mask = mask(offset, length) & node.present;
             fresh += u64::from((node.unused & mask).count_ones());

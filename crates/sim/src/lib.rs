@@ -1,14 +1,18 @@
 //! A deterministic machine that runs read-ahead policies over workloads.
 //!
 //! In: a scenario (machine, disk, workloads, policies; TOML). Out: for each policy what it took and where the time went: user,
-//! system and idle time; hits, waits and misses; pages issued, used and wasted; what the disk did.
+//! system and idle time; hits, waits and misses; pages issued, used and wasted; what was written; what the disk did.
 //!
 //! ```text
+//!     pattern, profile, trace
+//!             ▼
 //!     workload ──▶ processes ──▶ page cache ◀── policy          the very objects that the live engines drive
 //!                  one processor     │  ▲
-//!                                    ▼  │ locked, then there
+//!              locked, then there    ▼  │    dirty, then written
 //!                               request queue ──▶ device model  the very model that the emulated disk sleeps by
 //! ```
+//!
+//! Where the pages of a file lie is `layout`'s business; blocks that must be read to know it are read.
 //!
 //! What it must never do: read a clock, use threads or chance of its own; end differently when run again; run for ever (a
 //! scenario has an end).
@@ -36,6 +40,7 @@ mod layout;
 mod machine;
 mod patterns;
 mod queue;
+mod recording;
 mod scenario;
 mod workload;
 mod world;
@@ -46,6 +51,7 @@ pub use layout::{Allocator, Block, FileLayout, Place, Scheme};
 pub use machine::{Costs, DirtyLimits, Machine, Program, Settings};
 pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
+pub use recording::{Manner, NoRecordings, Recording, RecordingKind, Recordings};
 pub use scenario::{Blame, Disk, Impossible, Scenario, ScenarioError, Workload};
 pub use workload::{Op, Ops};
 pub use world::{METADATA, World};

@@ -208,12 +208,8 @@ impl Machine {
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
-                    let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
-                    let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
                     // Whoever waits, waits for one of these.
-                    let done = self.world.queue.next_done_ns();
-                    let turn = self.world.queue.next_turn_ns();
-                    let Some(next_ns) = done.into_iter().chain(turn).chain(wakes).chain(expires).min() else {
+                    let Some(next_ns) = self.next_event_ns() else {
                         unreachable!("processes wait for nothing");
                     };
                     self.world.now_ns = self.world.now_ns.max(next_ns);
@@ -354,11 +350,34 @@ impl Machine {
                 self.processes[process].doing = (left_ns > 0).then_some(Doing::Compute { left_ns });
                 Step::Went
             }
-            None => match self.processes[process].ops.next() {
-                Some(op) => self.begin(process, op),
-                None => Step::Ended,
-            },
+            None => self.next_ops(process, end_ns),
         }
+    }
+
+    /// The next operations: reads of what is there one after the other, up to one that takes more.
+    fn next_ops(&mut self, process: usize, end_ns: u64) -> Step {
+        let quiet_until_ns = self.next_event_ns().unwrap_or(u64::MAX).min(end_ns);
+        loop {
+            match self.processes[process].ops.next() {
+                Some(op) if self.read_at_once(process, op, quiet_until_ns) => {
+                    if self.processes[process].doing.is_some() {
+                        return Step::Went;
+                    }
+                }
+                Some(op) => return self.begin(process, op),
+                None => return Step::Ended,
+            }
+        }
+    }
+
+    /// When the next thing happens that no process does: a request is done, the disk's turn goes to another reader, a sleep ends,
+    /// dirty pages are old enough.
+    fn next_event_ns(&self) -> Option<u64> {
+        let done = self.world.queue.next_done_ns();
+        let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
+        let expires = self.next_expiry_ns().filter(|at_ns| *at_ns > self.world.now_ns);
+        let turn = self.world.queue.next_turn_ns();
+        done.into_iter().chain(turn).chain(wakes).chain(expires).min()
     }
 
     fn note_end_of_wait(&mut self, process: usize) {

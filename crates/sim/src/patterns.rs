@@ -140,51 +140,135 @@ impl Stream {
         let per_block =
             (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
         let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
-        self.blocks().saturating_mul(per_block).saturating_mul(self.passes).saturating_mul(writes_too)
+        self.blocks()
+            .min(self.most_blocks)
+            .saturating_mul(per_block)
+            .saturating_mul(self.passes)
+            .saturating_mul(writes_too)
     }
 
     /// Its operations.
     pub fn ops(self) -> Ops {
-        let (open, file) = (OpenId(self.id), FileId(self.id));
-        let passes = (0..self.passes).flat_map(move |pass| {
-            let mut chance =
-                Chance::new(self.seed ^ pass.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(self.id) << 32);
-            let begins = pass == 0 || self.reopens;
-            let ends = pass + 1 == self.passes || self.reopens;
-            let blocks = (0..self.most_blocks)
-                .map_while(move |index| self.block(index, &mut chance))
-                .flat_map(move |first| self.at(first));
-            let open_it = begins.then_some(Op::Open { open, file });
-            let sync = self.syncs.then_some(Op::Sync { file });
-            open_it.into_iter().chain(blocks).chain(sync).chain(ends.then_some(Op::Close { open }))
-        });
-        Box::new(passes)
+        let chance = self.chance(0);
+        Box::new(StreamOps { stream: self, pass: 0, index: 0, chance, next: Next::Begin })
     }
 
-    fn at(&self, first: u64) -> impl Iterator<Item = Op> + use<> {
-        let (open, file) = (OpenId(self.id), FileId(self.id));
-        let (begin, end) = (first * PAGE_BYTES, (first + self.block_pages) * PAGE_BYTES);
-        let (pattern, mapped, pages) = (self.pattern, self.mapped, self.block_pages);
-        let call_bytes = if mapped { end - begin } else { self.call_bytes };
-        let calls = (begin..end).step_by(call_bytes.try_into().unwrap_or(usize::MAX));
-        // The work on what is made comes before it is written; on what is read, the process does it as it goes.
-        let work_ns = self.user_per_page_ns / PAGE_BYTES as f64;
-        let accesses = calls.flat_map(move |offset_bytes| {
-            let length_bytes = call_bytes.min(end - offset_bytes);
-            let read = Op::Read { open, file, offset_bytes, length_bytes };
-            let write = Op::Write { open, file, offset_bytes, length_bytes };
-            let make = Op::Compute { time_ns: (work_ns * length_bytes as f64) as u64 };
-            let list = match pattern {
-                Pattern::Write => [Some(make), Some(write), None],
-                Pattern::Rewrite => [Some(read), Some(Op::Seek { open, file, offset_bytes }), Some(write)],
-                _ if mapped => [Some(Op::Touch { open, file, first, pages }), None, None],
-                _ => [Some(read), None, None],
-            };
-            list.into_iter().flatten()
-        });
-        let compute = (self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns });
-        let sleep = (self.sleep_ns > 0).then_some(Op::Sleep { time_ns: self.sleep_ns });
-        accesses.chain(compute).chain(sleep)
+    fn chance(&self, pass: u64) -> Chance {
+        Chance::new(self.seed ^ pass.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ u64::from(self.id) << 32)
+    }
+}
+
+/// What a stream does next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// A pass begins.
+    Begin,
+    Block,
+    /// Of the block up to `end`: the call at `at`, of which so many operations are done.
+    Call {
+        at: u64,
+        end: u64,
+        done: u8,
+    },
+    Compute,
+    Sleep,
+    Sync,
+    Close,
+}
+
+/// The operations of a stream, one after the other.
+#[derive(Clone, Debug)]
+struct StreamOps {
+    stream: Stream,
+    pass: u64,
+    /// Blocks of the pass that were begun.
+    index: u64,
+    chance: Chance,
+    next: Next,
+}
+
+impl StreamOps {
+    /// One operation of a call; after the last of them it is the next call's turn. The work on what is made comes before it is
+    /// written; that on what is read, the process does as it goes.
+    fn call(&mut self, at: u64, end: u64, done: u8) -> Op {
+        let stream = &self.stream;
+        let (open, file, offset_bytes) = (OpenId(stream.id), FileId(stream.id), at);
+        let length_bytes = if stream.mapped { end - at } else { stream.call_bytes.min(end - at) };
+        let write = Op::Write { open, file, offset_bytes, length_bytes };
+        let read = Op::Read { open, file, offset_bytes, length_bytes };
+        let (op, is_last) = match (stream.pattern, done) {
+            (Pattern::Write, 0) => {
+                let time_ns = (stream.user_per_page_ns * length_bytes as f64 / PAGE_BYTES as f64) as u64;
+                (Op::Compute { time_ns }, false)
+            }
+            (Pattern::Rewrite, 0) => (read, false),
+            (Pattern::Rewrite, 1) => (Op::Seek { open, file, offset_bytes }, false),
+            (Pattern::Write | Pattern::Rewrite, _) => (write, true),
+            _ if stream.mapped => {
+                (Op::Touch { open, file, first: at / PAGE_BYTES, pages: length_bytes / PAGE_BYTES }, true)
+            }
+            _ => (read, true),
+        };
+        self.next = match is_last {
+            true => Next::Call { at: at + length_bytes, end, done: 0 },
+            false => Next::Call { at, end, done: done + 1 },
+        };
+        op
+    }
+}
+
+impl Iterator for StreamOps {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
+        let (open, file) = (OpenId(self.stream.id), FileId(self.stream.id));
+        loop {
+            match self.next {
+                Next::Call { at, end, done } if at < end => return Some(self.call(at, end, done)),
+                Next::Begin if self.pass == self.stream.passes => return None,
+                Next::Begin => {
+                    (self.index, self.chance, self.next) = (0, self.stream.chance(self.pass), Next::Block);
+                    if self.pass == 0 || self.stream.reopens {
+                        return Some(Op::Open { open, file });
+                    }
+                }
+                Next::Block if self.index == self.stream.most_blocks => self.next = Next::Sync,
+                Next::Block => match self.stream.block(self.index, &mut self.chance) {
+                    Some(first) => {
+                        self.index += 1;
+                        let (at, end) = (first * PAGE_BYTES, (first + self.stream.block_pages) * PAGE_BYTES);
+                        self.next = Next::Call { at, end, done: 0 };
+                    }
+                    None => self.next = Next::Sync,
+                },
+                Next::Call { .. } => self.next = Next::Compute,
+                Next::Compute => {
+                    self.next = Next::Sleep;
+                    if self.stream.compute_ns > 0 {
+                        return Some(Op::Compute { time_ns: self.stream.compute_ns });
+                    }
+                }
+                Next::Sleep => {
+                    self.next = Next::Block;
+                    if self.stream.sleep_ns > 0 {
+                        return Some(Op::Sleep { time_ns: self.stream.sleep_ns });
+                    }
+                }
+                Next::Sync => {
+                    self.next = Next::Close;
+                    if self.stream.syncs {
+                        return Some(Op::Sync { file });
+                    }
+                }
+                Next::Close => {
+                    self.pass += 1;
+                    self.next = Next::Begin;
+                    if self.pass == self.stream.passes || self.stream.reopens {
+                        return Some(Op::Close { open });
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -192,8 +276,8 @@ impl Stream {
 mod tests {
     use super::*;
 
-    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
-        let stream = Stream {
+    fn stream(pattern: Pattern) -> Stream {
+        Stream {
             pattern,
             id: 0,
             file_pages: 24,
@@ -201,7 +285,7 @@ mod tests {
             call_bytes: 4 * ahead_policy::PAGE_BYTES,
             stride_pages: 8,
             readers: 2,
-            most_blocks,
+            most_blocks: u64::MAX,
             passes: 1,
             mapped: true,
             user_per_page_ns: 0.0,
@@ -210,9 +294,72 @@ mod tests {
             reopens: false,
             syncs: false,
             seed: 0,
-        };
+        }
+    }
+
+    fn places_of(stream: Stream) -> Vec<u64> {
         let place = |op| if let Op::Touch { first, .. } = op { Some(first) } else { None };
         stream.ops().filter_map(place).collect()
+    }
+
+    fn places(pattern: Pattern, most_blocks: u64) -> Vec<u64> {
+        places_of(Stream { most_blocks, ..stream(pattern) })
+    }
+
+    #[test]
+    fn each_pattern_goes_its_way() {
+        assert_eq!(places(Pattern::Sequential, u64::MAX), [0, 4, 8, 12, 16, 20]);
+        assert_eq!(places(Pattern::Backward, u64::MAX), [20, 16, 12, 8, 4, 0]);
+        assert_eq!(places(Pattern::Stride, u64::MAX), [0, 8, 16]);
+        let long = |pattern| places_of(Stream { file_pages: 4000, ..stream(pattern) });
+        let (sparse, mixed, random) = (long(Pattern::Sparse), long(Pattern::Mixed), long(Pattern::Random));
+        // One block in each four, always farther on.
+        assert_eq!(sparse.len(), 250);
+        assert!(sparse.iter().enumerate().all(|(at, page)| page / 16 == at as u64) && sparse.is_sorted());
+        assert!(sparse.windows(2).any(|two| two[1] - two[0] != 16), "by chance");
+        // Nine tenths follow each other, the tenth is anywhere.
+        let follow = mixed.windows(2).filter(|two| two[1] == two[0] + 4).count();
+        assert!((790..=900).contains(&(follow * 1000 / mixed.len())), "{follow} of {}", mixed.len());
+        assert!(random.len() == 1000 && random.iter().all(|page| page % 4 == 0 && *page < 4000));
+        let follow = random.windows(2).filter(|two| two[1] == two[0] + 4).count();
+        assert!(follow < 10, "{follow}");
+    }
+
+    #[test]
+    fn passes_open_and_close_the_file_once_or_each_time() {
+        let opens = |reopens: bool| {
+            let ops = Stream { passes: 3, reopens, ..stream(Pattern::Sequential) }.ops();
+            ops.fold((0, 0, 0), |(opens, closes, others), op| match op {
+                Op::Open { .. } => (opens + 1, closes, others),
+                Op::Close { .. } => (opens, closes + 1, others),
+                _ => (opens, closes, others + 1),
+            })
+        };
+        assert_eq!((opens(false), opens(true)), ((1, 1, 18), (3, 3, 18)));
+    }
+
+    #[test]
+    fn who_writes_does_so_call_by_call() {
+        let (open, file) = (OpenId(0), FileId(0));
+        let write = |offset_bytes, length_bytes| Op::Write { open, file, offset_bytes, length_bytes };
+        let base = Stream { mapped: false, file_pages: 4, call_bytes: 10_000, ..stream(Pattern::Write) };
+        let writes: Vec<Op> = Stream { user_per_page_ns: 4096.0, syncs: true, ..base }.ops().collect();
+        let compute = |time_ns| Op::Compute { time_ns };
+        let expected = [
+            Op::Open { open, file },
+            compute(10_000),
+            write(0, 10_000),
+            compute(6384),
+            write(10_000, 6384),
+            Op::Sync { file },
+            Op::Close { open },
+        ];
+        assert_eq!(writes, expected);
+        let rewrite: Vec<Op> =
+            Stream { pattern: Pattern::Rewrite, call_bytes: 16_384, compute_ns: 5, ..base }.ops().collect();
+        let read = Op::Read { open, file, offset_bytes: 0, length_bytes: 16_384 };
+        let back = Op::Seek { open, file, offset_bytes: 0 };
+        assert_eq!(rewrite[1..5], [read, back, write(0, 16_384), compute(5)]);
     }
 
     #[test]

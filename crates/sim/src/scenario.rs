@@ -11,7 +11,8 @@ use crate::layout::{Allocator, FileLayout, Scheme};
 use crate::machine::{Machine, Program, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::{Queue, Scheduler};
-use crate::workload::Op;
+use crate::recording::{NoRecordings, Recording, Recordings};
+use crate::workload::{Op, Ops};
 use crate::world::World;
 use ahead_device::Model;
 use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
@@ -88,13 +89,15 @@ impl Disk {
     }
 }
 
-/// Programs that do the same, each with a file of its own.
+/// Programs that do the same, each with a file of its own; or what programs did once.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// What it is called.
     pub name: String,
     /// What each of them does.
     pub streams: Vec<Stream>,
+    /// What is done again.
+    pub recording: Option<Arc<Recording>>,
 }
 
 /// Everything that a run needs.
@@ -102,6 +105,8 @@ pub struct Workload {
 pub struct Scenario {
     /// What it is called.
     pub name: String,
+    /// The text that it was read from.
+    pub text: Arc<str>,
     /// The policies to compare, in this order.
     pub policies: Vec<Choice>,
     /// The disk.
@@ -119,8 +124,39 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
+        Scenario::load_with(path, &NoRecordings)
+    }
+
+    /// The same with workloads from recordings, which are looked for beside it, too.
+    ///
+    /// Errors: every [`ScenarioError`].
+    pub fn load_with(path: &Path, recordings: &dyn Recordings) -> Result<Scenario, ScenarioError> {
         let text = read_small(path)?;
-        Scenario::from_toml(&text, path.parent().unwrap_or(Path::new(".")))
+        Scenario::from_toml_with(&text, path.parent().unwrap_or(Path::new(".")), recordings)
+    }
+
+    /// Each recording, with how many files and openings are numbered before its own.
+    fn recordings(&self) -> impl Iterator<Item = (&Recording, u32, u32)> {
+        let streams = self.streams().count() as u32;
+        let recordings = self.workloads.iter().filter_map(|workload| workload.recording.as_deref());
+        recordings.scan((streams, streams), |(files, opens), recording| {
+            let before = (*files, *opens);
+            *files += recording.file_pages.len() as u32;
+            *opens += recording.opens();
+            Some((recording, before.0, before.1))
+        })
+    }
+
+    /// The operations of each program, and its work on each page.
+    fn programs(&self) -> Vec<Program> {
+        let stream = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
+        let recorded = self.recordings().flat_map(|(recording, files, opens)| {
+            recording.programs.iter().cloned().map(move |program| {
+                let ops = (0..program.len()).map(move |index| program[index].shifted(files, opens));
+                Program { ops: Box::new(ops) as Ops, user_per_page_ns: 0.0 }
+            })
+        });
+        self.streams().map(stream).chain(recorded).collect()
     }
 
     fn streams(&self) -> impl Iterator<Item = Stream> + '_ {
@@ -139,13 +175,15 @@ impl Scenario {
             }
             file
         };
-        let files = self.streams().map(file).collect();
+        let mut files: Vec<FileLayout> = self.streams().map(file).collect();
+        let recorded = self.recordings().flat_map(|(recording, ..)| recording.file_pages.iter().copied());
+        files.extend(recorded.map(|pages| disk.file(pages)));
         (files, disk.disk_bytes())
     }
 
-    /// Every access that will come, if the streams take turns block by block.
+    /// Every access that will come, if the programs take turns block by block.
     fn future(&self) -> Arc<[(FileId, Page)]> {
-        let mut streams: Vec<_> = self.streams().map(Stream::ops).collect();
+        let mut streams: Vec<Ops> = self.programs().into_iter().map(|program| program.ops).collect();
         let mut future = Vec::new();
         while !streams.is_empty() && future.len() < MOST_FORETOLD {
             streams.retain_mut(|ops| {
@@ -158,7 +196,8 @@ impl Scenario {
                         Op::Touch { file, first, pages, .. } => (file, first, pages),
                         _ => continue,
                     };
-                    future.extend((first..first + pages).map(|page| (file, page)));
+                    let room = MOST_FORETOLD - future.len();
+                    future.extend((first..first + pages).take(room).map(|page| (file, page)));
                     return true;
                 }
                 false
@@ -184,8 +223,7 @@ impl Scenario {
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
         let future = choice.description().needs_future().then(|| self.future());
-        let program = |stream: Stream| Program { ops: stream.ops(), user_per_page_ns: stream.user_per_page_ns };
-        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.streams().map(program).collect()))
+        Ok(self.build(self.policy(choice, future)?, self.layouts(), self.programs()))
     }
 
     fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {

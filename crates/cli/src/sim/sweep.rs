@@ -1,8 +1,11 @@
 //! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
 
-use super::{as_json, csv_of, seconds};
+use super::recordings::Files;
+use super::{as_json, csv_of, page, seconds};
+use crate::output;
 use crate::units::parse_size;
 use ahead_device::Model;
+use ahead_kernel::user::User;
 use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_report::number::size;
 use ahead_report::progress::Progress;
@@ -43,6 +46,9 @@ pub struct Sweep {
     /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
+    /// Write a page with the figures and pictures of them into this file
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
 }
 
 fn parse_policy(text: &str) -> Result<Choice, String> {
@@ -56,14 +62,18 @@ fn parse_model(text: &str) -> Result<Model, String> {
 
 /// Pages.
 fn parse_window(text: &str) -> Result<u64, String> {
-    Ok(parse_size(text)? / PAGE_BYTES)
+    let bytes = parse_size(text)?;
+    if !bytes.is_multiple_of(PAGE_BYTES) {
+        return Err("a window has whole pages: a multiple of 4K".into());
+    }
+    Ok(bytes / PAGE_BYTES)
 }
 
 /// One run.
-struct Job {
-    workload: String,
-    scenario: Scenario,
-    choice: Choice,
+pub(super) struct Job {
+    pub(super) workload: String,
+    pub(super) scenario: Scenario,
+    pub(super) choice: Choice,
 }
 
 impl Job {
@@ -80,7 +90,12 @@ impl Job {
 
 impl Sweep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let scenario = Scenario::load(&self.scenario).with_context(|| self.scenario.display().to_string())?;
+        let user = User::behind_sudo()?;
+        if let Some(out) = &self.html {
+            output::with_rights_of(user.as_ref(), || output::check(out))?;
+        }
+        let scenario =
+            Scenario::load_with(&self.scenario, &Files).with_context(|| self.scenario.display().to_string())?;
         let jobs = self.list(&scenario);
         for job in &jobs {
             let what = || format!("{} on {}, {}", job.workload, job.scenario.disk.model.name(), job.choice);
@@ -93,9 +108,14 @@ impl Sweep {
         } else if self.csv {
             csv_of(&rows())
         } else {
-            table(&jobs, &results)
+            table(&jobs, &results).render(Screen::stdout())
         };
-        std::io::stdout().write_all(text.as_bytes())?;
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        if let Some(out) = &self.html {
+            let page = page::of_sweep(&scenario, &jobs, &results, &table(&jobs, &results));
+            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+        }
+        printed?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -149,7 +169,7 @@ impl Sweep {
     }
 }
 
-fn table(jobs: &[Job], results: &[Counters]) -> String {
+fn table(jobs: &[Job], results: &[Counters]) -> Table {
     let text = ["workload", "disk", "policy"].map(|name| (name, Kind::Text));
     let numbers = ["window", "elapsed", "MB/s", "misses", "waits", "issued", "unused", "requests"];
     let mut table = Table::new(text.into_iter().chain(numbers.map(|name| (name, Kind::Number))));
@@ -168,5 +188,5 @@ fn table(jobs: &[Job], results: &[Counters]) -> String {
             counters.device.requests.to_string(),
         ]);
     }
-    table.render(Screen::stdout())
+    table
 }

@@ -14,7 +14,7 @@
 //! Sources: the paper, *Investigating Read Ahead in the 2.2 Kernel* and *Extreme Advice Analysis*; `filemap_nopage` and
 //! `try_to_read_ahead` of 2.2.
 
-use crate::{Access, By, Found, Policy, Requests, View};
+use crate::{Access, Found, Policy, Requests, View};
 
 /// Reads the group of pages that a missing page lies in.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +42,4 @@ impl Policy for Advise {
             group(access, self.pages, view, requests);
         }
     }
-}
-
-/// Whether a fault has missed.
-pub fn is_missing_fault(access: &Access) -> bool {
-    access.found == Found::Absent && matches!(access.by, By::Fault { .. })
 }

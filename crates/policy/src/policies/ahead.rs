@@ -82,7 +82,8 @@ struct File {
     /// Patterns that broke off with pages unread.
     failures: u32,
     accesses: u64,
-    /// How long the last runs without a gap were, pages.
+    /// The stream that was begun last, and how long those before it went without a gap, pages.
+    begun: usize,
     runs: [u64; RUNS],
 }
 
@@ -108,8 +109,7 @@ impl File {
     fn begin(&mut self, fresh: Stream) -> usize {
         for stream in &mut self.streams {
             if stream.is_weak() && stream.ahead > 0 && stream.used_at + GIVEN_UP < self.accesses {
-                stream.ahead = 0;
-                self.failures = (self.failures + 1).min(MOST_FAILURES);
+                self.failures = broken(self.failures, std::mem::take(&mut stream.ahead));
             }
         }
         self.begin_beside(fresh, MOST_STREAMS)
@@ -123,8 +123,14 @@ impl File {
         }
         let others = (0..self.streams.len()).filter(|index| *index != other);
         let oldest = others.min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
-        self.streams[oldest] = fresh;
+        let gone = std::mem::replace(&mut self.streams[oldest], fresh);
+        self.failures = broken(self.failures, gone.ahead);
         oldest
+    }
+
+    /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access takes.
+    fn usual_run(&self, device: &DeviceTraits) -> u64 {
+        self.runs.iter().copied().min().unwrap_or(0).min(device.pages_per_access())
     }
 
     /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
@@ -143,12 +149,16 @@ impl File {
                 (index, self.streams[index].advance(page, length, how, device))
             }
             None => {
-                if let Some(last) = self.streams.iter().max_by_key(|stream| stream.used_at) {
-                    self.runs[self.accesses as usize % RUNS] = last.run_pages();
+                if let Some(last) = self.streams.get(self.begun) {
+                    self.runs.rotate_left(1);
+                    self.runs[RUNS - 1] = last.run_pages();
                 }
                 let parent = self.parent(page);
-                let fresh = parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
-                (self.begin(fresh), length)
+                let mut fresh =
+                    parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
+                fresh.expect_run(self.usual_run(device));
+                self.begun = self.begin(fresh);
+                (self.begun, length)
             }
         };
         self.streams[index].used_at = self.accesses;
@@ -162,6 +172,11 @@ impl File {
     fn ahead(&self) -> u64 {
         self.streams.iter().map(|stream| stream.ahead).sum::<u64>() + self.whole.unread()
     }
+}
+
+/// The failures of a file when a pattern has broken off with so many pages unread.
+fn broken(failures: u32, unread: u64) -> u32 {
+    (failures + u32::from(unread > 0)).min(MOST_FAILURES)
 }
 
 /// Our own policy.
@@ -411,10 +426,9 @@ impl Policy for Ahead {
             if access.page == 0 && !foretold && stream.repeated < 2 {
                 (stream.step, stream.repeated) = (stream.length as i64, 1);
             }
-            if stream.missed && (stream.of_runs || !foretold) {
+            if stream.missed && stream.of_runs {
                 // The rest of a run.
-                let usual = file.runs.iter().min().map_or(0, |pages| access.page.saturating_add(*pages));
-                let (from, to) = (access.end(), stream.end().max(usual).min(file_pages));
+                let (from, to) = (access.end(), stream.end().min(file_pages));
                 requests.pages(access.file, from, to.saturating_sub(from));
             }
             if stream.is_confirmed(file.failures) {
@@ -452,11 +466,14 @@ impl Policy for Ahead {
             Event::Waited { file, page, wait_ns, .. } => self.waited(file, page, wait_ns, view.now_ns()),
             Event::Evicted { file, page, unused: true } => self.evicted(file, page),
             // What a fault mapped beside its own page is used without our being told.
-            Event::Mapped { file, first, pages, before, .. } => self.change(file, |file| {
-                let from = first.saturating_sub(before);
-                file.whole.take(from, first - from + pages);
-                file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before));
-            }),
+            Event::Mapped { file, first, pages, before, .. } => {
+                let device = self.device;
+                self.change(file, |file| {
+                    let from = first.saturating_sub(before);
+                    file.whole.take(from, first - from + pages);
+                    file.streams.iter_mut().for_each(|stream| stream.mapped(first, pages, before, &device));
+                });
+            }
             _ => {}
         }
     }

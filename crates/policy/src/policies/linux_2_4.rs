@@ -9,9 +9,21 @@
 //!                                    each request doubles ramax, up to the limit; a seek sets all of it back to 0
 //! ```
 //!
-//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0. Faults read an aligned cluster of 16 pages
-//! (`filemap_nopage`; of 2.4 from memory: its helper for sequential mappings is left out). Pages that were passed are
-//! deactivated by 2.4 (`drop_behind`): not done here, the cache's own order of eviction does nearly the same.
+//! A missing page of a mapping brings the aligned cluster of 16 pages that it lies in; with the advice to read at random itself
+//! alone. In a mapping with sequential advice 2.4 reads the next window, clusters again, when the page half-way through the last
+//! one is touched:
+//!
+//! ```text
+//!     │ window of 32 pages  ▲ page 16          │ next window: asked for now      │
+//! ```
+//!
+//! Its place is reckoned from the mapping's first page once too often, so that it is right for mappings of whole files alone
+//! (`nopage_sequential_readahead` adds `vm_pgoff` to a place in the file); kept as it is.
+//!
+//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and `nopage_sequential_readahead`
+//! of 2.4. Pages that were passed are deactivated by 2.4 (`drop_behind`), and unmapped in sequential mappings: not done here,
+//! the cache's own order of eviction does nearly the same. Uncertain: that `page_cluster` is 4 (3 or 2 on machines with less than
+//! 32 and 16 MB, from memory).
 //!
 //! The limits: 2.2 took them from `max_readahead` of each disk, 31 pages unless set otherwise, and late 2.4 from
 //! /proc/sys/vm/max-readahead (31, from memory), 3 at least.
@@ -19,7 +31,7 @@
 use super::advise;
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
-use crate::{Access, By, Event, Found, Page, Policy, Requests, View, Wants};
+use crate::{Access, Advice, By, Event, Found, Page, Policy, Requests, View, Wants};
 
 /// Largest window unless set otherwise (`MAX_READAHEAD` 31 in include/linux/blkdev.h).
 pub const MOST_PAGES: u64 = 31;
@@ -43,6 +55,8 @@ struct State {
     continues: bool,
     /// It has asked for pages before they were needed.
     ran_ahead: bool,
+    /// Where the mapping's window ends (`vm_raend`); 0: not begun.
+    mapped_end: Page,
 }
 
 /// Which kernel it is: they begin differently.
@@ -76,7 +90,7 @@ impl State {
         self.continues = page <= self.end && page + self.window >= self.end;
         self.ran_ahead = false;
         if !self.continues {
-            *self = State::default();
+            *self = State { mapped_end: self.mapped_end, ..State::default() };
         }
         let no_stream = match kernel {
             Kernel::Linux22 => access.call.offset_bytes + access.call.length_bytes <= PAGE_BYTES / 2,
@@ -94,6 +108,14 @@ impl State {
             self.most = self.most.max(LEAST_PAGES);
         }
         self.most = self.most.min(most_pages);
+    }
+
+    /// Where the window of a mapping from `first` on ends.
+    fn mapped(&mut self, first: Page, window: u64) -> Page {
+        if self.mapped_end == 0 {
+            self.mapped_end = first.saturating_add(window);
+        }
+        self.mapped_end
     }
 
     /// How many pages are asked for, after `self.end`.
@@ -125,12 +147,13 @@ impl State {
 
 impl Policy for Doubling {
     fn wants(&self) -> Wants {
-        Wants { pages: true, ..Wants::default() }
+        Wants { pages: true, faults: self.kernel == Kernel::Linux24, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
-        if access.by != By::Read {
-            if advise::is_missing_fault(access) {
+        if let By::Fault { advice, .. } = access.by {
+            let alone = advice == Advice::Random && self.kernel == Kernel::Linux24;
+            if access.found == Found::Absent && !alone {
                 advise::group(access, CLUSTER_PAGES, view, requests);
             }
             return;
@@ -161,9 +184,26 @@ impl Policy for Doubling {
         state.most = (2 * state.most).min(self.most_pages);
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
-        if let Event::Opened { open, .. } | Event::Closed { open } = event {
-            self.states.forget(*open);
+    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
+        match *event {
+            Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            // A page is there and has been touched; today's kernels map others with it, which 2.4 would have had faults for.
+            Event::Mapped { open, by: By::Fault { advice: Advice::Sequential, first, end, .. }, file, .. }
+                if self.kernel == Kernel::Linux24 =>
+            {
+                let Event::Mapped { first: touched, pages, .. } = *event else { return };
+                let window = self.most_pages.next_multiple_of(CLUSTER_PAGES);
+                let state = self.states.of(open);
+                let middle = state.mapped(first, window).saturating_sub(window / 2);
+                if (touched..touched.saturating_add(pages)).contains(&middle) {
+                    let file_pages = view.file_pages(file).min(end);
+                    let from = first.saturating_add(state.mapped_end);
+                    let from = from - from % CLUSTER_PAGES;
+                    requests.pages(file, from, window.min(file_pages.saturating_sub(from)));
+                    state.mapped_end = state.mapped_end.saturating_add(window);
+                }
+            }
+            _ => {}
         }
     }
 }

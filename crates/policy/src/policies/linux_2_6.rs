@@ -9,11 +9,12 @@
 //! It is asked on every read, not on misses. A seek closes both windows and reads what is wanted; the second of two reads in
 //! a row opens them again. A page that was read ahead and is gone when it is needed makes the next window two pages shorter.
 //! 256 pages in a row that were cached already turn everything off until the next miss: nothing is to be gained there. The
-//! ahead window is left out while the disk's queue is congested.
+//! ahead window is left out while the disk's queue is congested. Advice on the whole file changes the window ([`super::fadvise`]).
 //!
 //! Sources: mm/readahead.c of 2.6.19; the number 256 (`VM_MAX_CACHE_HIT`) from memory, not checked. Mappings: read-around,
 //! until there are 100 misses more than hits.
 
+use super::fadvise;
 use super::on_demand::first_size;
 use crate::streams::States;
 use crate::{Access, Advice, By, Event, FileId, Found, Page, Policy, Requests, View, Wants};
@@ -42,6 +43,7 @@ struct State {
     cached: bool,
     mmap_miss: u64,
     mmap_hit: u64,
+    advice: Advice,
 }
 
 /// A kernel of this version.
@@ -143,7 +145,7 @@ impl Policy for Linux26 {
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
         let state = self.states.of(access.open);
-        let most = view.limits(access.file).window_pages;
+        let most = fadvise::window(state.advice, view.limits(access.file).window_pages);
         let mut read = Read { file: access.file, most, view, requests };
         match access.by {
             By::Read => {
@@ -159,9 +161,13 @@ impl Policy for Linux26 {
             By::Fault { .. } => {
                 state.mmap_miss += 1;
                 let congested = read.view.queue(access.file).is_congested();
-                if !congested && state.mmap_miss <= state.mmap_hit + LOTS_OF_MISSES {
+                if most > 0 && !congested && state.mmap_miss <= state.mmap_hit + LOTS_OF_MISSES {
                     let first = access.page.saturating_sub(most / 2);
-                    read.requests.pages(access.file, first, most.min(view.file_pages(access.file) - first));
+                    read.requests.pages(
+                        access.file,
+                        first,
+                        most.min(view.file_pages(access.file).saturating_sub(first)),
+                    );
                 }
                 return;
             }
@@ -172,9 +178,11 @@ impl Policy for Linux26 {
         }
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            Event::Advised { open, advice, .. } => self.states.of(open).advice = advice,
+            Event::WillNeed { file, first, pages, .. } => fadvise::will_need(file, first, pages, view, requests),
             // Today's kernels map what is there around a fault; this one would have had a fault, and a hit, for each page.
             Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
             _ => {}

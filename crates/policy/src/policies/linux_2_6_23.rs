@@ -12,8 +12,10 @@
 //!
 //! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31 and are not in it. The window is left alone
 //! by congested queues only when it is asked for ahead. Faults read around the page as in 2.6 before; those of mappings with
-//! sequential advice go the same way as reads of one page.
+//! sequential advice go the same way as reads of one page. Advice on the whole file changes the window ([`super::fadvise`]).
+//! The numbers 100 (`MMAP_LOTSAMISS`) and 16 (`max / 16`, below which windows become four times as long) are the source's.
 
+use super::fadvise;
 use super::linux_2_6::LOTS_OF_MISSES;
 use super::on_demand::first_size;
 use crate::access::PAGE_BYTES;
@@ -32,6 +34,7 @@ struct State {
     ends_in: Option<Page>,
     mmap_miss: u64,
     mmap_hit: u64,
+    advice: Advice,
 }
 
 /// A kernel of this version.
@@ -95,7 +98,7 @@ impl Policy for Linux2623 {
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
         let state = self.states.of(access.open);
-        let most = view.limits(access.file).window_pages;
+        let most = fadvise::window(state.advice, view.limits(access.file).window_pages);
         match access.by {
             By::Read if access.begins => {
                 let end_bytes = access.call.offset_bytes + access.call.length_bytes;
@@ -132,9 +135,11 @@ impl Policy for Linux2623 {
         }
     }
 
-    fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
+    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
+            Event::Advised { open, advice, .. } => self.states.of(open).advice = advice,
+            Event::WillNeed { file, first, pages, .. } => fadvise::will_need(file, first, pages, view, requests),
             Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
             _ => {}
         }

@@ -117,3 +117,61 @@ impl Policy for TrueReadahead {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Found;
+    use crate::testing::Cache;
+
+    /// Goes through a file page by page; gives the requests, each with the page at which it was made.
+    fn run(n: u64, period: Period, pages: u64, mut waits: impl FnMut(Page) -> bool) -> Vec<(Page, Page, u64)> {
+        let (mut policy, mut cache) = (TrueReadahead::new(n, period), Cache::new(1000, 0));
+        let (mut asked, mut requests) = (Vec::new(), Requests::default());
+        for page in 0..pages {
+            let found = cache.found(page);
+            policy.access(&Access::read(page, 1, found), &cache, &mut requests);
+            for request in requests.take() {
+                cache.fill(&request);
+                asked.push((page, request.first, request.pages));
+            }
+            if found == Found::Absent || waits(page) {
+                let event = Event::Waited { open: crate::OpenId(0), file: crate::FileId(0), page, wait_ns: 1 };
+                policy.event(&event, &cache, &mut requests);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn groups_of_any_size_are_asked_for_two_at_a_time() {
+        for n in [7, 16, 24, 100] {
+            let asked = run(n, Period::Fixed(PERIOD), 300, |_| false);
+            assert_eq!(asked[0], (1, 0, 2 * n), "{n}");
+            // Each page once, whole groups, no later than a period after the group before was entered.
+            for pair in asked.windows(2) {
+                let ((_, before, pages), (at, first, _)) = (pair[0], pair[1]);
+                assert_eq!(before + pages, first, "{n}");
+                assert!(first % n == 0 && at + n >= first && at < first - n + PERIOD.min(n), "{n}: {asked:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_adaptive_period_grows_where_nothing_was_to_be_asked_for_and_falls_with_waits() {
+        let looks = |waits: bool| {
+            let (mut policy, cache) = (TrueReadahead::new(64, Period::Adaptive), Cache::new(1000, 0));
+            for page in 0..40 {
+                policy.access(&Access::read(page, 1, Found::Absent), &cache, &mut Requests::default());
+                if waits {
+                    let event = Event::Waited { open: crate::OpenId(0), file: crate::FileId(0), page, wait_ns: 1 };
+                    policy.event(&event, &cache, &mut Requests::default());
+                }
+            }
+            let state = *policy.states.of(crate::OpenId(0));
+            policy.period(&state)
+        };
+        assert!(looks(false) >= 16, "{}", looks(false));
+        assert_eq!(looks(true), 1);
+    }
+}

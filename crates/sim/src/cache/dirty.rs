@@ -18,8 +18,8 @@ impl Cache {
     pub fn make_dirty(&mut self, file: FileId, first: Page, pages: u64) -> u64 {
         let mut fresh = 0;
         for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)) else { continue };
-            let node = &mut self.nodes[*id as usize];
+            let Some(id) = self.id(file, number) else { continue };
+            let node = &mut self.nodes[id as usize];
             let changed = mask(offset, length) & node.present & !node.dirty;
             node.dirty |= changed;
             fresh += u64::from(changed.count_ones());
@@ -53,8 +53,8 @@ impl Cache {
     /// Dirty pages go to the disk.
     pub fn begin_writeback(&mut self, file: FileId, first: Page, pages: u64) {
         for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)) else { continue };
-            let node = &mut self.nodes[*id as usize];
+            let Some(id) = self.id(file, number) else { continue };
+            let node = &mut self.nodes[id as usize];
             let sent = mask(offset, length) & node.dirty & !node.writeback;
             node.dirty &= !sent;
             node.writeback |= sent;

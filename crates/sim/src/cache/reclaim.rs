@@ -52,9 +52,9 @@ impl Cache {
             if first >= base {
                 heads.push((id, 1 << (first - base)));
             } else if range_first >= base
-                && let Some(head) = self.index.get(&(node.file, first / NODE_PAGES))
+                && let Some(head) = self.id(node.file, first / NODE_PAGES)
             {
-                heads.push((*head, 1 << (first % NODE_PAGES)));
+                heads.push((head, 1 << (first % NODE_PAGES)));
             }
         }
         heads
@@ -87,7 +87,7 @@ impl Cache {
     /// Puts folios that are on the inactive list to its new end.
     pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
         for (number, offset, length) in parts(first, pages) {
-            let Some(id) = self.index.get(&(file, number)).copied() else { continue };
+            let Some(id) = self.id(file, number) else { continue };
             let present = mask(offset, length) & self.nodes[id as usize].present;
             let large = present & self.nodes[id as usize].large;
             let mut list = vec![(id, present & !large)];
@@ -184,7 +184,7 @@ impl Cache {
         self.drop_pages(id, heads & !node.large, evicted);
         for (first, pages) in large {
             for (number, offset, length) in parts(first, pages) {
-                if let Some(id) = self.index.get(&(file, number)).copied() {
+                if let Some(id) = self.id(file, number) {
                     self.drop_pages(id, mask(offset, length), evicted);
                 }
             }

@@ -5,6 +5,8 @@ use ahead_policy::PAGE_BYTES;
 
 /// Most steps of a run: accesses to pages, calls, slices of computing. At ten million a second it takes half an hour.
 const MOST_STEPS: u64 = 1 << 34;
+/// Most files and openings of all recordings: the machine keeps tables of them.
+const MOST_NUMBERS: u64 = 1 << 22;
 /// Most processes at a time: each costs memory.
 pub(super) const MOST_STREAMS: usize = 100_000;
 
@@ -53,8 +55,10 @@ impl Scenario {
 
     /// How many steps a run takes at most, whatever the policy: accesses to pages, calls, slices of computing.
     pub fn steps(&self) -> u64 {
-        let streams = self.workloads.iter().flat_map(|workload| &workload.streams);
-        streams.fold(0, |steps, stream| steps.saturating_add(stream.steps(self.settings.slice_ns)))
+        let slice_ns = self.settings.slice_ns;
+        let of_streams = self.workloads.iter().flat_map(|workload| &workload.streams).map(|one| one.steps(slice_ns));
+        let of_recordings = self.workloads.iter().filter_map(|workload| workload.recording.as_deref());
+        of_streams.chain(of_recordings.map(|one| one.steps(slice_ns))).fold(0, u64::saturating_add)
     }
 
     fn check_disk(&self) -> Result<(), Impossible> {
@@ -108,7 +112,7 @@ impl Scenario {
 
     fn check_workloads(&self) -> Result<(), Impossible> {
         let mut steps = 0_u64;
-        let mut streams = 0;
+        let (mut streams, mut numbers) = (0, 0_u64);
         for (index, workload) in self.workloads.iter().enumerate() {
             streams += workload.streams.len();
             if streams > MOST_STREAMS {
@@ -117,6 +121,15 @@ impl Scenario {
             }
             for stream in &workload.streams {
                 steps = steps.saturating_add(stream.steps(self.settings.slice_ns));
+            }
+            if let Some(recording) = &workload.recording {
+                recording.check().or_else(|message| wrong(Blame::Workload(index, "profile"), message))?;
+                steps = steps.saturating_add(recording.steps(self.settings.slice_ns));
+                numbers += u64::from(recording.opens()) + recording.file_pages.len() as u64;
+                if numbers > MOST_NUMBERS {
+                    let message = format!("recordings have at most {MOST_NUMBERS} files and openings, here {numbers}");
+                    return wrong(Blame::Workload(index, "profile"), message);
+                }
             }
             if steps > MOST_STEPS {
                 let message = format!(

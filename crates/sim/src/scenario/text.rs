@@ -7,6 +7,7 @@ use crate::layout::Scheme;
 use crate::machine::{Costs, DirtyLimits, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::Scheduler;
+use crate::recording::{Manner, NoRecordings, Recording, RecordingKind, Recordings};
 use ahead_device::Model;
 use ahead_policy::{Choice, PAGE_BYTES};
 use serde::{Deserialize, Deserializer};
@@ -140,8 +141,10 @@ impl Default for DiskText {
 #[serde(deny_unknown_fields)]
 struct WorkloadText {
     name: Option<String>,
-    pattern: Pattern,
-    file_mb: Whole<1, 16_777_216>,
+    pattern: Option<Pattern>,
+    profile: Option<toml::Spanned<String>>,
+    trace: Option<toml::Spanned<String>>,
+    file_mb: Option<Whole<1, 16_777_216>>,
     #[serde(default = "one")]
     streams: Whole<1, 100_000>,
     #[serde(default = "one")]
@@ -180,9 +183,11 @@ impl WorkloadText {
     /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
-        let pattern = match self.pattern {
-            Pattern::InterleavedBackward => "interleaved backward".to_owned(),
-            other => format!("{other:?}").to_lowercase(),
+        let recording = self.profile.as_ref().or(self.trace.as_ref());
+        let pattern = match (self.pattern, recording) {
+            (Some(Pattern::InterleavedBackward), _) => "interleaved backward".to_owned(),
+            (Some(other), _) => format!("{other:?}").to_lowercase(),
+            (None, recording) => recording.map_or(String::new(), |path| path.get_ref().clone()),
         };
         let via = if self.via == Via::Mmap { ", mmap" } else { "" };
         format!("{streams}{pattern}{via}")
@@ -222,6 +227,17 @@ impl Scenario {
     ///
     /// Errors: every [`ScenarioError`].
     pub fn from_toml(text: &str, directory: &Path) -> Result<Scenario, ScenarioError> {
+        Scenario::from_toml_with(text, directory, &NoRecordings)
+    }
+
+    /// The same with workloads from recordings, which are looked for in `directory`, too.
+    ///
+    /// Errors: every [`ScenarioError`].
+    pub fn from_toml_with(
+        text: &str,
+        directory: &Path,
+        recordings: &dyn Recordings,
+    ) -> Result<Scenario, ScenarioError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(ScenarioError::TooLarge);
         }
@@ -245,10 +261,13 @@ impl Scenario {
                 return lines
                     .wrong(workload.span(), format!("there are at most {MOST_STREAMS} streams, here {streams}"));
             }
-            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
             let text = workload.get_ref();
             let name = text.name.clone().unwrap_or_else(|| text.describe());
-            Ok(Workload { name, streams: vec![one; text.streams.0 as usize] })
+            if let Some(recording) = recording(workload, &lines, directory, recordings)? {
+                return Ok(Workload { name, streams: Vec::new(), recording: Some(recording.into()) });
+            }
+            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
+            Ok(Workload { name, streams: vec![one; text.streams.0 as usize], recording: None })
         });
         let workloads: Vec<Workload> = workloads.collect::<Result<_, _>>()?;
         if workloads.is_empty() {
@@ -262,6 +281,7 @@ impl Scenario {
         }
         let scenario = Scenario {
             name: parsed.name,
+            text: text.into(),
             policies,
             disk: disk(&parsed.disk, &lines, directory)?,
             settings: settings(machine),
@@ -358,6 +378,45 @@ fn settings(machine: &MachineText) -> Settings {
     }
 }
 
+/// The recording that a workload names; `None`: it has a pattern.
+fn recording(
+    spanned: &toml::Spanned<WorkloadText>,
+    lines: &Lines,
+    directory: &Path,
+    recordings: &dyn Recordings,
+) -> Result<Option<Recording>, ScenarioError> {
+    let text = spanned.get_ref();
+    let (kind, name) = match (text.pattern, &text.profile, &text.trace) {
+        (Some(_), None, None) => return Ok(None),
+        (None, Some(profile), None) => (RecordingKind::Profile, profile),
+        (None, None, Some(trace)) => (RecordingKind::Trace, trace),
+        _ => return lines.wrong(spanned.span(), "a workload has one of these: a pattern, a profile, a trace"),
+    };
+    let given = [
+        ("file_mb", text.file_mb.is_some()),
+        ("streams", text.streams.0 > 1),
+        ("passes", text.passes.0 > 1),
+        ("call_bytes", text.call_bytes.is_some()),
+        ("stride_kb", text.stride_kb.is_some()),
+        ("readers", text.readers.is_some()),
+        ("blocks", text.blocks.is_some()),
+        ("user_us_per_page", text.user_us_per_page.0 > 0.0),
+        ("compute_us", text.compute_us.0 > 0.0),
+        ("rate_kb_per_s", text.rate_kb_per_s.is_some()),
+        ("reopens", text.reopens),
+        ("fsync", text.fsync),
+    ];
+    if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
+        let message = format!("{field} goes with a pattern alone; a recording takes name, via and block_kb");
+        return lines.wrong(spanned.span(), message);
+    }
+    let path = directory.join(name.get_ref());
+    let loaded = recordings.load(kind, &path).and_then(|recording| recording.check().map(|()| recording));
+    let recording = loaded.or_else(|error| lines.wrong(name.span(), format!("{}: {error}", path.display())))?;
+    let call_bytes = text.block_kb.map_or(64, |kb| kb.0) << 10;
+    Ok(Some(recording.done(Manner { mapped: text.via == Via::Mmap, call_bytes })))
+}
+
 fn stream(
     spanned: &toml::Spanned<WorkloadText>,
     seed: u32,
@@ -365,9 +424,12 @@ fn stream(
     lines: &Lines,
 ) -> Result<Stream, ScenarioError> {
     let (text, span) = (spanned.get_ref(), spanned.span());
+    let (Some(pattern), Some(file_mb)) = (text.pattern, text.file_mb) else {
+        return lines.wrong(span, "missing field `file_mb`: a pattern goes through a file of this size");
+    };
     let default_kb = if text.via == Via::Mmap { 4 } else { 64 };
     let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
-    let file_pages = (text.file_mb.0 << 20) / PAGE_BYTES;
+    let file_pages = (file_mb.0 << 20) / PAGE_BYTES;
     let stride_pages = text.stride_kb.map_or(4 * block_pages, |kb| kb.0 / 4);
     for (name, kb) in [("block_kb", text.block_kb.map(|kb| kb.0)), ("stride_kb", text.stride_kb.map(|kb| kb.0))] {
         if kb.is_some_and(|kb| kb % 4 != 0) {
@@ -380,13 +442,13 @@ fn stream(
     if block_pages > file_pages {
         return lines.wrong(span, "a block (block_kb) is larger than the file (file_mb)");
     }
-    if text.pattern == Pattern::Stride && stride_pages < block_pages {
+    if pattern == Pattern::Stride && stride_pages < block_pages {
         return lines.wrong(span, "the stride (stride_kb) is shorter than a block (block_kb)");
     }
-    if text.stride_kb.is_some() && text.pattern != Pattern::Stride {
+    if text.stride_kb.is_some() && pattern != Pattern::Stride {
         return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
     }
-    let is_interleaved = matches!(text.pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
+    let is_interleaved = matches!(pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
     if text.readers.is_some() && !is_interleaved {
         return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
@@ -397,10 +459,10 @@ fn stream(
     if text.call_bytes.is_some_and(|bytes| bytes.0 > block_bytes) {
         return lines.wrong(span, "a call (call_bytes) reads at most a block (block_kb)");
     }
-    if text.pattern.writes() && text.via == Via::Mmap {
+    if pattern.writes() && text.via == Via::Mmap {
         return lines.wrong(span, "a pattern that writes goes with via = \"read\" alone: by calls");
     }
-    if text.fsync && !text.pattern.writes() {
+    if text.fsync && !pattern.writes() {
         return lines.wrong(span, "fsync goes with the patterns write and rewrite alone");
     }
     if file_pages > layout.most_pages() {
@@ -409,7 +471,7 @@ fn stream(
     }
     let sleep_ns = text.rate_kb_per_s.map_or(0, |rate| block_pages * 4 * 1_000_000_000 / rate.0);
     Ok(Stream {
-        pattern: text.pattern,
+        pattern,
         id: 0,
         file_pages,
         block_pages,

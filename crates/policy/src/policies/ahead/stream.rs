@@ -114,6 +114,13 @@ impl Stream {
         next
     }
 
+    /// The run that begins with its first access will have so many pages.
+    pub fn expect_run(&mut self, pages: u64) {
+        if pages > self.length {
+            (self.length, self.of_runs) = (pages, true);
+        }
+    }
+
     /// Length of the run that goes on.
     pub fn run_pages(&self) -> u64 {
         self.run.end.saturating_sub(self.run.first)
@@ -166,7 +173,7 @@ impl Stream {
     /// Which pages are fetched. What lies between two accesses is read along if the disk would take longer to be asked
     /// twice.
     pub fn way(&self, device: &DeviceTraits) -> Way {
-        let bridged = self.step.unsigned_abs() * device.page_ns() < device.request_ns;
+        let bridged = self.step.unsigned_abs().saturating_mul(device.page_ns()) < device.request_ns;
         if self.is_forwards() || self.skips || (bridged && self.step > 0) {
             Way::Up
         } else if self.is_backwards() || (bridged && self.step < 0) {
@@ -228,6 +235,7 @@ impl Stream {
     /// Takes an access for its next one; gives how many pages of the pattern that uses up.
     pub fn advance(&mut self, page: Page, length: u64, how: Follows, device: &DeviceTraits) -> u64 {
         if how == Follows::Within {
+            self.run.end = self.run.end.max(page.saturating_add(length));
             return 0;
         }
         let (old_first, old_end) = (self.first, self.end());
@@ -293,21 +301,27 @@ impl Stream {
     }
 
     /// A fault at `first` has mapped so many pages from there on, and so many before it.
-    pub fn mapped(&mut self, first: Page, pages: u64, before: u64) {
+    pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceTraits) {
+        let end = first.saturating_add(pages);
+        if self.of_runs && (self.first..self.end()).contains(&first) {
+            self.run.end = self.run.end.max(end.min(self.end()));
+        }
         if self.first != first || self.length != 1 || self.of_runs {
             return;
         }
-        self.run.end = self.run.end.max(first.saturating_add(pages));
+        self.run.end = self.run.end.max(end);
         if self.is_backwards() || (self.step < 0 && before > 0) {
             (self.first, self.length) = (first - before.min(first), before + 1);
             self.step = -(self.length as i64);
             self.ahead = self.ahead.saturating_sub(before);
         } else {
-            let forwards = self.is_forwards();
+            let (forwards, up) = (self.is_forwards(), self.way(device) == Way::Up);
             self.length = pages;
+            if up {
+                self.ahead = self.ahead.saturating_sub(pages - 1);
+            }
             if forwards {
                 self.step = pages as i64;
-                self.ahead = self.ahead.saturating_sub(pages - 1);
             }
         }
     }

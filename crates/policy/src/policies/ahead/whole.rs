@@ -126,7 +126,7 @@ impl Whole {
         if pages < device.pages_per_access().div_ceil(2).min(rest) {
             return None;
         }
-        self.idle_ns -= pages * device.page_ns();
+        self.idle_ns -= pages.saturating_mul(device.page_ns()).min(self.idle_ns);
         let first = self.next;
         self.next += pages;
         Some((first, pages))

@@ -124,27 +124,33 @@ impl<'a> Walk<'a> {
         self.node = node_of(self.node, self.level);
     }
 
-    /// Down to the leaf, or the large folio, that the slot leads to.
+    /// Down to the leaf, or the large folio, that the slot leads to; whether something is there.
     fn down(&mut self) -> bool {
-        while !self.is_held() {
-            if self.level == 0 {
-                return false;
+        loop {
+            match self.slot_is_held() {
+                Some(is_held) => return is_held,
+                None if self.level == 0 => return false,
+                None => {
+                    self.node += self.slot << (SLOT_BITS * self.level);
+                    self.level -= 1;
+                    self.slot = slot_of(self.page, self.level);
+                }
             }
-            self.node += self.slot << (SLOT_BITS * self.level);
-            self.level -= 1;
-            self.slot = slot_of(self.page, self.level);
         }
-        true
     }
 
-    /// Whether the slot holds a folio (and not a node below it, or nothing). The note that reclaim leaves for a large folio takes
-    /// all of its slots, too, and only the first of them is known for a note.
     fn is_held(&self) -> bool {
+        self.slot_is_held().unwrap_or(false)
+    }
+
+    /// Whether the slot counts as a page that is there; `None`: it leads to a node below, or nowhere. The note that reclaim leaves
+    /// for a large folio takes all of its slots, too, and only the first of them is known for a note.
+    fn slot_is_held(&self) -> Option<bool> {
         let first = self.node + (self.slot << (SLOT_BITS * self.level));
         let fills = |folio: &Folio| u32::from(folio.order) >= SLOT_BITS * self.level;
         match self.view.folio(self.file, first) {
-            Some(folio) => fills(&folio),
-            None => self.view.evicted(self.file, first).is_some_and(|gone| fills(&gone) && gone.first != first),
+            Some(folio) => fills(&folio).then_some(true),
+            None => self.view.evicted(self.file, first).filter(fills).map(|gone| gone.first != first),
         }
     }
 }

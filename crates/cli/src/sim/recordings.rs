@@ -1,0 +1,127 @@
+//! Recordings as the simulator's workloads: what a profile or a raw trace knows of a program, done again.
+//!
+//! A profile has, for each range that was used, when that was for the first time; and how much processor time the program took
+//! in all. So the process reads the ranges in that order, and computes in between: the processor time is spread over the time
+//! between the uses in proportion, for the rest of that time was spent waiting. What was used twice, or written, or by whom, a
+//! profile does not know.
+
+mod trace;
+
+use ahead_policy::{FileId, OpenId, PAGE_BYTES};
+use ahead_profile::{Extent, Profile};
+use ahead_sim::{Op, Recording, RecordingKind, Recordings};
+use std::path::Path;
+
+/// What the `ahead` command can read.
+pub struct Files;
+
+impl Recordings for Files {
+    fn load(&self, kind: RecordingKind, path: &Path) -> Result<Recording, String> {
+        match kind {
+            RecordingKind::Profile => {
+                let profile = ahead_profile::load(path).map_err(|error| error.to_string().replace('\n', " "))?;
+                Ok(of_profile(&profile))
+            }
+            RecordingKind::Trace => trace::load(path),
+        }
+    }
+}
+
+/// One process that does what the profile tells.
+fn of_profile(profile: &Profile) -> Recording {
+    // On the disk the files lie in the order in which they lay when they were recorded, as far as that is known.
+    let place = |file: usize| {
+        let places = profile.files[file].extents.iter().filter_map(|extent| extent.physical_bytes);
+        (profile.files[file].device, places.min().unwrap_or(u64::MAX))
+    };
+    let mut on_disk: Vec<usize> = (0..profile.files.len()).collect();
+    on_disk.sort_by_key(|file| place(*file));
+    let mut uses: Vec<(FileId, &Extent)> = (0_u32..)
+        .zip(&on_disk)
+        .flat_map(|(id, file)| profile.files[*file].extents.iter().map(move |extent| (FileId(id), extent)))
+        .collect();
+    uses.sort_by_key(|(_, extent)| extent.first_use_us);
+    let file_pages = on_disk.iter().map(|file| pages(&profile.files[*file])).collect();
+    Recording { file_pages, programs: vec![ops(profile, &uses).into()] }
+}
+
+/// A file is as long as it was, and as its last use at least.
+fn pages(file: &ahead_profile::File) -> u64 {
+    let ends = file.extents.iter().map(|extent| extent.offset_bytes.saturating_add(extent.length_bytes));
+    ends.chain([file.size_bytes]).max().unwrap_or(0).div_ceil(PAGE_BYTES)
+}
+
+fn ops(profile: &Profile, uses: &[(FileId, &Extent)]) -> Vec<Op> {
+    let recording = &profile.recording;
+    // Of several processors at once no more than one is meant here.
+    let busy_share = match recording.duration_us {
+        0 => 0.0,
+        duration_us => (recording.cpu_us as f64 / duration_us as f64).min(1.0),
+    };
+    let compute = |from_us: u64, to_us: u64| {
+        let time_ns = (to_us.saturating_sub(from_us) as f64 * busy_share * 1e3) as u64;
+        (time_ns > 0).then_some(Op::Compute { time_ns })
+    };
+    let mut opened = vec![false; profile.files.len()];
+    let mut list = Vec::new();
+    let mut at_us = 0;
+    for (file, extent) in uses {
+        list.extend(compute(at_us, extent.first_use_us));
+        at_us = at_us.max(extent.first_use_us);
+        let (open, file) = (OpenId(file.0), *file);
+        if !std::mem::replace(&mut opened[file.0 as usize], true) {
+            list.push(Op::Open { open, file });
+        }
+        let Extent { offset_bytes, length_bytes, .. } = **extent;
+        list.push(Op::Read { open, file, offset_bytes, length_bytes });
+    }
+    list.extend(compute(at_us, recording.duration_us));
+    list.extend((0_u32..).zip(opened).filter(|(_, opened)| *opened).map(|(file, _)| Op::Close { open: OpenId(file) }));
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_profile::{File, Recording as Recorded};
+
+    fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64, physical_bytes: u64) -> Extent {
+        Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(physical_bytes) }
+    }
+
+    #[test]
+    fn ranges_are_read_in_the_order_of_their_use_with_the_work_between_them() {
+        let mut profile = Profile {
+            recording: Recorded { duration_us: 1000, cpu_us: 500, ..Recorded::default() },
+            files: vec![File { size_bytes: 10_000, ..File::default() }, File { size_bytes: 5_000, ..File::default() }],
+            ..Profile::default()
+        };
+        profile.files[0].extents = vec![extent(0, 4096, 100, 1 << 30), extent(8192, 4096, 900, 1 << 31)];
+        profile.files[1].extents = vec![extent(0, 8192, 300, 4096)];
+        let recording = of_profile(&profile);
+        // The second file lies before the first one on the disk.
+        assert_eq!(recording.file_pages, [2, 3]);
+        let compute = |us: u64| Op::Compute { time_ns: us * 1000 };
+        let open = |id| Op::Open { open: OpenId(id), file: FileId(id) };
+        let read = |id, offset_bytes, length_bytes| {
+            let (open, file) = (OpenId(id), FileId(id));
+            Op::Read { open, file, offset_bytes, length_bytes }
+        };
+        let close = |id| Op::Close { open: OpenId(id) };
+        let expected = [
+            compute(50),
+            open(1),
+            read(1, 0, 4096),
+            compute(100),
+            open(0),
+            read(0, 0, 8192),
+            compute(300),
+            read(1, 8192, 4096),
+            compute(50),
+            close(0),
+            close(1),
+        ];
+        assert_eq!(*recording.programs[0], expected);
+        assert!(recording.check().is_ok());
+    }
+}

@@ -1,0 +1,228 @@
+//! Our own policy, read by read: what it asks for, and what it leaves alone.
+
+use ahead_policy::testing::Cache;
+use ahead_policy::{
+    Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
+    named,
+};
+
+/// A solid-state disk: 12 pages in the time of an access.
+const SSD: DeviceTraits =
+    DeviceTraits { access_ns: 100_000, bandwidth_bytes_per_s: 500e6, parallelism: 8, request_ns: 12_500 };
+
+struct Reader {
+    policy: Box<dyn Policy>,
+    cache: Cache,
+    device: DeviceTraits,
+    /// Everything that was asked for, in its order.
+    asked: Vec<(Page, u64)>,
+    misses: u64,
+}
+
+impl Reader {
+    fn new(device: DeviceTraits, file_pages: u64) -> Reader {
+        let parameters = Parameters { device, ..Parameters::default() };
+        let policy = named("ahead").unwrap().build(&parameters).unwrap();
+        let mut reader = Reader { policy, cache: Cache::new(file_pages, 32), device, asked: vec![], misses: 0 };
+        reader.event(&Event::Opened { open: OpenId(0), file: FileId(0) });
+        reader
+    }
+
+    fn event(&mut self, event: &Event) {
+        let mut requests = Requests::default();
+        self.policy.event(event, &self.cache, &mut requests);
+        assert!(requests.is_empty());
+    }
+
+    fn access(&mut self, access: Access) {
+        let mut requests = Requests::default();
+        self.policy.access(&access, &self.cache, &mut requests);
+        let list: Vec<Request> = requests.take();
+        list.iter().for_each(|request| self.cache.fill(request));
+        self.asked.extend(list.iter().map(|request| (request.first, request.pages)));
+        if access.found == Found::Absent {
+            self.misses += 1;
+            let wait_ns = self.device.access_ns + access.wanted * self.device.page_ns();
+            self.cache.now_ns += wait_ns;
+            self.event(&Event::Waited { open: OpenId(0), file: FileId(0), page: access.page, wait_ns });
+        }
+    }
+
+    fn read(&mut self, page: Page, pages: u64) {
+        let found = self.cache.found(page);
+        self.access(Access::read(page, pages, found));
+    }
+
+    /// A fault that maps its own page alone.
+    fn fault(&mut self, page: Page) {
+        self.fault_around(page, 1);
+    }
+
+    /// A fault that maps what is there of the aligned group of pages around it; gives one after the last page in a row.
+    fn fault_around(&mut self, page: Page, around: u64) -> Page {
+        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: self.cache.file_pages };
+        let found = self.cache.found(page);
+        self.access(Access { by, ..Access::fault(page, self.cache.file_pages, found) });
+        let (open, file) = (OpenId(0), FileId(0));
+        let first = page - page % around;
+        let end = (page + 1..first + around).find(|page| !self.cache.is_present(file, *page)).unwrap_or(first + around);
+        let before = (first..page).rev().take_while(|page| self.cache.is_present(file, *page)).count() as u64;
+        let pages = end - page;
+        self.event(&Event::Mapped { open, by, file, first: page, pages, before, mapped: before + pages });
+        end
+    }
+
+    fn asked_pages(&self) -> u64 {
+        self.asked.iter().map(|(_, pages)| pages).sum()
+    }
+}
+
+/// Pages of a file in no order (a linear congruential generator of full period over a power of two).
+fn scattered(file_pages: u64) -> impl Iterator<Item = Page> {
+    assert!(file_pages.is_power_of_two());
+    std::iter::successors(Some(12_345 % file_pages), move |page| Some((page * 1_664_525 + 1_013_904_223) % file_pages))
+}
+
+#[test]
+fn random_reads_over_a_file_without_room_get_nothing_more() {
+    let mut reader = Reader::new(SSD, 1 << 24);
+    scattered(1 << 24).take(1000).for_each(|page| reader.read(page, 1));
+    assert!((1000..1020).contains(&reader.asked_pages()), "{}", reader.asked_pages());
+}
+
+#[test]
+fn random_reads_over_a_file_that_fits_bring_it_while_they_wait() {
+    let file_pages = 1 << 14;
+    let mut reader = Reader::new(SSD, file_pages);
+    scattered(file_pages).take(file_pages as usize).for_each(|page| reader.read(page, 1));
+    // As many misses as the file takes to be transferred, in accesses.
+    let least = file_pages / SSD.pages_per_access();
+    assert!(reader.misses < least, "{} misses, {least} accesses' worth", reader.misses);
+}
+
+#[test]
+fn a_disk_that_serves_one_at_a_time_is_paid_first() {
+    let disk = DeviceTraits { access_ns: 12_000_000, bandwidth_bytes_per_s: 150e6, parallelism: 1, request_ns: 50_000 };
+    let file_pages = 1 << 14;
+    // 37 accesses' worth of transfer.
+    let worth = file_pages / disk.pages_per_access();
+    let mut reader = Reader::new(disk, file_pages);
+    scattered(file_pages).take(worth as usize - 2).for_each(|page| reader.read(page, 1));
+    assert_eq!(reader.asked_pages(), reader.misses);
+    scattered(file_pages).skip(worth as usize - 2).take(1000).for_each(|page| reader.read(page, 1));
+    assert!(reader.misses < 2 * worth, "{}", reader.misses);
+}
+
+#[test]
+fn a_small_file_is_read_whole_from_its_first_page_on() {
+    let mut reader = Reader::new(SSD, SSD.pages_per_access());
+    reader.read(0, 1);
+    assert_eq!((reader.asked_pages(), reader.misses), (SSD.pages_per_access(), 1));
+    let mut reader = Reader::new(SSD, SSD.pages_per_access());
+    reader.read(5, 1);
+    assert_eq!(reader.asked_pages(), 1);
+}
+
+/// Readers who went backwards in turn took each other's places.
+#[test]
+fn readers_that_begin_near_each_other_keep_their_own_steps() {
+    for apart in [64, 4096] {
+        let mut reader = Reader::new(SSD, 1 << 16);
+        for block in 0..15 {
+            for stream in 1..=4 {
+                reader.read(stream * apart - 4 * (block + 1), 4);
+            }
+        }
+        // Three accesses each until the pattern has shown.
+        assert!(reader.misses <= 4 * 4, "{apart}: {} misses", reader.misses);
+    }
+}
+
+#[test]
+fn gaps_are_read_along_where_a_request_costs_more() {
+    let rationed = DeviceTraits { request_ns: 333_000, ..SSD };
+    for (device, bridges) in [(SSD, false), (rationed, true)] {
+        let mut reader = Reader::new(device, 1 << 14);
+        (0..200).for_each(|record| reader.read(5 * record + 1, 3));
+        let contiguous = reader.asked.iter().any(|(_, pages)| *pages > 3);
+        assert_eq!(contiguous, bridges);
+        assert!(reader.misses < 10, "{}", reader.misses);
+    }
+}
+
+/// Each of the four pages of a block was missed, for ever.
+#[test]
+fn blocks_of_several_faults_are_steps() {
+    let mut reader = Reader::new(SSD, 1 << 14);
+    for block in (0..500).rev() {
+        (0..4).for_each(|page| reader.fault(4 * block + page));
+    }
+    assert!(reader.misses <= 12, "{}", reader.misses);
+}
+
+/// What a fault mapped around it was still taken for unread, where gaps are read along: so many pages were never asked for.
+#[test]
+fn mapped_records_with_gaps_are_read_along_whole() {
+    let rationed = DeviceTraits { request_ns: 333_000, ..SSD };
+    let mut reader = Reader::new(rationed, 1 << 14);
+    let mut mapped = 0;
+    for page in (0..8000).filter(|page| page % 5 != 4) {
+        if page >= mapped {
+            mapped = reader.fault_around(page, 16);
+        }
+    }
+    assert!(reader.misses < 20, "{}", reader.misses);
+}
+
+#[test]
+fn what_runs_usually_have_is_read_at_their_first_page() {
+    let mut reader = Reader::new(SSD, 1 << 24);
+    for block in scattered(1 << 20).take(200) {
+        (0..8).for_each(|page| reader.fault(16 * block + page));
+    }
+    assert!(reader.misses < 300, "{} misses of 1600", reader.misses);
+    assert!(reader.asked_pages() < 1800, "{}", reader.asked_pages());
+}
+
+/// What lies between is read along only if the disk transfers it sooner than the reader would wait for each record. Waits
+/// that were made longer by reading ahead in vain were taken for the record's own, and so it went on.
+#[test]
+fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
+    let gaps = [3, 12, 7, 1, 9, 4, 14, 2, 11, 6];
+    let fast = DeviceTraits { bandwidth_bytes_per_s: 3e9, ..SSD };
+    for (device, through) in [(SSD, false), (fast, true)] {
+        let mut reader = Reader::new(device, 1 << 16);
+        let mut page = 100;
+        for record in 0..600 {
+            reader.read(page, 8);
+            page += 8 + gaps[(record * 7 + record / 10) % gaps.len()];
+        }
+        assert_eq!(reader.misses < 60, through, "{} misses", reader.misses);
+    }
+}
+
+#[test]
+fn patterns_that_break_off_are_waited_for_longer() {
+    let mut reader = Reader::new(SSD, 1 << 24);
+    for place in scattered(1 << 14).take(1000) {
+        (0..2).for_each(|page| reader.read(1024 * place + 1 + page, 1));
+    }
+    // Two pages each, and little of what would follow.
+    assert!(reader.asked_pages() < 2300, "{}", reader.asked_pages());
+}
+
+#[test]
+fn the_budget_holds_over_all_files() {
+    let parameters = Parameters { device: SSD, budget_pages: Some(100), ..Parameters::default() };
+    let mut policy = named("ahead").unwrap().build(&parameters).unwrap();
+    let cache = Cache::new(1 << 14, 32);
+    let mut requests = Requests::default();
+    for file in 0..50 {
+        let access = Access::read(0, 4, Found::Absent);
+        policy.access(&Access { file: FileId(file), open: OpenId(file), ..access }, &cache, &mut requests);
+    }
+    let read: u64 = 50 * 4;
+    let asked: u64 = requests.take().iter().map(|request| request.pages).sum();
+    // A stream may have one access ahead, whatever the others have.
+    assert!((read + 90..=read + 100 + 50 * 4).contains(&asked), "{asked}");
+}

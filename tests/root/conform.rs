@@ -1,0 +1,210 @@
+//! The kernel's read-ahead beside the policy that is named after it, recorded afresh: whatever kernel this is, if there is a policy
+//! of it.
+
+use crate::mounted::Mounted;
+use ahead_conform::{Report, conform, policy_of};
+use ahead_kernel::bdi::{DeviceNumber, read_ahead_file};
+use ahead_kernel::{machine, openat};
+use assert_cmd::Command;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// What reads in every way that programs do (`tests/conform/accesses.c`), compiled once.
+fn accesses() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/conform/accesses.c");
+        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("accesses");
+        let compiled = std::process::Command::new("cc")
+            .args(["-O2", "-pthread", "-o"])
+            .args([&program, Path::new(source)])
+            .status()
+            .expect("cc is needed: scripts/install-deps build");
+        assert!(compiled.success());
+        program
+    })
+}
+
+/// A disk's window, set for a test and set back.
+struct Window {
+    file: PathBuf,
+    before: String,
+}
+
+impl Window {
+    fn set(device: DeviceNumber, kb: u64) -> Window {
+        let file = read_ahead_file(device).unwrap();
+        let before = fs::read_to_string(&file).unwrap();
+        fs::write(&file, kb.to_string()).unwrap();
+        Window { file, before }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.file, &self.before);
+    }
+}
+
+fn is_possible() -> bool {
+    let release = machine::kernel_release();
+    let missing = if !machine::is_root() {
+        "needs root".into()
+    } else if policy_of(&release).is_none() {
+        format!("there is no policy of Linux {release}")
+    } else {
+        return true;
+    };
+    eprintln!("skipped: {missing}");
+    false
+}
+
+/// Records a pattern in a directory, and compares.
+fn compared(home: &Path, directory: &Path, wrapper: &[&str], pattern: &str, seed: u32, length: u32) -> Report {
+    let trace = home.join("trace");
+    Command::cargo_bin("ahead")
+        .unwrap()
+        .args(["sim", "trace", "-o"])
+        .arg(&trace)
+        .arg("--")
+        .args(wrapper)
+        .arg(accesses())
+        .arg(pattern)
+        .arg(directory)
+        .args([seed.to_string(), length.to_string()])
+        .timeout(Duration::from_secs(300))
+        .assert()
+        .success();
+    conform(fs::read(&trace).unwrap().as_slice(), None).unwrap()
+}
+
+fn created(directory: &Path) {
+    assert!(std::process::Command::new(accesses()).arg("create").arg(directory).status().unwrap().success());
+}
+
+fn check(report: &Report, what: &str, is_shared: bool) {
+    for (way, tally) in [("step by step", &report.step), ("running free", &report.free_running)] {
+        let differing = tally.mismatches.iter().find(|mismatch| !mismatch.is_overlapping);
+        assert!(tally.agrees(), "{what}, {way}: {differing:?}");
+        assert!(tally.matched * 100 >= tally.decisions * 98, "{what}, {way}: {} of {}", tally.matched, tally.decisions);
+        assert!(tally.decisions > 20, "{what}, {way}: {} decisions", tally.decisions);
+        if !is_shared {
+            assert_eq!(tally.matched, tally.decisions, "{what}, {way}");
+        }
+    }
+    eprintln!("{what}: {} decisions", report.decisions);
+}
+
+fn on_file_system(fs_type: &'static str, windows_kb: &[u64]) {
+    if !is_possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new(fs_type) else { return };
+    let home = tempfile::tempdir().unwrap();
+    created(&mounted.root);
+    for (seed, kb) in (1..).zip(windows_kb) {
+        let _window = Window::set(mounted.number(), *kb);
+        let what = format!("{fs_type}, {kb} KiB");
+        check(&compared(home.path(), &mounted.root, &[], "all", seed, 3), &what, false);
+    }
+    let _window = Window::set(mounted.number(), 128);
+    for pattern in ["threads", "processes"] {
+        check(&compared(home.path(), &mounted.root, &[], pattern, 5, 10), &format!("{fs_type}, {pattern}"), true);
+    }
+}
+
+#[test]
+fn every_decision_on_ext4_is_the_policy_s() {
+    on_file_system("ext4", &[0, 16, 128, 500, 8192]);
+}
+
+#[test]
+fn every_decision_on_xfs_is_the_policy_s() {
+    on_file_system("xfs", &[64, 1024]);
+}
+
+#[test]
+fn every_decision_on_ext2_is_the_policy_s() {
+    on_file_system("ext2", &[128]);
+}
+
+/// The kernel itself knows nothing of what is behind FUSE, and its windows are cut by what was agreed with the server.
+#[test]
+fn every_decision_on_fuse_is_the_policy_s() {
+    if !is_possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let (behind, front) = (mounted.root.join("behind"), mounted.root.join("front"));
+    fs::create_dir(&behind).unwrap();
+    fs::create_dir(&front).unwrap();
+    match std::process::Command::new("bindfs").args([&behind, &front]).status() {
+        Ok(status) if status.success() => {}
+        other => return eprintln!("skipped: no bindfs ({other:?})"),
+    }
+    let _unmount = Unmount(front.clone());
+    let home = tempfile::tempdir().unwrap();
+    created(&front);
+    let device = openat::device_number(openat::handle(&front).unwrap().identity().device);
+    for (seed, kb) in [(1, 128), (2, 16)] {
+        let _window = Window::set(device, kb);
+        check(&compared(home.path(), &front, &[], "all", seed, 2), &format!("FUSE, {kb} KiB"), false);
+    }
+}
+
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Where memory is short, what is cached is not what the program and the policy make it: the state comes from the trace.
+#[test]
+fn every_decision_under_reclaim_is_the_policy_s() {
+    if !is_possible() {
+        return;
+    }
+    let group = Path::new("/sys/fs/cgroup/memory").join(format!("ahead-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return eprintln!("skipped: no memory controller of cgroup v1");
+    }
+    let _group = Group(group.clone());
+    fs::write(group.join("memory.limit_in_bytes"), "20M").unwrap();
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let home = tempfile::tempdir().unwrap();
+    created(&mounted.root);
+    let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display());
+    let report = compared(home.path(), &mounted.root, &["sh", "-c", &enter, "sh"], "all", 3, 10);
+    let (step, free) = (&report.step, &report.free_running);
+    assert_eq!(step.matched, step.decisions, "{:?}", step.first_mismatch);
+    assert!(free.matched * 100 >= free.decisions * 98, "{free:?}");
+}
+
+struct Group(PathBuf);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn without_privilege_it_says_what_is_needed() {
+    if !machine::is_root() {
+        return eprintln!("skipped: needs root to become somebody else");
+    }
+    let home = tempfile::tempdir_in("/tmp").unwrap();
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["sim", "trace", "-o", "/tmp/no.trace", "--", "true"])
+        .current_dir(home.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(77), "{output:?}");
+    assert!(!Path::new("/tmp/no.trace").exists());
+}
