@@ -12,7 +12,7 @@
 use crate::judge::{Expected, Pending, Said, expect, fault_access, looks_at_marks, state_of};
 use crate::ledger::Ledger;
 use crate::pages::Pages;
-use crate::record::{Asked, Cached, Event, Mapping, Record, Use};
+use crate::record::{Asked, Cached, Event, MOST_READ, Mapping, Record, Use};
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
@@ -217,7 +217,7 @@ impl Free {
         self.pages.settings(by);
         self.close(task);
         self.state(by);
-        let end_bytes = offset_bytes.saturating_add(length_bytes);
+        let end_bytes = offset_bytes.saturating_add(length_bytes.min(MOST_READ));
         let (next, end) = (offset_bytes / PAGE_BYTES, end_bytes.div_ceil(PAGE_BYTES));
         self.cursors.insert(task, Cursor { by: *by, offset_bytes, end_bytes, next, begun: self.at, end, is_other });
     }

@@ -222,6 +222,11 @@ const MOST_PAGE: Page = 1 << 51;
 /// No folio is larger, as a power of two (`MAX_PAGECACHE_ORDER` is at most that of a huge page of 16 GiB with 64 KiB pages).
 const MOST_ORDER: u8 = 18;
 
+/// No window and no request is longer, pages: 4 GiB, as nobody sets it.
+const MOST_WINDOW: u32 = 1 << 20;
+/// A call reads no more at a time, bytes (`MAX_RW_COUNT`).
+pub(crate) const MOST_READ: u64 = 0x7fff_f000;
+
 /// Whether records can follow each other: numbers of files as they were given out, pages that exist.
 #[derive(Debug, Default)]
 pub(crate) struct Sense {
@@ -270,6 +275,7 @@ impl Sense {
                     return Err("a folio that is not aligned");
                 }
             }
+            Event::ReadEnd(result) if *result > MOST_READ as i64 => return Err("a read longer than any"),
             Event::ReadEnd(_) => {}
         }
         Ok(())
@@ -281,6 +287,9 @@ impl Sense {
 
     fn is_use(&self, by: &Use) -> Result<(), &'static str> {
         self.is_file(by.file)?;
+        if by.disk_window.max(by.disk_request).max(by.state.window).max(by.state.size) > MOST_WINDOW {
+            return Err("a window larger than any");
+        }
         self.are_pages(by.state.start, by.state.size.into())
     }
 

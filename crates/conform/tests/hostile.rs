@@ -73,6 +73,8 @@ fn records_that_cannot_be_are_refused_with_their_number() {
         (vec![seen(0), record(Event::Added(folio(1, 1)))], "a folio that is not aligned"),
         (vec![seen(0), record(Event::Added(folio(0, 40)))], "a folio larger than any"),
         (vec![seen(0), record(Event::Removed(folio(u64::MAX, 0)))], "a page beyond the end of any file"),
+        (vec![seen(0), record(Event::ReadEnd(i64::MAX))], "a read longer than any"),
+        (vec![seen(0), record(Event::Opened(Use { disk_window: u32::MAX, ..by(0) }))], "a window larger than any"),
         (vec![seen(0), record(Event::Around { file: 0, first: 0, last: 1 << 40 })], "larger than any"),
     ];
     for (records, expected) in cases {
