@@ -119,7 +119,9 @@ impl Pages {
         let file = self.file(file);
         file.split(folio);
         file.forget_evicted(folio);
-        folio.range().for_each(|page| drop(file.gone.remove(&page)));
+        for page in folio.range() {
+            file.gone.remove(&page);
+        }
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
