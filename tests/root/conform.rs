@@ -7,6 +7,7 @@ use ahead_kernel::bdi::{DeviceNumber, read_ahead_file};
 use ahead_kernel::{machine, openat};
 use assert_cmd::Command;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -190,6 +191,60 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
     }
+}
+
+/// Regression: files that no read-ahead is for (sysfs, tmpfs), or that are read through another one (overlayfs), were each a decision
+/// that the kernel did not take.
+#[test]
+fn what_is_not_read_ahead_is_no_decision() {
+    if !is_possible() {
+        return;
+    }
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let [lower, merged] = ["lower", "merged"].map(|name| mounted.root.join(name));
+    [&lower, &merged].map(|directory| fs::create_dir(directory).unwrap());
+    let file = lower.join("file");
+    fs::write(&file, vec![7; 3_000_000]).unwrap();
+    let options = format!("lowerdir={}:{}", lower.display(), home.path().display());
+    let overlay =
+        std::process::Command::new("mount").args(["-t", "overlay", "-o", &options, "none"]).arg(&merged).status();
+    assert!(overlay.unwrap().success());
+    let _unmount = Unmount(merged.clone());
+    std::process::Command::new("sync").status().unwrap();
+    ahead_kernel::evict::file(fs::File::open(&file).unwrap()).unwrap();
+    let trace = home.path().join("trace");
+    let script = format!(
+        "cat /sys/kernel/mm/transparent_hugepage/enabled {}/file >/dev/shm/ahead-conform-test-{id}
+         cat /dev/shm/ahead-conform-test-{id} >/dev/null; rm /dev/shm/ahead-conform-test-{id}",
+        merged.display(),
+        id = std::process::id(),
+    );
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.args(["sim", "trace", "-o"]).arg(&trace).args(["--", "sh", "-c", &script]).assert().success();
+    let report = conform(fs::read(&trace).unwrap().as_slice(), None).unwrap();
+    for tally in [&report.step, &report.free_running] {
+        assert!(tally.decisions > 3 && tally.matched == tally.decisions, "{tally:?}");
+    }
+}
+
+/// Regression: a device, given as the place for a trace, became a file.
+#[test]
+fn a_device_stays_a_device() {
+    if !is_possible() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let device = home.path().join("null");
+    let made = std::process::Command::new("mknod").arg(&device).args(["c", "1", "3"]).status();
+    assert!(made.unwrap().success());
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.args(["sim", "trace", "-o"]).arg(&device).args(["--", "true"]).assert().success();
+    assert!(fs::metadata(&device).unwrap().file_type().is_char_device());
+    // And where nothing can be written, nothing is run.
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    let output = command.args(["sim", "trace", "-o"]).arg(home.path()).args(["--", "echo", "ran"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(125), Vec::new()));
 }
 
 #[test]

@@ -200,6 +200,9 @@ impl<R: Read> Reader<R> {
             let what = format!("{} records, where {} were written", self.records, trailer.records);
             return Err(TraceError::Damaged { at: self.at, what });
         }
+        if self.from.read(&mut [0])? > 0 {
+            return Err(TraceError::Damaged { at: self.at, what: "something follows the trailer".into() });
+        }
         self.trailer = Some(trailer);
         Ok(())
     }

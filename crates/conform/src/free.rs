@@ -7,17 +7,27 @@
 //!     Sync, Async, Window, Exact ────────────────────────────▶ the decision that the kernel took
 //! ```
 //!
-//! Where they differ, the state is taken from the trace the next time that the open file is seen there, and that is counted.
+//! Where they differ, the state is taken from the trace the next time that the open file is seen there (`stale`), and that is
+//! counted; so is what a decision has really brought, where other folios were expected. What two decisions at the same time left
+//! behind is doubted: the state is taken anew, a mark holds if the kernel says so.
+//!
+//! | table | set | cleared |
+//! |---|---|---|
+//! | `stale` | a decision differs or overlaps; a read whose pages are not told | the open file is seen with its state, or opened |
+//! | `cursors` | a call that reads begins | it ends |
+//! | `tried` | a fault | the thread does something else than wait for it |
+//! | `mapped` | pages are mapped around a fault | the thread's next fault |
 
-use crate::judge::{Expected, Pending, Said, expect, fault_access, looks_at_marks, state_of};
+use crate::judge::{Expected, Pending, Said, changes_balance, expect, fault_access, looks_at_marks, state_of};
 use crate::ledger::Ledger;
 use crate::pages::Pages;
-use crate::record::{Asked, Cached, Event, MOST_READ, Mapping, Record, Use};
+use crate::record::{Asked, Cached, Event, MOST_READ, Mapping, Record, SPANNING, Use};
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
 
 /// `POSIX_FADV_NORMAL`, `POSIX_FADV_RANDOM`, `POSIX_FADV_SEQUENTIAL`.
 const NORMAL: u32 = 0;
@@ -61,8 +71,11 @@ pub struct Free {
     /// Open files whose state has to be taken from the trace.
     stale: FxHashSet<u32>,
     cursors: FxHashMap<u32, Cursor>,
-    /// The open file through which a file was faulted last.
-    faulted: FxHashMap<u32, u32>,
+    /// The open file through which a file was faulted last, and what was said of the mapping.
+    faulted: FxHashMap<u32, (u32, u32)>,
+    /// What a thread's fault has just mapped, and the balance of misses before: if the fault itself comes after all, it was not
+    /// satisfied by that.
+    mapped: FxHashMap<u32, (u32, Range<Page>, u32)>,
     /// The open file and the page that a thread has just faulted: it comes again when it has waited, and passes marks by then
     /// (`FAULT_FLAG_TRIED`).
     tried: FxHashMap<u32, (u32, Page)>,
@@ -81,6 +94,7 @@ impl Free {
             stale: FxHashSet::default(),
             cursors: FxHashMap::default(),
             faulted: FxHashMap::default(),
+            mapped: FxHashMap::default(),
             tried: FxHashMap::default(),
             ledger: Ledger::default(),
             at: 0,
@@ -116,14 +130,10 @@ impl Free {
             Event::ReadEnd(result) => self.end_read(task, *result),
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
-            Event::Window(window) => {
-                self.ledger.say(task, Said::Window(*window), self.at);
-            }
-            Event::Exact(exact) => {
-                self.ledger.say(task, Said::Exact(*exact), self.at);
-            }
+            Event::Window(window) => self.ledger.say(task, Said::Window(*window), self.at),
+            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact), self.at),
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
-            Event::Around { file, first, last } => self.around(*file, *first, *last),
+            Event::Around { file, first, last } => self.around(task, *file, *first, *last),
             Event::Added(cached) => self.added(task, cached),
             Event::Removed(cached) => {
                 let folio = Folio { first: cached.first, order: cached.order };
@@ -161,9 +171,11 @@ impl Free {
             if differs || is_overlapped {
                 self.stale.insert(pending.by.open);
             }
-            if differs || is_overlapped || !pending.has_expected_folios() {
+            let has_expected_folios = pending.has_expected_folios();
+            if differs || is_overlapped || !has_expected_folios {
                 let pending = pending.clone();
                 self.correct(&pending);
+                self.ledger.tally.corrected += u64::from(!has_expected_folios);
             }
         }
         self.ledger.close(task);
@@ -231,9 +243,9 @@ impl Free {
             let reached = cursor.offset_bytes.saturating_add(result as u64);
             cursor.end = cursor.end.min(reached.div_ceil(PAGE_BYTES));
             self.cursors.insert(task, cursor);
-            while let Some(taken) = self.advance(task, None) {
+            // One is enough: what comes after it, it may have caused.
+            if let Some(taken) = self.advance(task, None) {
                 let objection = format!("expected {:?}, the kernel did nothing", taken.expected.outcome);
-                self.close(task);
                 self.begin(task, &cursor.by, taken, Some(objection));
             }
         }
@@ -383,7 +395,11 @@ impl Free {
         // A fault's decision has begun with the fault.
         if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Mark && before.said.is_empty()) {
             self.close(task);
-            self.follow(task, Kind::Mark, asked, Some("the kernel met a mark, where none was expected".into()));
+            let folio = self.pages.folio(FileId(by.file), asked.page);
+            let is_marked = folio.map_or(Some(false), |folio| self.pages.is_marked(by.file, folio));
+            let objection = "the kernel met a mark, where none was expected";
+            self.follow(task, Kind::Mark, asked, (is_marked == Some(false)).then(|| objection.into()));
+            self.stale.insert(by.open);
         }
     }
 
@@ -428,60 +444,69 @@ impl Free {
     fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
         self.close(task);
         let Some(mapping) = mapping else {
-            self.ledger.tally.excluded += u64::from(!self.pages.is_present(FileId(by.file), page));
-            return;
+            // Through which open file, and with which advice, is not known: nor what it has brought and marked.
+            self.ledger.tally.excluded += 1;
+            return self.pages.lose(by.file);
         };
         self.pages.settings(by);
-        self.faulted.insert(by.file, by.open);
+        self.faulted.insert(by.file, (by.open, mapping.flags));
         let is_again = self.tried.insert(task, (by.open, page)) == Some((by.open, page));
-        let traced = u32::from(by.state.mmap_miss);
-        let state = self.state(by);
-        if state.mmap_miss != traced {
-            // It depends on page tables and on what has arrived: facts of the machine, not of the policy.
-            state.mmap_miss = traced;
-            self.ledger.tally.balances_taken += 1;
-        }
-        let folio = self.pages.folio(FileId(by.file), page);
-        let found = folio.map_or(Found::Absent, |folio| Found::Present { marked: false, folio });
-        let access = fault_access(by, page, mapping, found);
-        match folio {
+        self.take_balance(task, by, page);
+        let access = fault_access(by, page, mapping, Found::Absent);
+        match self.pages.folio(FileId(by.file), page) {
             None if self.is_comparable(task, by) => {
                 let expected = self.decide(task, by, |decision, state| decision.fault(state, &access));
                 if self.pages.folio(FileId(by.file), page).is_none() {
                     self.pages.add(by.file, Folio::single(page), false);
                 }
-                self.begin(
-                    task,
-                    by,
-                    Taken { kind: Kind::Fault, page, wanted: 1, expected, alternatives: Vec::new() },
-                    None,
-                );
+                let taken = Taken { kind: Kind::Fault, page, wanted: 1, expected, alternatives: Vec::new() };
+                self.begin(task, by, taken, None);
             }
-            Some(folio) if looks_at_marks(mapping.flags) && !is_again && self.state(by).window_pages != Some(0) => {
-                let state = self.state(by);
-                state.mmap_miss = state.mmap_miss.saturating_sub(1);
-                let wanted = state.window_pages.unwrap_or(0);
-                if self.pages.is_marked(by.file, folio) == Some(true) && self.is_comparable(task, by) {
-                    self.pages.unmark(by.file, folio);
-                    let expected = self.decide(task, by, |decision, state| decision.marked(state, page, folio, wanted));
-                    self.begin(
-                        task,
-                        by,
-                        Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() },
-                        None,
-                    );
-                }
-            }
+            Some(folio) if !is_again => self.hit(task, by, page, folio, mapping.flags),
             _ => {}
         }
     }
 
-    /// A fault mapped what was cached around it, without a look at the pages one by one.
-    fn around(&mut self, file: u32, first: Page, last: Page) {
-        let Some(state) = self.faulted.get(&file).and_then(|open| self.states.get_mut(open)) else { return };
-        if state.mmap_miss == 0 {
+    /// The balance of misses depends on page tables and on what has arrived: facts of the machine, not of the policy.
+    fn take_balance(&mut self, task: u32, by: &Use, page: Page) {
+        let traced = u32::from(by.state.mmap_miss);
+        let mapped = self.mapped.remove(&task).filter(|_| self.rules.misses_balanced);
+        let state = self.state(by);
+        if let Some((open, range, before)) = mapped
+            && open == by.open
+            && range.contains(&page)
+        {
+            state.mmap_miss = before;
+        }
+        if state.mmap_miss != traced {
+            state.mmap_miss = traced;
+            self.ledger.tally.balances_taken += 1;
+        }
+    }
+
+    /// A fault finds its page (`do_async_mmap_readahead`).
+    fn hit(&mut self, task: u32, by: &Use, page: Page, folio: Folio, mapping_flags: u32) {
+        let changes_balance = changes_balance(&self.rules, mapping_flags);
+        let state = self.state(by);
+        if !looks_at_marks(mapping_flags) || state.window_pages == Some(0) {
             return;
         }
+        state.mmap_miss = state.mmap_miss.saturating_sub(u32::from(changes_balance));
+        let wanted = state.window_pages.unwrap_or(0);
+        if self.pages.is_marked(by.file, folio) == Some(true) && self.is_comparable(task, by) {
+            self.pages.unmark(by.file, folio);
+            let expected = self.decide(task, by, |decision, state| decision.marked(state, page, folio, wanted));
+            self.begin(task, by, Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() }, None);
+        }
+    }
+
+    /// A fault mapped what was cached around it, without a look at the pages one by one.
+    fn around(&mut self, task: u32, file: u32, first: Page, last: Page) {
+        let Some((open, flags)) = self.faulted.get(&file).copied() else { return };
+        // A fault that comes again after a wait was counted when it came first.
+        let is_again = self.tried.get(&task).is_some_and(|(_, page)| (first..=last).contains(page));
+        let counts = changes_balance(&self.rules, flags) && !(is_again && self.rules.misses_balanced);
+        let Some(state) = self.states.get_mut(&open).filter(|state| state.mmap_miss > 0 && counts) else { return };
         let mapped = match self.rules.misses_balanced {
             true => 1,
             false => {
@@ -492,6 +517,7 @@ impl Free {
                 (first..=last).filter(is_mapped).count() as u32
             }
         };
+        self.mapped.insert(task, (open, first..last + 1, state.mmap_miss));
         state.mmap_miss = state.mmap_miss.saturating_sub(mapped);
     }
 
@@ -515,6 +541,7 @@ impl Free {
             NORMAL => (state.window_pages, state.random) = (Some(window), false),
             SEQUENTIAL => (state.window_pages, state.random) = (Some(2 * window), false),
             RANDOM => state.random = true,
+            advice if advice & SPANNING != 0 => self.ledger.tally.excluded += 1,
             DONT_NEED => self.pages.forget_range(by.file, whole_pages(offset_bytes, length_bytes)),
             WILL_NEED if self.is_comparable(task, by) => {
                 let (page, wanted) = will_need_pages(offset_bytes, length_bytes);

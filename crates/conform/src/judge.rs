@@ -5,6 +5,7 @@ use crate::record::{Exact, Mapping, RaState, Use, Window};
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{Access, Advice, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
+use std::cell::Cell;
 
 /// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
 const VM_EXEC: u32 = 0x4;
@@ -23,6 +24,9 @@ pub(crate) enum Said {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) outcome: Option<Outcome>,
+    /// What is read of a window in single pages: all of it where there are no large folios, what is left after a page that was
+    /// cached already where there are.
+    pub(crate) rest: Option<Exact>,
     /// The folios that this adds to the cache, and which of them is marked.
     pub(crate) folios: Vec<(Folio, bool)>,
 }
@@ -88,9 +92,16 @@ impl Pending {
         }
     }
 
-    /// Whether the pages that came into the cache are those that the policy expects: these first, then at most the touched
-    /// page itself, which is read alone where read-ahead did not bring it.
+    /// Whether the pages that came into the cache, and what was said of the rest of a window, are those that the policy expects:
+    /// these first, then at most the touched page itself, which is read alone where read-ahead did not bring it. Where memory is
+    /// short it may be otherwise, though the decision is the same: a folio cannot be had, a page goes meanwhile.
     pub(crate) fn has_expected_folios(&self) -> bool {
+        let rest = self.said.iter().skip(1).copied();
+        if matches!(self.expected.outcome, Some(Outcome::Window { .. }))
+            && !rest.eq(self.expected.rest.map(Said::Exact))
+        {
+            return false;
+        }
         let expected: Vec<Folio> = self.expected.folios.iter().map(|(folio, _)| *folio).collect();
         let Some(rest) = self.added.strip_prefix(expected.as_slice()) else { return false };
         rest.len() <= 1 && rest.iter().all(|folio| *folio == Folio::single(self.page))
@@ -137,11 +148,38 @@ pub(crate) fn expect(
     let file = FileId(file);
     let outcome = decide(&mut Decision { rules, file, view: pages, requests: &mut requests });
     let (order, file_pages) = (pages.limits(file).folio_order, pages.file_pages(file));
-    let mut added = Vec::new();
+    let (mut added, mut next, mut met) = (Vec::new(), None, None);
     for request in requests.take() {
-        added.extend(folios(&request, order, file_pages, |page| pages.is_present(file, page)));
+        let mut at = request.first;
+        let is_met = Cell::new(false);
+        let is_present = |page| {
+            let is_present = pages.is_present(file, page);
+            is_met.set(is_met.get() || is_present);
+            is_present
+        };
+        for (folio, marked) in folios(&request, order, file_pages, is_present) {
+            met = met.or(is_met.get().then_some(at));
+            at = folio.range().end;
+            added.push((folio, marked));
+        }
+        met = met.or(is_met.get().then_some(at));
+        next = Some(request.first);
     }
-    Expected { outcome: Some(outcome), folios: added }
+    let rest = match outcome {
+        Outcome::Window { first, size, async_size, .. } => {
+            let from = if order == 0 { next } else { met };
+            from.and_then(|from| rest_of(rules, from, first + size - from, async_size, file_pages))
+        }
+        _ => None,
+    };
+    Expected { outcome: Some(outcome), rest, folios: added }
+}
+
+/// What the kernel says of the rest of a window (`do_page_cache_ra`): the file's end cuts it, and since 7.x takes the mark away.
+fn rest_of(rules: &Rules, from: Page, pages: u64, async_size: u64, file_pages: u64) -> Option<Exact> {
+    let left = file_pages.checked_sub(from).filter(|left| *left > 0)?;
+    let look_ahead = if pages >= left && rules.no_mark_at_end { 0 } else { async_size };
+    (pages > 0).then_some(Exact { first: from, pages: pages.min(left), look_ahead })
 }
 
 /// Whether a fault looks at the mark of the page that it finds (`do_async_mmap_readahead`).
@@ -149,12 +187,15 @@ pub(crate) fn looks_at_marks(mapping_flags: u32) -> bool {
     mapping_flags & VM_RAND_READ == 0
 }
 
+/// Whether faults of such a mapping change the balance of misses (`mmap_miss`).
+pub(crate) fn changes_balance(rules: &Rules, mapping_flags: u32) -> bool {
+    !rules.misses_balanced || mapping_flags & (VM_SEQ_READ | VM_EXEC) == 0
+}
+
 /// A fault as the policy sees it.
 pub(crate) fn fault_access(by: &Use, page: Page, mapping: &Mapping, found: Found) -> Access {
     let Mapping { first, end, flags } = *mapping;
-    let advice = if flags & VM_HUGEPAGE != 0 {
-        Advice::Huge
-    } else if flags & VM_RAND_READ != 0 {
+    let advice = if flags & VM_RAND_READ != 0 {
         Advice::Random
     } else if flags & VM_SEQ_READ != 0 {
         Advice::Sequential
@@ -162,6 +203,7 @@ pub(crate) fn fault_access(by: &Use, page: Page, mapping: &Mapping, found: Found
         Advice::Normal
     };
     let (open, file) = (OpenId(by.open), FileId(by.file));
-    let by = By::Fault { advice, executable: flags & VM_EXEC != 0, first, end };
+    let (huge, executable) = (flags & VM_HUGEPAGE != 0, flags & VM_EXEC != 0);
+    let by = By::Fault { advice, huge, executable, first, end };
     Access { open, file, by, page, wanted: 1, call: Call::default(), begins: true, found }
 }

@@ -37,12 +37,12 @@ impl Ledger {
         self.pending.get_mut(&task)
     }
 
-    /// Something was said of the thread's decision; whether there is one.
-    pub(crate) fn say(&mut self, task: u32, said: Said, record: u64) -> bool {
-        let Some(pending) = self.pending.get_mut(&task) else { return false };
-        pending.said.push(said);
-        pending.last = record;
-        true
+    /// Something was said of the thread's decision, if one is under way.
+    pub(crate) fn say(&mut self, task: u32, said: Said, record: u64) {
+        if let Some(pending) = self.pending.get_mut(&task) {
+            pending.said.push(said);
+            pending.last = record;
+        }
     }
 
     /// A thread has added a folio to the cache.
@@ -118,15 +118,41 @@ impl Ledger {
         }
         let mut tally = self.tally;
         tally.mismatches.sort_by_key(|mismatch| mismatch.record);
+        let spans: FxHashMap<u32, Spans> =
+            self.spans.into_iter().map(|(file, spans)| (file, Spans::new(spans))).collect();
         for mismatch in &mut tally.mismatches {
-            let spans = &self.spans[&mismatch.file];
-            let own = spans.iter().find(|span| span.task == mismatch.task && span.begun == mismatch.record);
-            mismatch.is_overlapping |= own.is_some_and(|own| {
-                spans.iter().any(|other| other.task != own.task && other.begun <= own.last && own.begun <= other.last)
-            });
+            mismatch.is_overlapping |= spans[&mismatch.file].overlap(mismatch.task, mismatch.record);
             tally.overlapping += u64::from(mismatch.is_overlapping);
         }
         tally.first_mismatch = tally.mismatches.first().cloned();
         tally
+    }
+}
+
+/// All decisions on a file, in the order in which they began.
+struct Spans {
+    spans: Vec<Span>,
+    /// The latest end among each and those before it.
+    latest: Vec<u64>,
+}
+
+impl Spans {
+    fn new(mut spans: Vec<Span>) -> Spans {
+        spans.sort_by_key(|span| span.begun);
+        let so_far = |latest: &mut u64, span: &Span| {
+            *latest = span.last.max(*latest);
+            Some(*latest)
+        };
+        let latest = spans.iter().scan(0, so_far).collect();
+        Spans { spans, latest }
+    }
+
+    /// Whether another thread's decision was under way during the one of this thread that began with this record.
+    fn overlap(&self, task: u32, begun: u64) -> bool {
+        let own = self.spans.iter().skip(self.spans.partition_point(|span| span.begun < begun));
+        let Some(own) = own.take_while(|span| span.begun == begun).find(|span| span.task == task) else { return false };
+        let before = self.spans.partition_point(|span| span.begun <= own.last);
+        let still_open = (0..before).rev().take_while(|index| self.latest[*index] >= own.begun);
+        still_open.map(|index| &self.spans[index]).any(|other| other.task != task && other.last >= own.begun)
     }
 }

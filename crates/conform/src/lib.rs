@@ -25,7 +25,9 @@ mod tally;
 
 pub use file::{MOST_BLOCK_BYTES, Reader, TraceError, Writer};
 pub use free::Free;
-pub use record::{Asked, Cached, Event, Exact, FileSeen, Header, Mapping, RaState, Record, Trailer, Use, Window};
+pub use record::{
+    Asked, Cached, Event, Exact, FileSeen, Header, Mapping, RaState, Record, SPANNING, Trailer, Use, Window,
+};
 pub use step::Step;
 pub use tally::{Agreement, KINDS, Kind, Mismatch, Tally};
 

@@ -19,8 +19,8 @@ struct File {
     marked: FxHashMap<Page, bool>,
     /// Those that came with a decision: by which record, and whose.
     brought: FxHashMap<Page, (u64, u32)>,
-    /// Pages that are not cached any more, and since which record.
-    gone: FxHashMap<Page, u64>,
+    /// Folios that are not cached any more, and since which record.
+    gone: BTreeMap<Page, (u8, u64)>,
     pages: u64,
     limits: Limits,
     /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
@@ -67,13 +67,18 @@ impl File {
         }
     }
 
-    /// Cuts whatever covers these pages into single ones: the kernel has split a folio to remove a part of it.
-    fn split(&mut self, wanted: Folio) {
-        while let Some(folio) = overlapping(&self.folios, wanted) {
+    /// Takes away whatever covers these pages. Of a larger folio the halves stay that do not: the kernel has split it to remove a
+    /// part (since 6.15 only as far as it must: `folio_split`).
+    fn take_out(&mut self, wanted: Folio) {
+        while let Some(mut folio) = overlapping(&self.folios, wanted) {
             self.folios.remove(&folio.first);
-            if folio != wanted {
-                let rest = folio.range().filter(|page| !wanted.range().contains(page));
-                self.folios.extend(rest.map(|page| (page, 0)));
+            while folio.order > wanted.order {
+                let order = folio.order - 1;
+                let halves = [folio.first, folio.first + (1 << order)].map(|first| Folio { first, order });
+                let [low, high] = halves;
+                let (kept, next) = if low.range().contains(&wanted.first) { (high, low) } else { (low, high) };
+                self.folios.insert(kept.first, kept.order);
+                folio = next;
             }
         }
     }
@@ -104,7 +109,12 @@ impl Pages {
     /// The file's length and the disk's settings, as they are now.
     pub(crate) fn settings(&mut self, by: &Use) {
         let file = self.file(by.file);
-        file.pages = by.file_bytes.div_ceil(PAGE_BYTES);
+        let pages = by.file_bytes.div_ceil(PAGE_BYTES);
+        if pages < file.pages {
+            // What a file loses, notes included, leaves nothing behind.
+            file.evicted.split_off(&pages);
+        }
+        file.pages = pages;
         file.limits.window_pages = by.disk_window.into();
         file.limits.request_pages = by.disk_request.into();
     }
@@ -114,14 +124,17 @@ impl Pages {
         self.files.get(file as usize).is_some_and(|file| file.unknown_pages == 0 && file.least_order == 0)
     }
 
+    /// What comes into the cache of this file is not known any more.
+    pub(crate) fn lose(&mut self, file: u32) {
+        self.file(file).unknown_pages = u64::MAX;
+    }
+
     /// A folio is cached.
     pub(crate) fn add(&mut self, file: u32, folio: Folio, marked: bool) {
         let file = self.file(file);
-        file.split(folio);
+        file.take_out(folio);
         file.forget_evicted(folio);
-        for page in folio.range() {
-            file.gone.remove(&page);
-        }
+        file.gone.remove(&folio.first);
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
@@ -151,9 +164,11 @@ impl Pages {
     pub(crate) fn remove(&mut self, file: u32, folio: Folio, is_reclaimed: bool) {
         let file = self.file(file);
         if overlapping(&file.folios, folio).is_none() {
-            file.unknown_pages = file.unknown_pages.saturating_sub(folio.pages());
+            // A file that was lost stays lost.
+            let is_lost = file.unknown_pages == u64::MAX;
+            file.unknown_pages = if is_lost { u64::MAX } else { file.unknown_pages.saturating_sub(folio.pages()) };
         }
-        file.split(folio);
+        file.take_out(folio);
         file.marked.remove(&folio.first);
         if is_reclaimed {
             file.forget_evicted(folio);
@@ -163,13 +178,15 @@ impl Pages {
 
     /// These pages are not cached any more since this record.
     pub(crate) fn note_gone(&mut self, file: u32, folio: Folio, record: u64) {
-        self.file(file).gone.extend(folio.range().map(|page| (page, record)));
+        self.file(file).gone.insert(folio.first, (folio.order, record));
     }
 
     /// Whether a page went after this record.
     pub(crate) fn is_gone_after(&self, file: u32, page: Page, record: u64) -> bool {
-        let gone = self.files.get(file as usize).and_then(|file| file.gone.get(&page));
-        gone.is_some_and(|at| *at > record)
+        let gone = self.files.get(file as usize).and_then(|file| file.gone.range(..=page).next_back());
+        gone.is_some_and(|(first, (order, at))| {
+            *at > record && Folio { first: *first, order: *order }.range().contains(&page)
+        })
     }
 
     /// The notes of these pages are taken away (`POSIX_FADV_DONTNEED`).
@@ -272,12 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_folio_that_was_split_is_single_pages() {
+    fn what_is_left_of_a_folio_that_was_split_is_its_halves() {
         let mut pages = file();
-        pages.add(3, Folio { first: 16, order: 2 }, false);
-        pages.remove(3, Folio { first: 18, order: 1 }, false);
-        assert_eq!(pages.folio(FileId(3), 17), Some(Folio::single(17)));
-        assert_eq!(pages.folio(FileId(3), 18), None);
+        pages.add(3, Folio { first: 16, order: 3 }, false);
+        pages.remove(3, Folio::single(18), false);
+        let left = [17, 18, 19, 20].map(|page| pages.folio(FileId(3), page));
+        let [pair, four] = [Folio { first: 16, order: 1 }, Folio { first: 20, order: 2 }];
+        assert_eq!(left, [Some(pair), None, Some(Folio::single(19)), Some(four)]);
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct Trailer {
     pub lost: u64,
 }
 
+/// Advice on a range of memory with more than one mapping: which pages it asks for is not told.
+pub const SPANNING: u32 = 0x100;
+
 /// Something that happened. Files and open files are numbered in the order in which they were first seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -92,7 +95,7 @@ pub enum Event {
     Advice {
         /// On this open file, as it was before.
         by: Use,
-        /// `POSIX_FADV_…`.
+        /// `POSIX_FADV_…`; [`SPANNING`] with it: a range of several mappings, of which this is the first.
         advice: u32,
         /// From here on, bytes.
         offset_bytes: u64,
@@ -219,11 +222,11 @@ pub struct Cached {
 
 /// No page is beyond this: a file has at most 2^63 bytes.
 const MOST_PAGE: Page = 1 << 51;
-/// No folio is larger, as a power of two (`MAX_PAGECACHE_ORDER` is at most that of a huge page of 16 GiB with 64 KiB pages).
-const MOST_ORDER: u8 = 18;
+/// No folio is larger, as a power of two (`MAX_XAS_ORDER`: two levels of the cache's tree).
+const MOST_ORDER: u8 = 11;
 
-/// No window and no request is longer, pages: 4 GiB, as nobody sets it.
-const MOST_WINDOW: u32 = 1 << 20;
+/// No window and no request is longer, pages: 256 MiB, as nobody sets it.
+const MOST_WINDOW: u32 = 1 << 16;
 /// A call reads no more at a time, bytes (`MAX_RW_COUNT`).
 pub(crate) const MOST_READ: u64 = 0x7fff_f000;
 

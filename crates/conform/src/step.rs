@@ -3,7 +3,7 @@
 use crate::judge::{Pending, Said, expect, fault_access, state_of};
 use crate::ledger::Ledger;
 use crate::pages::Pages;
-use crate::record::{Asked, Event, Mapping, Record, Use};
+use crate::record::{Asked, Event, Mapping, Record, SPANNING, Use};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
@@ -58,12 +58,8 @@ impl Step {
             }
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
-            Event::Window(window) => {
-                self.ledger.say(task, Said::Window(*window), self.at);
-            }
-            Event::Exact(exact) => {
-                self.ledger.say(task, Said::Exact(*exact), self.at);
-            }
+            Event::Window(window) => self.ledger.say(task, Said::Window(*window), self.at),
+            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact), self.at),
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
             Event::Around { .. } | Event::Dirtied(_) => {}
             Event::Added(cached) => {
@@ -80,6 +76,7 @@ impl Step {
                 self.ledger.close(task);
                 match *advice {
                     WILL_NEED => self.will_need(task, by, *offset_bytes, *length_bytes),
+                    advice if advice & SPANNING != 0 => self.ledger.tally.excluded += 1,
                     DONT_NEED => self.pages.forget_range(by.file, whole_pages(*offset_bytes, *length_bytes)),
                     _ => {}
                 }

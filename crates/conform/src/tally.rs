@@ -70,6 +70,8 @@ pub struct Tally {
     pub excluded: u64,
     /// How often the state had to be taken from the trace, since the policy's own had come to differ.
     pub resynchronised: u64,
+    /// How often what a thread's decision has really brought had to be taken from the trace, since other folios were expected.
+    pub corrected: u64,
     /// How often it was taken from there for the first time: open files whose opening is not in the trace.
     pub adopted: u64,
     /// How often the balance of faults that missed and hit was taken from the trace: it depends on page tables and on what has

@@ -29,6 +29,9 @@ fn every_decision_of_the_golden_traces_is_the_policy_s() {
             // Only where threads share an open file, two decisions may overlap.
             if !name.contains("threads") && !name.contains("processes") {
                 assert_eq!((tally.matched, tally.resynchronised), (tally.decisions, 0), "{name}, {way}");
+                assert_eq!((tally.folios_matched, tally.corrected), (tally.decisions, 0), "{name}, {way}");
+                // Since 7.x a fault that finds its page on its way does not count, and whether it was cannot be seen from outside.
+                assert!(tally.balances_taken == 0 || report.policy == "linux-7.2", "{name}, {way}");
             }
             assert!(tally.matched * 100 >= tally.decisions * 98, "{name}, {way}");
             assert!(tally.decisions >= 50, "{name}, {way}: {} decisions", tally.decisions);
@@ -41,10 +44,13 @@ fn every_decision_of_the_golden_traces_is_the_policy_s() {
 
 #[test]
 fn another_kernel_s_policy_does_not_agree() {
-    for (trace, policy) in [("6.18-fuse-64k-all", "linux-7.2"), ("6.18-ext4-128k-all", "linux-6.12")] {
+    for (trace, policy) in
+        [("6.18-fuse-64k-all", "linux-7.2"), ("6.18-ext4-128k-all", "linux-6.12"), ("7.2-ext4-128k-all", "linux-6.18")]
+    {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{trace}.trace"));
         let report = report(&path, Some(policy));
-        assert!(report.matched < report.decisions && report.first_mismatch.is_some(), "{policy}");
-        assert!(!report.agrees());
+        let free = &report.free_running;
+        assert!(!report.agrees() && free.first_mismatch.is_some(), "{policy}");
+        assert!(report.matched < report.decisions || free.matched < free.decisions, "{policy}");
     }
 }

@@ -71,7 +71,7 @@ fn records_that_cannot_be_are_refused_with_their_number() {
         (vec![seen(1)], "record 0 cannot be"),
         (vec![seen(0), record(Event::Opened(by(3)))], "record 1 cannot be: a file that was never seen"),
         (vec![seen(0), record(Event::Added(folio(1, 1)))], "a folio that is not aligned"),
-        (vec![seen(0), record(Event::Added(folio(0, 40)))], "a folio larger than any"),
+        (vec![seen(0), record(Event::Added(folio(0, 12)))], "a folio larger than any"),
         (vec![seen(0), record(Event::Removed(folio(u64::MAX, 0)))], "a page beyond the end of any file"),
         (vec![seen(0), record(Event::ReadEnd(i64::MAX))], "a read longer than any"),
         (vec![seen(0), record(Event::Opened(Use { disk_window: u32::MAX, ..by(0) }))], "a window larger than any"),
@@ -100,6 +100,12 @@ fn a_trace_that_is_cut_short_says_where() {
             other => panic!("{length}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn nothing_follows_the_trailer() {
+    let bytes = [golden(), b"x".to_vec()].concat();
+    assert!(error(&bytes).contains("something follows the trailer"));
 }
 
 proptest! {

@@ -21,6 +21,8 @@ pub enum By {
     Fault {
         /// The mapping's advice.
         advice: Advice,
+        /// It wants huge pages (`MADV_HUGEPAGE`), whatever the advice.
+        huge: bool,
         /// It holds a program (`VM_EXEC`).
         executable: bool,
         /// First page of the mapping.
@@ -40,8 +42,6 @@ pub enum Advice {
     Sequential,
     /// It reads here and there.
     Random,
-    /// It wants huge pages (mappings alone).
-    Huge,
 }
 
 /// How a touched page was found.
@@ -124,7 +124,7 @@ impl Access {
 
     /// A fault of a mapping of the whole file, likewise.
     pub fn fault(page: Page, file_pages: u64, found: Found) -> Access {
-        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: file_pages };
+        let by = By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: file_pages };
         Access { by, ..Access::read(page, 1, found) }
     }
 

@@ -60,7 +60,8 @@ impl Reader {
 
     /// A fault that maps what is there of the aligned group of pages around it; gives one after the last page in a row.
     fn fault_around(&mut self, page: Page, around: u64) -> Page {
-        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: self.cache.file_pages };
+        let by =
+            By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: self.cache.file_pages };
         let found = self.cache.found(page);
         self.access(Access { by, ..Access::fault(page, self.cache.file_pages, found) });
         let (open, file) = (OpenId(0), FileId(0));

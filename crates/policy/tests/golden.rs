@@ -75,8 +75,12 @@ impl Reader {
     }
 
     fn fault(&mut self, page: u64, advice: Advice, executable: bool) {
+        self.touch(page, advice, false, executable);
+    }
+
+    fn touch(&mut self, page: u64, advice: Advice, huge: bool, executable: bool) {
         let found = self.cache.found(page);
-        let by = By::Fault { advice, executable, first: 0, end: self.cache.file_pages };
+        let by = By::Fault { advice, huge, executable, first: 0, end: self.cache.file_pages };
         self.access(Access { by, ..Access::fault(page, 0, found) });
     }
 
@@ -143,7 +147,7 @@ fn faults_read_around_from_a_program_on_and_huge() {
     reader.fault(1000, Advice::Normal, true);
     assert_eq!(reader.decisions(), [(1000, 0, 32, 0)]);
     let mut reader = Reader::new("linux-6.18", 32, FILE_PAGES);
-    reader.fault(1000, Advice::Huge, false);
+    reader.touch(1000, Advice::Normal, true, false);
     assert_eq!(reader.decisions(), [(512, 9, 1024, 512)]);
     let mut reader = Reader::new("linux-6.18", 32, FILE_PAGES);
     reader.fault(0, Advice::Sequential, false);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Happens {
     Reads { open: u32, first: Page, pages: u64 },
-    Faults { open: u32, page: Page, advice: Advice, executable: bool },
+    Faults { open: u32, page: Page, advice: Advice, huge: bool, executable: bool },
     Arrives,
     Evicts { page: Page },
     Waits { open: u32, page: Page },
@@ -24,12 +24,12 @@ enum Happens {
 }
 
 fn happens(file_pages: u64) -> impl Strategy<Value = Happens> {
-    let advice = prop::sample::select(vec![Advice::Normal, Advice::Sequential, Advice::Random, Advice::Huge]);
+    let advice = prop::sample::select(vec![Advice::Normal, Advice::Sequential, Advice::Random]);
     let (open, page) = (0..3u32, 0..file_pages);
     prop_oneof![
         8 => (open.clone(), page.clone(), 1..100u64).prop_map(|(open, first, pages)| Happens::Reads { open, first, pages }),
-        4 => (open.clone(), page.clone(), advice.clone(), any::<bool>())
-            .prop_map(|(open, page, advice, executable)| Happens::Faults { open, page, advice, executable }),
+        4 => (open.clone(), page.clone(), advice.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(open, page, advice, huge, executable)| Happens::Faults { open, page, advice, huge, executable }),
         2 => Just(Happens::Arrives),
         2 => page.clone().prop_map(|page| Happens::Evicts { page }),
         2 => (open.clone(), page.clone()).prop_map(|(open, page)| Happens::Waits { open, page }),
@@ -78,8 +78,8 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
                 policy.access(&Access { open: OpenId(open), ..access }, &cache, &mut requests);
                 None
             }
-            Happens::Faults { open, page, advice, executable } => {
-                let by = By::Fault { advice, executable, first: page / 2, end: file_pages };
+            Happens::Faults { open, page, advice, huge, executable } => {
+                let by = By::Fault { advice, huge, executable, first: page / 2, end: file_pages };
                 let access = Access::fault(page, file_pages, cache.found(page));
                 policy.access(&Access { by, open: OpenId(open), ..access }, &cache, &mut requests);
                 None
@@ -103,7 +103,8 @@ fn check(name: &str, file_pages: u64, window_pages: u64, order: u8, story: &[Hap
                 Some(Event::WillNeed { open: OpenId(open), file, first, pages })
             }
             Happens::Maps { open, first, pages } => {
-                let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: file_pages };
+                let by =
+                    By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: file_pages };
                 Some(Event::Mapped { open: OpenId(open), by, file, first, pages, before: 0, mapped: pages })
             }
             Happens::Memory { free_pages, inactive_pages, added_pages } => {

@@ -51,7 +51,7 @@ impl Driver {
     }
 
     fn fault(&mut self, page: Page) -> Vec<(Page, u64)> {
-        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: FILE_PAGES };
+        let by = By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: FILE_PAGES };
         let found = self.cache.found(page);
         let asked = self.access(Access { by, ..Access::fault(page, FILE_PAGES, found) });
         if self.cache.found(page) == Found::Absent {
@@ -242,7 +242,7 @@ fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
         let mut driver = Driver::new(name, 32);
         let mut asked = Vec::new();
         for page in first..first + 60 {
-            let by = By::Fault { advice: Advice::Sequential, executable: false, first, end: FILE_PAGES };
+            let by = By::Fault { advice: Advice::Sequential, huge: false, executable: false, first, end: FILE_PAGES };
             let mapped =
                 Event::Mapped { open: OpenId(0), by, file: FileId(0), first: page, pages: 1, before: 0, mapped: 1 };
             let mut requests = Requests::default();
@@ -259,7 +259,7 @@ fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
 #[test]
 fn a_random_mapping_of_2_4_gets_the_page_alone() {
     let mut driver = Driver::new("linux-2.4", 32);
-    let by = By::Fault { advice: Advice::Random, executable: false, first: 0, end: FILE_PAGES };
+    let by = By::Fault { advice: Advice::Random, huge: false, executable: false, first: 0, end: FILE_PAGES };
     assert_eq!(driver.access(Access { by, ..Access::fault(100, FILE_PAGES, Found::Absent) }), []);
     assert_eq!(driver.access(Access::fault(100, FILE_PAGES, Found::Absent)), [(96, 16)]);
 }

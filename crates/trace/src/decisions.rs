@@ -28,7 +28,7 @@ pub struct Decisions {
     object: Object,
     links: Vec<Link>,
     stop: OwnedFd,
-    reader: JoinHandle<std::result::Result<Writer<BufWriter<File>>, TraceError>>,
+    reader: JoinHandle<std::result::Result<Output, TraceError>>,
 }
 
 impl Decisions {
@@ -82,7 +82,8 @@ impl Decisions {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        let (trailer, file) = writer.and_then(|writer| writer.finish(lost)).map_err(written)?;
+        let (writer, not_understood) = writer.map_err(written)?;
+        let (trailer, file) = writer.finish(lost + not_understood).map_err(written)?;
         file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;
         Ok(trailer)
     }
@@ -110,9 +111,14 @@ fn fill_calls(object: &Object) -> Result<()> {
     Ok(())
 }
 
-type Output = Writer<BufWriter<File>>;
+/// The trace, and how many events could not be understood.
+type Output = (Writer<BufWriter<File>>, u64);
 
-fn read(events: &MapHandle, stopped: &OwnedFd, writer: Output) -> std::result::Result<Output, TraceError> {
+fn read(
+    events: &MapHandle,
+    stopped: &OwnedFd,
+    writer: Writer<BufWriter<File>>,
+) -> std::result::Result<Output, TraceError> {
     let state = std::cell::RefCell::new((Numbers::default(), writer, None));
     let take = |bytes: &[u8]| {
         let (numbers, writer, failed) = &mut *state.borrow_mut();
@@ -138,6 +144,6 @@ fn read(events: &MapHandle, stopped: &OwnedFd, writer: Output) -> std::result::R
         }
     }
     drop(ring);
-    let (_, writer, failed) = state.into_inner();
-    failed.map_or(Ok(writer), Err)
+    let (numbers, writer, failed) = state.into_inner();
+    failed.map_or(Ok((writer, numbers.lost)), Err)
 }

@@ -34,10 +34,11 @@ pub struct Conform {
 impl Conform {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let path = self.trace.display().to_string();
-        let file = File::open(&self.trace).with_context(|| path.clone())?;
-        if !file.metadata()?.is_file() {
+        // A FIFO is not even opened: it would wait for somebody to write.
+        if !std::fs::metadata(&self.trace).with_context(|| path.clone())?.is_file() {
             anyhow::bail!("{path}: not a regular file");
         }
+        let file = File::open(&self.trace).with_context(|| path.clone())?;
         let report = conform(BufReader::new(file), self.policy.as_deref()).context(path)?;
         let text = match self.json {
             true => {
@@ -74,6 +75,8 @@ impl Conform {
         row("overlapping", &|tally| grouped(tally.overlapping));
         row("not comparable", &|tally| grouped(tally.excluded));
         row("resynchronised", &|tally| grouped(tally.resynchronised));
+        row("corrected", &|tally| grouped(tally.corrected));
+        row("balances taken", &|tally| grouped(tally.balances_taken));
         let mut text =
             format!("{} against Linux {}\n\n{}", report.policy, report.kernel, table.render(Screen::stdout()));
         text.push('\n');

@@ -1,19 +1,19 @@
 //! `ahead sim trace`: runs a program, and keeps what the kernel's read-ahead decided for it.
 
-use crate::exit::{self, Stopped};
 use crate::record::go_on;
-use ahead_conform::{Header, Trailer};
-use ahead_kernel::process::{Child, Command, Event, Signals};
+use crate::{exit, output};
+use ahead_conform::Header;
+use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::user::User;
 use ahead_kernel::{evict, machine};
-use ahead_report::number::grouped;
+use ahead_report::number::{grouped, size};
 use ahead_trace::Decisions;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::io::{Read, Seek};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use tempfile::NamedTempFile;
 
 /// Of the command line so much is kept in a trace, bytes.
 const COMMAND_BYTES: usize = 4096;
@@ -22,8 +22,8 @@ const COMMAND_BYTES: usize = 4096;
 ///
 /// Every read, fault and advice of the program and of all that it starts, every decision of the kernel with the state before
 /// it, and all that comes into the page cache and leaves it. Files that are partly cached when they are first touched cannot
-/// be compared: begin cold, or with files of your own. Needs root and Linux 6.18 or newer. The program's exit status is passed
-/// on.
+/// be compared: begin cold, or with files of your own. What a program did until a signal ended it is kept. Needs root and Linux
+/// 6.18 or newer. The program's exit status is passed on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sudo ahead sim trace --cold -o grep.trace -- grep -r needle /usr/share/doc
@@ -48,15 +48,13 @@ impl Trace {
     fn trace(&self) -> anyhow::Result<ExitCode> {
         let signals = Signals::take()?;
         let user = User::behind_sudo()?;
-        let directory = match self.output.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        let file = NamedTempFile::new_in(directory).with_context(|| format!("write {}", self.output.display()))?;
-        let command = Command { argv: self.command.clone(), user, ..Command::default() };
+        // Before the program runs: what it does may not be done twice.
+        output::with_rights_of(user.as_ref(), || output::check(&self.output))?;
+        let mut file = tempfile::tempfile().context("make a temporary file")?;
+        let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
         // Before the observer: a small process is quickly copied.
         let mut child = Child::spawn_held(&command)?;
-        let decisions = Decisions::start(file.as_file().try_clone()?, &self.header())?;
+        let decisions = Decisions::start(file.try_clone()?, &self.header())?;
         decisions.follow(child.pid())?;
         if self.cold {
             go_on(&signals)?;
@@ -64,20 +62,18 @@ impl Trace {
         }
         go_on(&signals)?;
         child.release(&command)?;
-        let mut stopped = None;
-        let ended = loop {
-            match child.wait_event(&signals, &[], None)? {
-                Event::Ended(ended) => break ended,
-                Event::Signal(number) => stopped = Some(number),
-                _ => {}
-            }
-        };
+        // A signal is the program's affair: what it did until then is kept.
+        let ended = child.wait(&signals)?;
         let trailer = decisions.finish()?;
-        if let Some(number) = stopped {
-            bail!(Stopped(number));
+        if trailer.lost > 0 {
+            bail!("{} events were lost, so that the trace would prove nothing; it is not kept", grouped(trailer.lost));
         }
-        file.persist(&self.output).map_err(|error| error.error).with_context(|| self.output.display().to_string())?;
-        self.tell(trailer)?;
+        let mut trace = Vec::new();
+        file.rewind()?;
+        file.read_to_end(&mut trace)?;
+        output::with_rights_of(user.as_ref(), || output::replace(&self.output, &trace))?;
+        let (path, records) = (self.output.display(), grouped(trailer.records));
+        eprintln!("ahead: {records} records in {path} ({})", size(trace.len() as u64));
         Ok(ExitCode::from(ended.code() as u8))
     }
 
@@ -94,15 +90,5 @@ impl Trace {
             page_bytes: machine::page_size() as u32,
             command: words.take_while(fits).collect(),
         }
-    }
-
-    fn tell(&self, trailer: Trailer) -> anyhow::Result<()> {
-        let (path, records) = (self.output.display(), grouped(trailer.records));
-        let bytes = std::fs::metadata(&self.output)?.len();
-        eprintln!("ahead: {records} records in {path} ({})", ahead_report::number::size(bytes));
-        if trailer.lost > 0 {
-            eprintln!("ahead: {} events were LOST, so that this trace proves nothing", grouped(trailer.lost));
-        }
-        Ok(())
     }
 }

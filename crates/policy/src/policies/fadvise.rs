@@ -18,7 +18,7 @@ const CHUNK_PAGES: u64 = 512;
 /// The window of an opening that was given this advice, pages.
 pub fn window(advice: Advice, window_pages: u64) -> u64 {
     match advice {
-        Advice::Normal | Advice::Huge => window_pages,
+        Advice::Normal => window_pages,
         Advice::Sequential => 2 * window_pages,
         Advice::Random => 0,
     }

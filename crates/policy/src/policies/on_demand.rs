@@ -240,11 +240,11 @@ impl Decision<'_> {
 
     /// A fault has missed (`do_sync_mmap_readahead`).
     pub fn fault(&mut self, state: &mut State, access: &Access) -> Outcome {
-        let By::Fault { advice, executable, first, end } = access.by else { return Outcome::Nothing };
+        let By::Fault { advice, huge, executable, first, end } = access.by else { return Outcome::Nothing };
         let (limits, page) = (self.limits(), access.page);
         let window = state.window(&limits);
         let huge_order = if self.rules.huge_anywhere { HUGE_ORDER } else { limits.folio_order.min(HUGE_ORDER) };
-        let huge = advice == Advice::Huge && huge_order > 0;
+        let huge = huge && huge_order > 0;
         if !huge {
             let is_random = advice == Advice::Random && !(executable && self.rules.misses_balanced);
             if is_random || window == 0 {
@@ -254,16 +254,22 @@ impl Decision<'_> {
                 return self.sync(state, page, window);
             }
         }
-        if (!huge || self.rules.misses_balanced) && !(executable && self.rules.misses_balanced) {
+        let counts = match self.rules.misses_balanced {
+            true => !executable && advice != Advice::Sequential,
+            false => !huge,
+        };
+        if counts {
             state.mmap_miss = (state.mmap_miss + 1).min(MOST_MISSES);
             if state.mmap_miss > LOTS_OF_MISSES {
                 return Outcome::Nothing;
             }
         }
         if huge {
-            // Two huge pages, so that there is a mark on the second one. The window's place is not noted.
+            // Two huge pages, so that there is a mark on the second one, unless nothing is to be read ahead. The window's place is
+            // not noted.
             let (at, size) = (round_down(page, 1 << huge_order), 1 << huge_order);
-            (state.size, state.async_size, state.order) = (2 * size, size, huge_order);
+            let count = if advice == Advice::Random { 1 } else { 2 };
+            (state.size, state.async_size, state.order) = (count * size, size, huge_order);
             return self.window(state, at, huge_order);
         }
         if executable && self.rules.programs_forwards {
@@ -372,7 +378,6 @@ impl OnDemand {
             Advice::Normal => (state.window_pages, state.random) = (Some(window_pages), false),
             Advice::Sequential => (state.window_pages, state.random) = (Some(2 * window_pages), false),
             Advice::Random => state.random = true,
-            Advice::Huge => {}
         }
     }
 
@@ -382,7 +387,7 @@ impl OnDemand {
             By::Read => (folio.first, access.end() - folio.first),
             By::Fault { advice, executable, .. } => {
                 let window = state.window(&decision.limits());
-                if advice == Advice::Random || (window == 0 && !rules.misses_balanced) {
+                if advice == Advice::Random || window == 0 {
                     return;
                 }
                 let counts = if rules.misses_balanced {

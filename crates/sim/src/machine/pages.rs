@@ -45,7 +45,7 @@ impl Pages {
 
     /// Mapped pages one after the other; `None`: there are none of them.
     pub(super) fn touch(open: OpenId, file: FileId, first: Page, pages: u64, file_pages: u64) -> Option<Pages> {
-        let by = By::Fault { advice: Advice::Normal, executable: false, first: 0, end: file_pages };
+        let by = By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: file_pages };
         let end = first.saturating_add(pages).min(file_pages);
         (first < end).then(|| Pages::of(open, file, by, first, end))
     }

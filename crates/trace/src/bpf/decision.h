@@ -65,7 +65,7 @@ struct long_event {
 
 /* System calls, by number. src/decisions/calls.rs fills the table. */
 enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, CALL_FADVISE, CALL_READAHEAD, CALL_MADVISE,
-	    CALL_SENDFILE, CALL_SPLICE };
+	    CALL_SENDFILE, CALL_SPLICE, CALL_PREADV2 };
 #define CALLS 512
 
 /* From include/uapi/asm-generic/mman-common.h and include/uapi/linux/fadvise.h. */
@@ -73,6 +73,8 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define POSIX_FADV_WILLNEED 3
+/* With it: the range spans several mappings. SPANNING in crates/conform. */
+#define SPANNING 0x100
 
 #define S_IFMT 0170000
 #define S_IFREG 0100000
@@ -123,6 +125,17 @@ struct backing_dev_info {
 
 struct super_block___bdi {
 	struct backing_dev_info *s_bdi;
+} RELOCATED;
+
+/* A file that is read through the page cache has a way to fill it, and a device that takes requests (io_pages): tmpfs and overlayfs
+ * lack the first, sysfs the second. */
+struct address_space_operations {
+	void *read_folio;
+	void *readahead;
+} RELOCATED;
+
+struct address_space___operations {
+	struct address_space_operations *a_ops;
 } RELOCATED;
 
 struct inode___mapping {

@@ -74,8 +74,9 @@ struct thread {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1 << 14);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 16);
+	__uint(map_flags, 1);
 	__type(key, u32);
 	__type(value, struct thread);
 } threads SEC(".maps");
@@ -87,15 +88,19 @@ struct {
 	__type(value, u32);
 } calls SEC(".maps");
 
-static __always_inline void send(void *event, u64 bytes)
+static __always_inline void lose(void)
 {
 	u32 zero = 0;
-	u64 flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	if (bpf_ringbuf_output(&events, event, bytes, flags) == 0)
-		return;
 	u64 *count = bpf_map_lookup_elem(&lost, &zero);
 	if (count)
 		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline void send(void *event, u64 bytes)
+{
+	u64 flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (bpf_ringbuf_output(&events, event, bytes, flags))
+		lose();
 }
 
 static __always_inline bool is_followed(void)
@@ -112,7 +117,8 @@ static __always_inline struct thread *this_thread(void)
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 	if (thread)
 		return thread;
-	bpf_map_update_elem(&threads, &tid, &none, BPF_ANY);
+	if (bpf_map_update_elem(&threads, &tid, &none, BPF_ANY))
+		lose();
 	return bpf_map_lookup_elem(&threads, &tid);
 }
 
@@ -182,7 +188,6 @@ static __always_inline void announce(struct inode *inode, u64 added)
 	u64 address = (u64)inode;
 	if (is_announced(inode, &identity))
 		return;
-	bpf_map_update_elem(&seen, &address, &identity, BPF_ANY);
 	struct address_space___cache *cache = (void *)BPF_CORE_READ((struct inode___mapping *)inode, i_mapping);
 	u64 flags = BPF_CORE_READ(cache, flags);
 	u64 most = flags >> bpf_core_enum_value(enum mapping_flags, AS_FOLIO_ORDER_MAX) & FOLIO_ORDER_BITS;
@@ -194,7 +199,10 @@ static __always_inline void announce(struct inode *inode, u64 added)
 	event.head.page = identity.number;
 	event.head.count = identity.device_and_generation;
 	event.head.extra = BPF_CORE_READ(cache, nrpages) - added;
+	/* Sent before it counts as sent: another thread may announce it, too, but none comes first with something else. */
 	send(&event, sizeof(event));
+	if (bpf_map_update_elem(&seen, &address, &identity, BPF_ANY))
+		lose();
 }
 
 static __always_inline void decision(u8 kind, u64 *ctx)
@@ -398,7 +406,12 @@ static __always_inline struct file *open_file(u64 number)
 	bool is_file = open && (type == S_IFREG || type == S_IFBLK);
 	if (!is_file || (BPF_CORE_READ((struct file___state *)open, f_flags) & O_DIRECT))
 		return 0;
-	return open;
+	struct address_space___operations *mapping = (void *)BPF_CORE_READ(open, f_mapping);
+	struct address_space_operations *operations = BPF_CORE_READ(mapping, a_ops);
+	if (!BPF_CORE_READ(operations, read_folio) && !BPF_CORE_READ(operations, readahead))
+		return 0;
+	struct backing_dev_info *disk = disk_of(BPF_CORE_READ(open, f_mapping, host));
+	return BPF_CORE_READ(disk, io_pages) ? open : 0;
 }
 
 static __always_inline void used(u8 kind, struct file *open, u64 offset, u64 bytes, u64 extra, u8 flags)
@@ -454,7 +467,8 @@ static long on_advised(struct task_struct *task, struct vm_area_struct *vma, str
 	if (!open || (BPF_CORE_READ(open, f_inode, i_mode) & S_IFMT) != S_IFREG)
 		return 0;
 	u64 bytes = (range->end < end ? range->end : end) - range->address;
-	used(ADVICE, open, range->address - start + (BPF_CORE_READ(place, vm_pgoff) << page_shift), bytes, POSIX_FADV_WILLNEED, 0);
+	u64 advice = POSIX_FADV_WILLNEED | (range->end > end ? SPANNING : 0);
+	used(ADVICE, open, range->address - start + (BPF_CORE_READ(place, vm_pgoff) << page_shift), bytes, advice, 0);
 	return 0;
 }
 
@@ -463,7 +477,7 @@ static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
 	struct thread *thread = this_thread();
 	struct range range = { .address = address, .end = address + bytes };
 	/* Such a call does nothing, or fails. */
-	if (!bytes || address & ((1 << page_shift) - 1))
+	if (!bytes || address & ((1 << page_shift) - 1) || range.end < address)
 		return;
 	if (advice == MADV_WILLNEED)
 		bpf_find_vma((void *)bpf_get_current_task_btf(), address, on_advised, &range, 0);
@@ -493,6 +507,9 @@ int on_call(u64 *ctx)
 		reads(first, -1, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
 		break;
 	case CALL_PREADV:
+		reads(first, fourth, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
+		break;
+	case CALL_PREADV2:
 		reads(first, fourth, length_of(second, third), SYSCALL_ARGUMENT_5(regs), third > BUFFERS ? EVENT_OTHER : 0);
 		break;
 	case CALL_SENDFILE:
@@ -550,8 +567,8 @@ int on_fork(u64 *ctx)
 	u32 child = BPF_CORE_READ((struct task_struct *)ctx[1], tgid);
 	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &parent);
 	u32 value = is_before_exec ? *is_before_exec : 0;
-	if (parent != child && is_before_exec)
-		bpf_map_update_elem(&followed, &child, &value, BPF_ANY);
+	if (parent != child && is_before_exec && bpf_map_update_elem(&followed, &child, &value, BPF_ANY))
+		lose();
 	return 0;
 }
 
@@ -569,7 +586,8 @@ SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	u32 tgid = BPF_CORE_READ(task, tgid);
+	u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
+	bpf_map_delete_elem(&threads, &tid);
 	/* The count has been lowered already: 0 at the last thread's end. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&followed, &tgid);

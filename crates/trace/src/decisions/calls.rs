@@ -7,7 +7,7 @@ pub(super) fn calls() -> Vec<(u32, u32)> {
         (libc::SYS_pread64, 2),
         (libc::SYS_readv, 3),
         (libc::SYS_preadv, 4),
-        (libc::SYS_preadv2, 4),
+        (libc::SYS_preadv2, 11),
         (libc::SYS_openat, 5),
         (libc::SYS_openat2, 5),
         (libc::SYS_fadvise64, 6),

@@ -34,11 +34,15 @@ const OWN: u8 = 16;
 /// Gives addresses of the kernel numbers, and times their distance.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    files: HashMap<u64, u32>,
+    /// By address: what the inode is (number; device and generation), and the file's number.
+    files: HashMap<u64, ((u64, u64), u32)>,
     next_file: u32,
-    opens: HashMap<u64, u32>,
+    /// By address: the open file's number, and its file.
+    opens: HashMap<u64, (u32, u32)>,
     next_open: u32,
     last_us: u64,
+    /// Events that could not be understood.
+    pub(super) lost: u64,
 }
 
 /// The fields of an event.
@@ -91,16 +95,19 @@ impl Fields<'_> {
 }
 
 impl Numbers {
-    /// The record of an event; `None`: it is of another size or kind, or of a file that was not announced.
+    /// The record of an event; `None`: a file was announced twice, or the event is lost, since it is of another size or kind or of
+    /// a file that was not announced.
     pub(super) fn record(&mut self, bytes: &[u8]) -> Option<Record> {
         let fields = Fields(bytes);
-        let is_long = bytes.len() == LONG_EVENT_BYTES;
-        if !is_long && bytes.len() != EVENT_BYTES {
+        let event = match bytes.len() {
+            LONG_EVENT_BYTES if self.is_known(&fields) => return None,
+            LONG_EVENT_BYTES => self.long_event(&fields),
+            EVENT_BYTES => self.event(&fields),
+            _ => None,
+        };
+        let Some(event) = event else {
+            self.lost += 1;
             return None;
-        }
-        let event = match is_long {
-            true => self.long_event(&fields)?,
-            false => self.event(&fields)?,
         };
         let now_us = fields.u64(0) / 1000;
         let after_us = if self.last_us == 0 { 0 } else { now_us.saturating_sub(self.last_us) };
@@ -108,17 +115,27 @@ impl Numbers {
         Some(Record { after_us, task: fields.u32(24), event })
     }
 
+    fn file(&self, fields: &Fields<'_>) -> Option<u32> {
+        self.files.get(&fields.inode()).map(|(_, file)| *file)
+    }
+
+    /// Whether this announces a file that has been announced: two threads saw it at the same time.
+    fn is_known(&self, fields: &Fields<'_>) -> bool {
+        let identity = (fields.page(), fields.count());
+        fields.kind() == FILE_SEEN && self.files.get(&fields.inode()).is_some_and(|(known, _)| *known == identity)
+    }
+
     fn event(&self, fields: &Fields<'_>) -> Option<Event> {
         let (first, order) = (fields.page(), fields.order());
         let cached = |flag| {
-            let file = *self.files.get(&fields.inode())?;
+            let file = self.file(fields)?;
             Some(Cached { file, first, order: order.min(31) as u8, special: fields.has(flag) })
         };
         Some(match fields.kind() {
             READ_END => Event::ReadEnd(fields.count() as i64),
             WINDOW => Event::Window(Window { first, size: fields.count(), async_size: fields.extra(), order }),
             EXACT => Event::Exact(Exact { first, pages: fields.count(), look_ahead: fields.extra() }),
-            AROUND => Event::Around { file: *self.files.get(&fields.inode())?, first, last: fields.count() },
+            AROUND => Event::Around { file: self.file(fields)?, first, last: fields.count() },
             ADDED => Event::Added(cached(OWN)?),
             REMOVED => Event::Removed(cached(RECLAIMED)?),
             DIRTIED => Event::Dirtied(cached(0)?),
@@ -157,7 +174,7 @@ impl Numbers {
     fn see(&mut self, fields: &Fields<'_>) -> FileSeen {
         let file = self.next_file;
         self.next_file += 1;
-        self.files.insert(fields.inode(), file);
+        self.files.insert(fields.inode(), ((fields.page(), fields.count()), file));
         FileSeen {
             file,
             device: (fields.count() >> 32) as u32,
@@ -169,16 +186,14 @@ impl Numbers {
     }
 
     fn by(&mut self, fields: &Fields<'_>) -> Option<Use> {
-        let file = *self.files.get(&fields.inode())?;
-        // The address of an open file is used again after it was closed.
-        if fields.kind() == OPENED {
-            self.opens.remove(&fields.open());
+        let file = self.file(fields)?;
+        // The address of an open file is used again after it was closed, and not each opening is told (exec's, for one).
+        let known = self.opens.get(&fields.open()).filter(|(_, known)| fields.kind() != OPENED && *known == file);
+        let open = known.map_or(self.next_open, |(open, _)| *open);
+        if open == self.next_open {
+            self.next_open += 1;
+            self.opens.insert(fields.open(), (open, file));
         }
-        let next_open = &mut self.next_open;
-        let open = *self.opens.entry(fields.open()).or_insert_with(|| {
-            *next_open += 1;
-            *next_open - 1
-        });
         let state = RaState {
             start: fields.u64(56),
             prev_pos: fields.u64(64) as i64,
