@@ -18,7 +18,8 @@
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
 //!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
 //!   nothing else. A file that is transferred in the time of one access is read whole from its first page on, through a
-//!   mapping from the first fault anywhere (the kernel reads around it, too), else from the first pattern or second miss on.
+//!   mapping from the first fault anywhere (the kernel reads around it, too), else from the first pattern or second miss on. Of a larger
+//!   one that fits, what lies around the first faults is read, until patterns show.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
@@ -70,6 +71,10 @@ const GIVEN_UP: u64 = 16;
 /// A pattern that was followed so often makes up for a failure.
 const SUCCESS: u32 = 8;
 
+/// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a hundred):
+/// until then the lengths of blocks and the steps between them have shown, twice over.
+const MOST_AROUNDS: u32 = 2 * RUNS as u32;
+
 /// So many runs that had the same length at least let the next one be read at once.
 const RUNS: usize = 4;
 
@@ -81,6 +86,8 @@ struct File {
     whole: Whole,
     /// Patterns that broke off with pages unread.
     failures: u32,
+    /// How often it was read around a fault.
+    arounds: u32,
     accesses: u64,
     /// The stream that was begun last, and how long those before it went without a gap, pages.
     begun: usize,
@@ -293,6 +300,21 @@ impl Ahead {
         }
     }
 
+    /// Reads what lies around one of the first faults, as the kernel does, if the file fits.
+    fn read_around(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let pages = view.limits(access.file).window_pages.min(self.device.pages_per_access());
+        let file_pages = view.file_pages(access.file);
+        if file.arounds >= MOST_AROUNDS || self.room_for_whole(view) < file_pages {
+            return;
+        }
+        file.arounds += 1;
+        let first = access.page.saturating_sub(pages / 2);
+        let end = first.saturating_add(pages).min(file_pages);
+        let whole = &mut file.whole;
+        whole.ask((first..end).filter(|page| *page != access.page && !view.is_present(access.file, *page)));
+        requests.pages(access.file, first, end.saturating_sub(first));
+    }
+
     /// Asks for a part of the whole file, if that pays, beside what is read now.
     fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, device) = (access.file, &self.device);
@@ -461,6 +483,9 @@ impl Policy for Ahead {
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
                     let before = file.whole.unread();
+                    if access.by != By::Read {
+                        self.read_around(&mut file, access, view, requests);
+                    }
                     self.read_whole(&mut file.whole, access, view, requests);
                     self.ahead = self.ahead - before + file.whole.unread();
                 }
