@@ -2,8 +2,8 @@
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{
-    Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
-    named,
+    Access, Advice, By, DeviceTraits, Event, FileId, Folio, Found, OpenId, Page, Parameters, Policy, Request, Requests,
+    View, named,
 };
 
 /// A solid-state disk: 12 pages in the time of an access.
@@ -112,6 +112,64 @@ fn a_disk_that_serves_one_at_a_time_is_paid_first() {
     assert_eq!(reader.asked_pages(), reader.misses);
     scattered(file_pages).skip(worth as usize - 2).take(1000).for_each(|page| reader.read(page, 1));
     assert!(reader.misses < 2 * worth, "{}", reader.misses);
+}
+
+#[test]
+fn a_small_mapped_file_is_read_whole_at_its_first_fault() {
+    let mut reader = Reader::new(SSD, SSD.pages_per_access());
+    reader.fault(5);
+    (0..SSD.pages_per_access()).for_each(|page| reader.fault(page));
+    assert_eq!(reader.misses, 1);
+}
+
+/// Nothing was read before the fourth miss, though the file takes no longer to transfer than one of them is waited for.
+#[test]
+fn a_small_file_is_paid_for_by_one_wait() {
+    let mut reader = Reader::new(SSD, SSD.pages_per_access());
+    [7, 2, 9, 0, 5, 11].into_iter().for_each(|page| reader.read(page, 1));
+    assert_eq!(reader.misses, 2);
+}
+
+#[test]
+fn the_first_faults_are_read_around_where_the_file_fits() {
+    for (file_pages, fits) in [(1 << 14, true), (1 << 24, false)] {
+        let mut reader = Reader::new(SSD, file_pages);
+        reader.fault(1000);
+        reader.fault(1003);
+        reader.fault(996);
+        assert_eq!(reader.misses == 1, fits, "{} misses", reader.misses);
+    }
+}
+
+/// Pages of a run that had gone from the cache, or had never come, were each missed and fetched alone.
+#[test]
+fn what_is_missing_of_a_run_is_fetched_at_once() {
+    let mut reader = Reader::new(SSD, 1 << 24);
+    for block in scattered(1 << 20).take(20) {
+        (0..8).for_each(|page| reader.fault(16 * block + page));
+    }
+    let block = 1 << 23;
+    reader.fault(block);
+    (1..8).for_each(|page| reader.cache.evict(block + page));
+    let before = reader.misses;
+    (1..8).for_each(|page| reader.fault(block + page));
+    assert_eq!(reader.misses - before, 1);
+}
+
+/// The distance grew only after the wait: what it should have brought was asked for one access time too late.
+#[test]
+fn a_reader_that_must_wait_looks_farther_ahead_before_it_does() {
+    let asked_at_third = |locked: bool| {
+        let mut reader = Reader::new(SSD, 1 << 14);
+        (0..2).for_each(|read| reader.read(4 * read, 4));
+        let mut requests = Requests::default();
+        let folio = Folio { first: 8, ..Folio::default() };
+        let found =
+            if locked { Found::Locked { marked: false, folio } } else { Found::Present { marked: false, folio } };
+        reader.policy.access(&Access::read(8, 4, found), &reader.cache, &mut requests);
+        requests.take().iter().map(|request| request.pages).sum::<u64>()
+    };
+    assert!(asked_at_third(true) > asked_at_third(false), "{} {}", asked_at_third(true), asked_at_third(false));
 }
 
 #[test]

@@ -17,11 +17,13 @@
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
 //!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
-//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on.
+//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on, through a
+//!   mapping from the first fault anywhere (the kernel reads around it, too), else from the first pattern or second miss on. Of a larger
+//!   one that fits, what lies around the first faults is read, until patterns show.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
-//! - **Grown by waits alone.** The distance grows when the reader really had to wait, at once to what the disk transfers in the
+//! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk transfers in the
 //!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
 //!   falls by an eighth when for long nobody waited.
 //! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers where it
@@ -57,10 +59,6 @@ const MOST_SIZE_PAGES: u64 = 2048;
 const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
-/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
-const FIRST_GROWTH: u64 = 8;
-/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
-const HISTORIES: u64 = 16;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -73,6 +71,10 @@ const GIVEN_UP: u64 = 16;
 /// A pattern that was followed so often makes up for a failure.
 const SUCCESS: u32 = 8;
 
+/// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a hundred):
+/// until then the lengths of blocks and the steps between them have shown, twice over.
+const MOST_AROUNDS: u32 = 2 * RUNS as u32;
+
 /// So many runs that had the same length at least let the next one be read at once.
 const RUNS: usize = 4;
 
@@ -84,6 +86,8 @@ struct File {
     whole: Whole,
     /// Patterns that broke off with pages unread.
     failures: u32,
+    /// How often it was read around a fault.
+    arounds: u32,
     accesses: u64,
     /// The stream that was begun last, and how long those before it went without a gap, pages.
     begun: usize,
@@ -249,6 +253,10 @@ impl Ahead {
         stream.used = stream.used.saturating_add(moved);
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
+        } else if access.found.is_locked() {
+            // It will wait: what that teaches is of use before the wait, not after.
+            stream.grow(self.size(), &self.device);
+            stream.has_grown = true;
         }
         if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
@@ -275,26 +283,51 @@ impl Ahead {
 
     /// How far to look ahead before anybody has waited.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
-        let file_pages = view.file_pages(access.file);
-        if access.page == 0 && file_pages <= self.device.pages_per_access() {
-            file_pages
-        } else {
-            FIRST_LENGTHS * stream.length
+        if self.is_small(access.file, view) { view.file_pages(access.file) } else { FIRST_LENGTHS * stream.length }
+    }
+
+    /// Whether the disk transfers the file in the time of one access: to read it in vain is at most half of the time.
+    fn is_small(&self, file: FileId, view: &dyn View) -> bool {
+        view.file_pages(file) <= self.device.pages_per_access()
+    }
+
+    /// Reads all of a small file, if there is room.
+    fn read_small(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let (file, pages) = (access.file, view.file_pages(access.file));
+        if self.room_for_whole(view) >= pages {
+            whole.ask((0..pages).filter(|page| *page != access.page && !view.is_present(file, *page)));
+            requests.pages(file, 0, pages);
         }
+    }
+
+    /// Reads what lies around one of the first faults, as the kernel does, if the file fits.
+    fn read_around(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let pages = view.limits(access.file).window_pages.min(self.device.pages_per_access());
+        let file_pages = view.file_pages(access.file);
+        if file.arounds >= MOST_AROUNDS || self.room_for_whole(view) < file_pages {
+            return;
+        }
+        file.arounds += 1;
+        let first = access.page.saturating_sub(pages / 2);
+        let end = first.saturating_add(pages).min(file_pages);
+        let whole = &mut file.whole;
+        whole.ask((first..end).filter(|page| *page != access.page && !view.is_present(access.file, *page)));
+        requests.pages(access.file, first, end.saturating_sub(first));
     }
 
     /// Asks for a part of the whole file, if that pays, beside what is read now.
     fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, device) = (access.file, &self.device);
-        // Others that read here and there leave neither channels nor bandwidth to spare.
+        // Others that read here and there leave no bandwidth to spare. If they leave no channel, it is paid for first.
         let others = u64::from(view.queue(file).requests);
         let channels = 2 * others >= u64::from(device.parallelism);
         let bandwidth = others > 0 && 2 * others * access.wanted >= device.pages_per_access();
-        if device.parallelism > 1 && (channels || bandwidth) {
+        if device.parallelism > 1 && bandwidth {
             return;
         }
+        let idle = device.parallelism > 1 && !channels;
         let room = self.room_for_whole(view);
-        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, device) {
+        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, idle, device) {
             whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
@@ -347,13 +380,9 @@ impl Ahead {
             for stream in file.streams.iter_mut().filter(|stream| (stream.first..stream.end()).contains(&page)) {
                 stream.waited(wait_ns, &device);
                 if stream.distance > 0 {
-                    let longer = if stream.distance < size {
-                        let longest = stream.distance.max(stream.used.saturating_mul(HISTORIES));
-                        stream.distance.saturating_mul(FIRST_GROWTH).min(longest).max(device.pages_per_access())
-                    } else {
-                        stream.distance.saturating_mul(2)
-                    };
-                    (stream.distance, stream.since_wait) = (longer, 0);
+                    if !std::mem::take(&mut stream.has_grown) {
+                        stream.grow(size, &device);
+                    }
                 } else if stream.missed && !given && !stream.is_confirmed(failures) {
                     let idle_ns = device.idle_ns(waited_ns, stream.length);
                     stream.idle_ns += idle_ns;
@@ -423,16 +452,22 @@ impl Policy for Ahead {
         let (index, moved, foretold) = file.follow(access, &self.device);
         self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
         let mut stream = file.streams[index];
+        let missed = access.found == Found::Absent;
+        if missed && stream.of_runs {
+            // The rest of a run.
+            let (from, to) = (access.end(), stream.end().min(file_pages));
+            requests.pages(access.file, from, to.saturating_sub(from));
+        }
+        if missed && access.by != By::Read && self.is_small(access.file, view) {
+            let before = file.whole.unread();
+            self.read_small(&mut file.whole, access, view, requests);
+            self.ahead = self.ahead - before + file.whole.unread();
+        }
         if moved > 0 {
-            stream.missed = access.found == Found::Absent;
+            stream.missed = missed;
             // The file's first page begins a stream at once.
             if access.page == 0 && !foretold && stream.repeated < 2 {
                 (stream.step, stream.repeated) = (stream.length as i64, 1);
-            }
-            if stream.missed && stream.of_runs {
-                // The rest of a run.
-                let (from, to) = (access.end(), stream.end().min(file_pages));
-                requests.pages(access.file, from, to.saturating_sub(from));
             }
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);
@@ -448,6 +483,9 @@ impl Policy for Ahead {
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
                     let before = file.whole.unread();
+                    if access.by != By::Read {
+                        self.read_around(&mut file, access, view, requests);
+                    }
                     self.read_whole(&mut file.whole, access, view, requests);
                     self.ahead = self.ahead - before + file.whole.unread();
                 }

@@ -12,6 +12,11 @@ const ASCENTS: u32 = 12;
 /// What they have taken is remembered of so many.
 const MOST_ASCENTS: u32 = 64;
 
+/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
+const FIRST_GROWTH: u64 = 8;
+/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
+const HISTORIES: u64 = 16;
+
 /// Accesses upwards without a gap.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
@@ -51,6 +56,8 @@ pub(super) struct Stream {
     /// Accesses that no pattern had foretold, and the disk's idle time while they were waited for.
     pub unforeseen: u64,
     pub idle_ns: u64,
+    /// The distance has grown for the wait that goes on.
+    pub has_grown: bool,
     /// Its last access was a miss.
     pub missed: bool,
     /// The number of that access among those to the file.
@@ -324,6 +331,17 @@ impl Stream {
                 self.step = pages as i64;
             }
         }
+    }
+
+    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages.
+    pub fn grow(&mut self, size: u64, device: &DeviceTraits) {
+        let longer = if self.distance < size {
+            let longest = self.distance.max(self.used.saturating_mul(HISTORIES));
+            self.distance.saturating_mul(FIRST_GROWTH).min(longest).max(device.pages_per_access())
+        } else {
+            self.distance.saturating_mul(2)
+        };
+        (self.distance, self.since_wait) = (longer, 0);
     }
 
     /// The reader had to wait for its last access.

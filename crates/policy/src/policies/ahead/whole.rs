@@ -20,8 +20,6 @@ use std::collections::BTreeMap;
 /// So many reads without a pattern are waited for before anything is read: so many patterns may begin at the same time, two
 /// reads each, until they have shown.
 const START: u64 = 12;
-/// Of a file that takes no longer than so many waits to read, so many are enough: then a single pattern would have shown.
-const SHORT_START: u64 = 3;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
 const DOUBTS: f64 = 8.0;
 
@@ -108,17 +106,24 @@ impl Whole {
     }
 
     /// The next part of the file to be read, if it pays: first page and pages. `room`: what may be unread besides; `most`: the
-    /// longest part.
-    pub fn next(&mut self, file_pages: u64, room: u64, most: u64, device: &DeviceTraits) -> Option<(Page, u64)> {
+    /// longest part; `idle`: the disk serves several requests at once, and nobody else needs it.
+    pub fn next(
+        &mut self,
+        file_pages: u64,
+        room: u64,
+        most: u64,
+        idle: bool,
+        device: &DeviceTraits,
+    ) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
         let doubtful = self.expected >= DOUBTS && self.met < self.expected / 2.0;
-        // A short rest has been paid for sooner.
-        let start = START.min((rest / device.pages_per_access()).max(SHORT_START));
+        // A short rest has been paid for sooner: after as many waits as it takes to transfer, in accesses.
+        let start = START.min(rest.div_ceil(device.pages_per_access()));
         if self.unforeseen <= start || rest == 0 || rest > room || doubtful {
             return None;
         }
         let paid = self.idle_ns / device.page_ns().max(1);
-        let begun = self.next > 0 || device.parallelism > 1;
+        let begun = self.next > 0 || idle;
         if !begun && paid < rest {
             return None;
         }
@@ -158,7 +163,7 @@ mod tests {
         let next = |_| {
             whole.unforeseen(false, file_pages, &device);
             whole.idle(device.access_ns);
-            whole.next(file_pages, room, 1 << 20, &device)
+            whole.next(file_pages, room, 1 << 20, device.parallelism > 1, &device)
         };
         (0..misses).filter_map(next).collect()
     }
@@ -197,7 +202,7 @@ mod tests {
         for _ in 0..10_000 {
             whole.unforeseen(false, 100_000, &device);
             whole.idle(device.access_ns);
-            if let Some((first, pages)) = whole.next(100_000, 200_000, 1 << 20, &device) {
+            if let Some((first, pages)) = whole.next(100_000, 200_000, 1 << 20, true, &device) {
                 whole.ask(first..first + pages);
                 asked += pages;
             }
