@@ -203,7 +203,9 @@ fn what_is_not_read_ahead_is_no_decision() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let home = tempfile::tempdir().unwrap();
     let [lower, merged] = ["lower", "merged"].map(|name| mounted.root.join(name));
-    [&lower, &merged].map(|directory| fs::create_dir(directory).unwrap());
+    for directory in [&lower, &merged] {
+        fs::create_dir(directory).unwrap();
+    }
     let file = lower.join("file");
     fs::write(&file, vec![7; 3_000_000]).unwrap();
     let options = format!("lowerdir={}:{}", lower.display(), home.path().display());
