@@ -20,7 +20,7 @@
 
 use crate::judge::{Expected, Pending, Said, changes_balance, expect, fault_access, looks_at_marks, state_of};
 use crate::ledger::Ledger;
-use crate::pages::Pages;
+use crate::pages::{Pages, Seen};
 use crate::record::{Asked, Cached, Event, MOST_READ, Mapping, Record, SPANNING, Use};
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
@@ -207,7 +207,8 @@ impl Free {
         decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome,
     ) -> Expected {
         let mut state = *self.state(by);
-        let expected = expect(&self.rules, &self.pages, by.file, |decision| decide(decision, &mut state));
+        let seen = Seen { pages: &self.pages, truth: &self.truth, task };
+        let expected = expect(&self.rules, &seen, by.file, |decision| decide(decision, &mut state));
         self.states.insert(by.open, state);
         for (folio, marked) in &expected.folios {
             self.pages.add(by.file, *folio, *marked);
@@ -308,10 +309,7 @@ impl Free {
 
     /// The folio that a call comes to. One that another thread's decision should have brought, but has not, is not there.
     fn folio(&self, task: u32, cursor: &Cursor) -> Option<Folio> {
-        let file = FileId(cursor.by.file);
-        let folio = self.pages.folio(file, cursor.next)?;
-        let is_there = self.truth.is_present(file, cursor.next);
-        (is_there || !self.pages.is_brought_after(cursor.by.file, folio, 0, task)).then_some(folio)
+        Seen { pages: &self.pages, truth: &self.truth, task }.folio(FileId(cursor.by.file), cursor.next)
     }
 
     /// What a read would come to if one of the other threads' that are under way had ended before.
@@ -321,16 +319,20 @@ impl Free {
         let decide = |(_, cursor): (&u32, &Cursor)| {
             let mut state = State { prev_pos: cursor.end_bytes.min(by.file_bytes) as i64, ..*state };
             let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, page, wanted);
-            expect(&self.rules, &self.pages, by.file, decide).outcome
+            let seen = Seen { pages: &self.pages, truth: &self.truth, task };
+            expect(&self.rules, &seen, by.file, decide).outcome
         };
         others.filter_map(decide).collect()
     }
 
-    /// Other threads' decisions on a shared open file that overlapped, and have not yet been accounted for, have left a state that
-    /// cannot be told.
-    fn doubt_state(&mut self, task: u32, by: &Use) {
-        if self.ledger.settle_overlapped(task, by.open) {
-            self.stale.insert(by.open);
+    /// Other threads' decisions on the file that overlapped, and have not yet been accounted for, have left marks, and through the same
+    /// open file a state, that cannot be told.
+    fn doubt_others(&mut self, task: u32, by: &Use) {
+        for pending in self.ledger.doubtful(task, by.file) {
+            if pending.by.open == by.open {
+                self.stale.insert(by.open);
+            }
+            self.correct(&pending);
         }
     }
 
@@ -405,7 +407,7 @@ impl Free {
 
     /// The kernel decides in a read: the policy goes on until it decides, too.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
-        self.doubt_state(task, &asked.by);
+        self.doubt_others(task, &asked.by);
         self.take_position(task, &asked.by);
         if let Some(cursor) = self.cursors.get_mut(&task) {
             cursor.by = asked.by;

@@ -1,6 +1,5 @@
 //! One decision: what the policy expects, what the kernel said, and whether they agree.
 
-use crate::pages::Pages;
 use crate::record::{Exact, Mapping, RaState, Use, Window};
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
@@ -140,20 +139,20 @@ pub(crate) fn state_of(traced: &RaState) -> State {
 /// What the policy expects of one decision.
 pub(crate) fn expect(
     rules: &Rules,
-    pages: &Pages,
+    view: &dyn View,
     file: u32,
     decide: impl FnOnce(&mut Decision<'_>) -> Outcome,
 ) -> Expected {
     let mut requests = Requests::default();
     let file = FileId(file);
-    let outcome = decide(&mut Decision { rules, file, view: pages, requests: &mut requests });
-    let (order, file_pages) = (pages.limits(file).folio_order, pages.file_pages(file));
+    let outcome = decide(&mut Decision { rules, file, view, requests: &mut requests });
+    let (order, file_pages) = (view.limits(file).folio_order, view.file_pages(file));
     let (mut added, mut next, mut met) = (Vec::new(), None, None);
     for request in requests.take() {
         let mut at = request.first;
         let is_met = Cell::new(false);
         let is_present = |page| {
-            let is_present = pages.is_present(file, page);
+            let is_present = view.is_present(file, page);
             is_met.set(is_met.get() || is_present);
             is_present
         };

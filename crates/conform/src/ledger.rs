@@ -64,20 +64,22 @@ impl Ledger {
             || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
     }
 
-    /// Whether decisions of other threads than this, through this open file, have overlapped or do not agree so far; told once of
-    /// each.
-    pub(crate) fn settle_overlapped(&mut self, task: u32, open: u32) -> bool {
+    /// The decisions of other threads than this on a file that are under way and have overlapped with another one, or do not agree so
+    /// far; each is told once.
+    pub(crate) fn doubtful(&mut self, task: u32, file: u32) -> Vec<Pending> {
         let others = self
             .pending
             .iter()
-            .filter(|(other, pending)| **other != task && pending.by.open == open && !pending.is_settled);
-        let is_doubtful =
-            |(other, pending): &(&u32, &Pending)| self.is_overlapped(**other) || pending.difference().is_some();
-        let overlapped: Vec<u32> = others.filter(is_doubtful).map(|(other, _)| *other).collect();
-        for other in &overlapped {
+            .filter(|(other, pending)| **other != task && pending.by.file == file && !pending.is_settled);
+        let is_doubtful = |(other, pending): &(&u32, &Pending)| {
+            self.is_overlapped(**other) || pending.difference().is_some() || !pending.has_expected_folios()
+        };
+        let doubtful: Vec<(u32, Pending)> =
+            others.filter(is_doubtful).map(|(other, pending)| (*other, pending.clone())).collect();
+        for (other, _) in &doubtful {
             self.pending.entry(*other).and_modify(|pending| pending.is_settled = true);
         }
-        !overlapped.is_empty()
+        doubtful.into_iter().map(|(_, pending)| pending).collect()
     }
 
     /// Takes a thread's decision back: it was the beginning of the one that comes now.

@@ -261,6 +261,54 @@ impl View for Pages {
     }
 }
 
+/// What is cached as a thread's decision finds it: without what another thread's should have brought, but has not.
+pub(crate) struct Seen<'a> {
+    pub(crate) pages: &'a Pages,
+    /// What is really cached.
+    pub(crate) truth: &'a Pages,
+    pub(crate) task: u32,
+}
+
+impl View for Seen<'_> {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    fn file_pages(&self, file: FileId) -> u64 {
+        self.pages.file_pages(file)
+    }
+
+    fn is_present(&self, file: FileId, page: Page) -> bool {
+        self.folio(file, page).is_some()
+    }
+
+    fn is_locked(&self, _file: FileId, _page: Page) -> bool {
+        false
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        let folio = self.pages.folio(file, page)?;
+        let is_there = self.truth.is_present(file, page) || !self.pages.is_brought_after(file.0, folio, 0, self.task);
+        is_there.then_some(folio)
+    }
+
+    fn evicted(&self, file: FileId, page: Page) -> Option<Folio> {
+        self.pages.evicted(file, page)
+    }
+
+    fn limits(&self, file: FileId) -> Limits {
+        self.pages.limits(file)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::default()
+    }
+
+    fn queue(&self, _file: FileId) -> Queue {
+        Queue::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
