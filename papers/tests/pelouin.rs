@@ -6,8 +6,9 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "pelouin",
-        17,
+        18,
         &[
+            ("4: BLKRAGET tells the read-ahead", "not-shown"),
             ("abstract: read-ahead hides the layout", "differs"),
             ("the graph continues linearly after 4 MB", "not-shown"),
         ],
