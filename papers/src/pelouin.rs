@@ -31,8 +31,12 @@ const DIP: f64 = 0.75;
 const DROPS: [u64; 4] = [122_880, 249_856, 376_832, 503_808];
 /// Where windows begin, and at 4096 the mark of the first one, which lies in its second page.
 const WINDOWS: [u64; 8] = [4096, 8192, 24_576, 57_344, 122_880, 249_856, 376_832, 503_808];
+/// What BLKRAGET counts in, bytes.
+const SECTOR_BYTES: u64 = 512;
 /// His distance between them, bytes.
 const PERIOD: u64 = 126_976;
+/// End of figure 3, blocks: beyond both of its steps (175 and 241), at a megabyte and a quarter.
+const FIGURE_3_BLOCKS: usize = 320;
 /// End of his figure 2, about, bytes.
 const FIGURE_2_END: u64 = 600 << 10;
 
@@ -79,7 +83,7 @@ fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let mut lines = Lines::new(NAME);
     block_size(&machine, &mut outcome, &mut lines)?;
     read_ahead(&machine, &mut outcome, &mut lines, live)?;
-    caching(&machine, &mut lines)?;
+    caching(&machine, &mut outcome, &mut lines)?;
     layout(&machine, &mut outcome, &mut lines, live)?;
     outcome.lines = lines.finish();
     Ok(outcome)
@@ -182,6 +186,12 @@ fn read_ahead(
              third one is two requests, for the indirect block had to be read between them",
         );
     }
+    lines.put_in(
+        "4: BLKRAGET tells the read-ahead",
+        "248 sectors",
+        Measure::new((machine.disk.window_pages * PAGE_BYTES / SECTOR_BYTES) as f64, "sectors", 0),
+        "the window of the scenario; that the drops have its size is an outcome",
+    );
     outcome.figures.push(figure("Figure 2", "Reads of 512 bytes, 248 sectors read ahead.", &rates[1]));
     own_times(machine, &steps, seen.as_deref(), lines)?;
     // The abstract: read-ahead hides the block size and the layout.
@@ -233,8 +243,23 @@ fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mu
     Ok(())
 }
 
+/// A figure of section 3.3: how long the first block takes, up to so many blocks of the file.
+fn first_block(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
+    let points = first_ns.iter().take(blocks).zip(2_u64..);
+    Figure {
+        title: title.into(),
+        caption: "The time to read the first block, by how much of the file was read before. Here it is the page cache's alone."
+            .into(),
+        plot: Plot::Lines {
+            x: Axis::linear("blocks of 4 KB"),
+            y: Axis::linear("time, ns"),
+            series: vec![series("simulated", points.map(|(time_ns, block)| (block as f64, *time_ns as f64)))],
+        },
+    }
+}
+
 /// Section 3.3.
-fn caching(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
+fn caching(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let machine = without_read_ahead(machine);
     let (open, file, blocks) = (OpenId(0), FileId(0), 1280);
     let passes = (1..=blocks).flat_map(move |pass| {
@@ -247,6 +272,8 @@ fn caching(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
         calls.iter().filter(|call| call.offset_bytes == 0).map(|call| call.ended_ns - call.began_ns).collect();
     // The very first one came from the disk.
     first.remove(0);
+    outcome.figures.push(first_block("Figure 3", &first, FIGURE_3_BLOCKS));
+    outcome.figures.push(first_block("Figure 4", &first, first.len()));
     let (least, most) = (first.iter().min().copied().unwrap_or(0), first.iter().max().copied().unwrap_or(0));
     lines.answer(
         "3.3, figures 3 and 4: what the steps at 700 and 964 kB, and the size below a megabyte, are not",

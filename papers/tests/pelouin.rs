@@ -6,10 +6,18 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "pelouin",
-        17,
+        18,
         &[
+            ("4: BLKRAGET tells the read-ahead", "not-shown"),
             ("abstract: read-ahead hides the layout", "differs"),
             ("the graph continues linearly after 4 MB", "not-shown"),
         ],
     );
+}
+
+#[test]
+fn each_of_his_five_figures_is_drawn() {
+    let outcome = ahead_papers::named("pelouin").unwrap().run(None).unwrap();
+    let titles: Vec<&str> = outcome.figures.iter().map(|figure| figure.title.as_str()).collect();
+    assert_eq!(titles, ["Figure 1", "Figure 2", "Figure 3", "Figure 4", "Figure 5"]);
 }

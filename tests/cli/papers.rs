@@ -4,6 +4,9 @@ use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::Duration;
 
 fn ahead(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("ahead").unwrap();
@@ -54,6 +57,25 @@ fn pages_are_written() {
     let index = fs::read_to_string(pages.join("index.html")).unwrap();
     assert!(index.contains("href=\"./roudier.html\""), "{index}");
     assert_eq!(fs::read_dir(&pages).unwrap().count(), 2);
+}
+
+/// Regression: an empty directory was left. (SIGINT may be ignored where tests run.)
+#[test]
+fn who_interrupts_it_finds_no_pages() {
+    let home = tempfile::tempdir().unwrap();
+    let pages = home.path().join("pages");
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["papers", "wu", "--html", pages.to_str().unwrap()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // A run takes some seconds; the directory was made at its beginning.
+    std::thread::sleep(Duration::from_millis(500));
+    let kill = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -3,9 +3,14 @@
 
 use crate::machine_lock;
 use ahead_kernel::machine;
+use ahead_kernel::undo;
 use assert_cmd::Command;
+use predicates::prelude::*;
 use serde_json::Value;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 fn live<'a>(lines: &'a Value, claim: &str) -> &'a str {
     let line = lines.as_array().unwrap().iter().find(|line| line["claim"].as_str().unwrap().contains(claim));
@@ -14,6 +19,59 @@ fn live<'a>(lines: &'a Value, claim: &str) -> &'a str {
 
 fn numbers(text: &str) -> Vec<u64> {
     text.split(", ").map(|word| word.parse().unwrap()).collect()
+}
+
+/// What is left of `ahead papers` with this process id: disks, mounts, its directory.
+fn left_of(pid: u32) -> Vec<String> {
+    let (disk, directory) = (format!("papers-{pid}"), format!("ahead-papers-{pid}"));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mut left: Vec<String> = mounts.lines().filter(|line| line.contains(&disk)).map(str::to_owned).collect();
+    left.extend(ahead_disk::find(&disk).ok().map(|disk| format!("disk {}", disk.name)));
+    left.extend(Path::new("/dev/shm").join(&directory).exists().then_some(directory));
+    let pieces = undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
+    left.extend(pieces.map(|(_, note)| note.action.to_string()));
+    left
+}
+
+/// Waits until this is so; a disk takes seconds.
+fn wait_until(what: &str, child: &mut Child, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Regression: its daemon lived on and kept the disk mounted in the directory that was to be removed.
+#[test]
+fn after_a_kill_restore_detaches_the_disk_and_removes_its_directory() {
+    if !machine::is_root() || !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: an emulated disk needs root and FUSE");
+        return;
+    }
+    let _alone = machine_lock::alone();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["papers", "roudier", "--live"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (pid, name) = (child.id(), format!("papers-{}", child.id()));
+    let directory = PathBuf::from(format!("/dev/shm/ahead-papers-{pid}"));
+    // The first file comes when the disk is complete; writing it takes seconds.
+    wait_until("the disk", &mut child, || directory.join("mnt/0").exists());
+    let daemon = ahead_disk::find(&name).unwrap().daemon;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(daemon.is_alive() && !left_of(pid).is_empty(), "nothing was left to undo");
+    let restored = Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
+    let said = String::from_utf8_lossy(&restored.get_output().stdout).into_owned();
+    assert!(said.contains(&format!("undone: process {}", daemon.pid)), "{said}");
+    assert!(said.contains(&format!("undone: directory {}", directory.display())), "{said}");
+    assert_eq!(left_of(pid), Vec::<String>::new(), "{said}");
+    assert!(!daemon.is_alive());
+    let none = predicates::str::contains("NOT undone").not();
+    Command::cargo_bin("ahead").unwrap().arg("restore").assert().success().stdout(none);
 }
 
 #[test]

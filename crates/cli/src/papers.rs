@@ -57,9 +57,7 @@ impl Papers {
         drop(live);
         if let Some(directory) = &self.html {
             let files = pages::render(&ran);
-            let write =
-                || files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()));
-            output::with_rights_of(user.as_ref(), write)?;
+            output::with_rights_of(user.as_ref(), || write(directory, &files))?;
         }
         let text = if self.json {
             let lines: Vec<&Line> = ran.iter().flat_map(|ran| &ran.outcome.lines).collect();
@@ -72,13 +70,22 @@ impl Papers {
     }
 }
 
-/// Finds out before the work whether pages can be written there.
+/// Finds out before the work whether pages can be written there. Nothing is made yet: who interrupts us finds nothing.
 fn prepare(directory: &Path) -> anyhow::Result<()> {
+    if directory.exists() {
+        ensure!(directory.is_dir(), "{} is not a directory", directory.display());
+        return output::check(&directory.join(pages::INDEX));
+    }
+    // As a file it could be made in the same place.
+    output::check(directory).with_context(|| format!("make {}", directory.display()))
+}
+
+/// Writes all pages, each as a whole.
+fn write(directory: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
     if !directory.exists() {
         std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
     }
-    ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-    output::check(&directory.join(pages::INDEX))
+    files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()))
 }
 
 fn run_all(papers: &'static [Paper], live: Option<&dyn Live>) -> anyhow::Result<Vec<Ran>> {

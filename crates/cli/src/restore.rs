@@ -1,6 +1,7 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
-use ahead_kernel::undo::{self, Outcome, Restored};
+use ahead_disk::DiskInfo;
+use ahead_kernel::undo::{self, Action, Outcome, Restored};
 use ahead_report::text::printable;
 use ahead_trace::{Alone, try_alone};
 use anyhow::bail;
@@ -8,7 +9,9 @@ use clap::Args;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use serde_json::json;
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Undo what an ahead that was killed left behind
@@ -26,7 +29,8 @@ pub struct Restore {
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         check_rights()?;
-        let done = undo::restore()?;
+        let mut done = detach_abandoned()?;
+        done.extend(undo::restore()?);
         let count = |wanted: fn(&Restored) -> bool| done.iter().filter(|restored| wanted(restored)).count();
         let failed = count(|restored| restored.outcome.is_err());
         let left = count(|restored| matches!(restored.outcome, Ok(Outcome::LeftAlone(_))));
@@ -56,6 +60,30 @@ fn check_rights() -> anyhow::Result<()> {
         bail!(ahead_kernel::Error::NotPermitted { what, remedy });
     }
     Ok(())
+}
+
+/// Detaches disks whose image lies in a directory that a killed `ahead` made for itself and that is to be removed with all that
+/// is in it. Their daemons live, so nothing of theirs is undone otherwise; and what is mounted in the directory keeps it.
+fn detach_abandoned() -> anyhow::Result<Vec<Restored>> {
+    let notes = undo::notes()?;
+    let left = notes.iter().filter(|(_, note)| !note.owner.is_alive());
+    // A disk's image is told without symbolic links.
+    let trees: Vec<PathBuf> = left
+        .filter_map(|(_, note)| match &note.action {
+            Action::RemoveTree { path, directory: Some(_) } => fs::canonicalize(path).ok(),
+            _ => None,
+        })
+        .collect();
+    if trees.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_abandoned = |disk: &DiskInfo| disk.is_alive() && trees.iter().any(|tree| disk.image.starts_with(tree));
+    let detach = |disk: DiskInfo| {
+        let failed = |error| ahead_kernel::Error::io(format!("detach the disk {}", disk.name), io::Error::other(error));
+        let outcome = ahead_disk::detach(&disk).map(|()| Outcome::Undone).map_err(failed);
+        Restored { action: Action::EndProcess { process: disk.daemon }, outcome }
+    };
+    Ok(ahead_disk::list()?.into_iter().filter(is_abandoned).map(detach).collect())
 }
 
 /// Sets back the kernel's settings that a killed `ahead` left changed, and says so: with them, results would mean nothing.

@@ -1,7 +1,7 @@
 //! Linux 2.2 with advice: figures 1 to 4.
 
 use super::{FILE_PAGES, LEVELS, Levels, Machines, Runs, Usage, mb_per_s, rate};
-use crate::counts::seconds;
+use crate::counts::{MIB, seconds};
 use crate::{Bound, Job, Lines, Measure, PaperError, run_all};
 use ahead_sim::Counters;
 
@@ -9,6 +9,9 @@ use ahead_sim::Counters;
 const STEP_S: u64 = 5;
 /// Longer than any run of it, seconds.
 const LAST_S: u64 = 40;
+
+/// What the paper calls a match: 11 and 13 MB/s are so far apart, as a share of the latter.
+const NTFS_APART: f64 = 2.0 / 13.0;
 
 /// Figures 1 and 2: programmed input.
 pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), PaperError> {
@@ -31,14 +34,17 @@ pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Res
         close,
     );
     let near = runs.pio.at(64);
+    let part = 100.0 * mb_per_s(near) / best;
     lines.number(
-        "figure 2: roughly 64 pages are most efficient: throughput there as part of the best",
-        "the peak",
-        Measure::percent(mb_per_s(near) / best),
-        Bound::AtLeast(99.0),
-        &format!("the best is at {n}; from 64 to 256 they lie within 1 %"),
+        "figure 2: roughly 64 pages are most efficient: the best is at",
+        "64 pages",
+        Measure::new(n as f64, "pages", 0),
+        Bound::Between(32.0, 128.0),
+        &format!("roughly: not beyond the levels next to it; 64 pages give {part:.1} % of the best here"),
     );
-    let platter = machines.pio.disk.model.bandwidth_bytes_per_s() / 1e6;
+    let platter = platter_mb_per_s(machines);
+    let from = "the platter's rate";
+    lines.put_in("figure 2: NTFS peaks at around", "13 MB/s", rate(platter), from);
     lines.number(
         "NTFS, with DMA, is faster by a factor of",
         "four",
@@ -48,6 +54,11 @@ pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Res
     );
     above_256(lines, &runs.pio);
     Ok(())
+}
+
+/// What NTFS reached, in the paper's unit.
+fn platter_mb_per_s(machines: &Machines) -> f64 {
+    machines.pio.disk.model.bandwidth_bytes_per_s() / MIB
 }
 
 fn figure_1(lines: &mut Lines, runs: &Runs) {
@@ -197,6 +208,13 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
         Bound::Between(11.0, 12.5),
         "above 11, and below what true read-ahead reached",
     );
+    lines.number(
+        "figure 4: with DMA it matches NTFS: part of its throughput",
+        "matches: above 11 of around 13 MB/s",
+        Measure::percent(best / platter_mb_per_s(machines)),
+        Bound::Within(100.0, NTFS_APART),
+        "as near as the paper's own two numbers, 11 and 13 MB/s; the platter's rate is put in",
+    );
     let (_, slow) = runs.pio.best();
     lines.number(
         "figure 4: over the best without DMA",
@@ -207,12 +225,11 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
     );
     let users: Vec<f64> = LEVELS.iter().map(|level| Usage::of(runs.dma.at(*level)).user_s).collect();
     let spread = users.iter().copied().fold(0.0, f64::max) - users.iter().copied().fold(f64::INFINITY, f64::min);
-    lines.number(
+    lines.put_in(
         "figure 4: user time is consistent at all levels: spread",
         "consistent",
         Measure::new(spread, "s", 2),
-        Bound::AtMost(0.01),
-        "the same program",
+        "the same program, with the same time for each page",
     );
     let idle = LEVELS.map(|level| (Usage::of(runs.pio.at(level)).idle_s, Usage::of(runs.dma.at(level)).idle_s));
     lines.shape(
@@ -223,13 +240,7 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
         "at every level there is some",
     );
     let system = Usage::of(runs.dma.at(64)).system_s / seconds(runs.dma.at(64).elapsed_ns);
-    lines.number(
-        "figure 4: system time",
-        "negligible",
-        Measure::percent(system),
-        Bound::AtMost(5.0),
-        "put in as 15 us for a page",
-    );
+    lines.put_in("figure 4: system time", "negligible", Measure::percent(system), "15 us for a page");
     let four = runs.dma.at(16);
     lines.number(
         "at an advice of four, a miss every",
@@ -261,12 +272,11 @@ fn forced_pio(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> 
     let stream = machines.pio.workloads[0].streams[0];
     let bound =
         1e9 / 256.0 / (costs.pio_per_page_ns + costs.fault_ns + costs.request_per_page_ns + stream.user_per_page_ns);
-    lines.number(
+    lines.put_in(
         "NTFS drops to the same level if it is forced to programmed input: what any system could reach",
         "the level of Linux: 3.2 MB/s",
         rate(bound),
-        Bound::Within(3.2, 0.05),
-        &format!("the processor's time for a page, all added up; true read-ahead reaches {modified:.2} MB/s"),
+        &format!("the processor's time for a page, all added up; true read-ahead reaches {modified:.2} MB/s with it"),
     );
     Ok(())
 }

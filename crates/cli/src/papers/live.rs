@@ -1,8 +1,9 @@
 //! Papers against the real page cache: their workloads on an emulated disk with the scenario's model.
 //!
 //! ```text
-//!     /dev/shm/ahead-papers-PID/       noted, so that `ahead restore` removes it after a SIGKILL
-//!     ├── disk.img                     behind the emulated disk, which is noted, too
+//!     /dev/shm/ahead-papers-PID/       noted: after a SIGKILL `ahead restore` detaches the disk whose image lies here, and
+//!     │                                removes it
+//!     ├── disk.img                     behind the emulated disk
 //!     └── mnt/                         a file for each stream; detached and attached again, so that nothing of it is cached
 //! ```
 //!
