@@ -531,6 +531,10 @@ impl Free {
         self.truth.add(cached.file, folio, false);
         if self.pages.folio(FileId(cached.file), folio.first) != Some(folio) {
             self.pages.add(cached.file, folio, false);
+            // Of a decision that is under way, and was corrected or differs: whether this is what it marks is not known.
+            if cached.special && self.ledger.pending(task).is_some_and(|pending| pending.by.file == cached.file) {
+                self.pages.doubt(cached.file, folio);
+            }
         }
     }
 
