@@ -67,13 +67,3 @@ fn nobody_beats_oracle_on_emmc() {
 fn nobody_beats_oracle_on_cloud() {
     nobody_beats_oracle("cloud");
 }
-
-/// In little memory it asks for nothing that will be gone before it is used.
-#[test]
-fn in_little_memory_it_does_not_thrash() {
-    let text = "policies = [\"oracle\"]\n[machine]\nmemory_mb = 8\n[disk]\nmodel = \"hdd\"\n[[workload]]\npattern = \"random\"\n\
-                file_mb = 64\nblock_kb = 4\nblocks = 8000\n";
-    let scenario = Scenario::from_toml(text, ".".as_ref()).unwrap();
-    let counters = scenario.run(&scenario.policies[0]).unwrap();
-    assert!(counters.thrashings * 100 <= counters.accesses(), "{counters:?}");
-}

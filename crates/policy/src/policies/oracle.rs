@@ -73,6 +73,8 @@ pub struct Oracle {
     unread: HashSet<(FileId, Page)>,
     /// What is planned and not sent yet.
     unsent: VecDeque<Run>,
+    /// Pages of the last batch, gaps included, for each that is used.
+    blowup: f64,
     /// How often was planned, and whether looking as far as memory allows was worth it the last time.
     plans: u64,
     far_gains: bool,
@@ -111,7 +113,7 @@ impl Oracle {
         }
         let (device, budget_pages) = (parameters.device, parameters.budget_pages);
         let (unread, unsent) = (HashSet::new(), VecDeque::new());
-        Oracle { files, front: 0, device, budget_pages, unread, unsent, plans: 0, far_gains: false }
+        Oracle { files, front: 0, device, budget_pages, unread, unsent, blowup: 1.0, plans: 0, far_gains: false }
     }
 
     fn has_arm(&self) -> bool {
@@ -159,18 +161,21 @@ impl Oracle {
         pages
     }
 
-    /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out.
-    fn batch(&self, pages: &[(FileId, Page, usize)], request_pages: u64) -> Batch {
+    /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out,
+    /// so long as not more pages come together than memory lets live.
+    fn batch(&self, pages: &[(FileId, Page, usize)], request_pages: u64, most: u64) -> Batch {
         let mut sorted: Vec<(FileId, Page, usize)> =
             pages.iter().enumerate().map(|(at, (file, page, _))| (*file, *page, at)).collect();
         sorted.sort_unstable();
         let mut batch = Batch::default();
+        let mut spare = most.saturating_sub(pages.len() as u64);
         for (file, page, at) in sorted {
             let before = batch.runs.last_mut().filter(|run| run.file == file);
             let gap = before.as_ref().map_or(0, |run| page - run.end);
-            let goes_on = before.is_some() && (gap * self.device.page_ns()) as f64 <= self.gap_ns(gap);
+            let goes_on = before.is_some() && gap <= spare && (gap * self.device.page_ns()) as f64 <= self.gap_ns(gap);
             let read_pages = 1 + if goes_on { gap } else { 0 };
             batch.pages += read_pages;
+            spare -= read_pages - 1;
             batch.cost_ns += (read_pages * self.device.page_ns()) as f64 + if goes_on { 0.0 } else { self.gap_ns(gap) };
             match before {
                 Some(run) if goes_on && page - run.first < request_pages => {
@@ -194,7 +199,7 @@ impl Oracle {
         let (mut best, mut length, mut losses) = (None, LEAST_BATCH.min(most as usize).max(1), 0);
         while losses < patience {
             let pages = self.next_pages(length.min(most as usize), HORIZON * most, view);
-            let batch = self.batch(&pages, request_pages);
+            let batch = self.batch(&pages, request_pages, most);
             let is_all = pages.len() < length || length as u64 >= most;
             let fits = batch.pages <= most;
             let worth = if batch.cost_ns <= longest_ns { WORTH } else { WORTH_WAITING };
@@ -218,11 +223,12 @@ impl Oracle {
     fn plan(&mut self, file: FileId, view: &dyn View) {
         let memory = view.memory();
         let budget = self.budget_pages.unwrap_or((memory.free_pages + memory.inactive_pages) / MEMORY_SHARE).max(1);
-        let most = budget.saturating_sub(self.unread.len() as u64);
+        let most = budget.saturating_sub((self.unread.len() as f64 * self.blowup) as u64);
         if most < budget.div_ceil(2) || !self.unsent.is_empty() {
             return;
         }
         let Some((pages, mut batch)) = self.best(most, view, file) else { return };
+        self.blowup = batch.pages as f64 / pages.len() as f64;
         for (file, page, planned) in pages {
             self.unread.insert((file, page));
             if let Some(future) = self.files.get_mut(&file) {
