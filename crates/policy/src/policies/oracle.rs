@@ -80,6 +80,9 @@ pub struct Oracle {
     far_gains: bool,
 }
 
+/// A page to be used, and the access of its file up to which the file is planned once the page is.
+type Next = (FileId, Page, usize);
+
 /// Pages that are asked for together.
 #[derive(Clone, Debug, Default)]
 struct Batch {
@@ -136,7 +139,7 @@ impl Oracle {
 
     /// The pages to be used next that are not there, in the order of their use, at most so many; with each the access of its file
     /// up to which the file is then planned. Looks no farther than so many accesses.
-    fn next_pages(&self, most: usize, farthest: u64, view: &dyn View) -> Vec<(FileId, Page, usize)> {
+    fn next_pages(&self, most: usize, farthest: u64, view: &dyn View) -> Vec<Next> {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
         for (file, future) in
             self.files.iter().filter(|(_, future)| future.planned.max(future.now) < future.accesses.len())
@@ -163,9 +166,8 @@ impl Oracle {
 
     /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out,
     /// so long as not more pages come together than memory lets live.
-    fn batch(&self, pages: &[(FileId, Page, usize)], request_pages: u64, most: u64) -> Batch {
-        let mut sorted: Vec<(FileId, Page, usize)> =
-            pages.iter().enumerate().map(|(at, (file, page, _))| (*file, *page, at)).collect();
+    fn batch(&self, pages: &[Next], request_pages: u64, most: u64) -> Batch {
+        let mut sorted: Vec<Next> = pages.iter().enumerate().map(|(at, (file, page, _))| (*file, *page, at)).collect();
         sorted.sort_unstable();
         let mut batch = Batch::default();
         let mut spare = most.saturating_sub(pages.len() as u64);
@@ -188,7 +190,7 @@ impl Oracle {
     }
 
     /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
-    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Vec<(FileId, Page, usize)>, Batch)> {
+    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Vec<Next>, Batch)> {
         let longest_pages = view.limits(file).request_pages.max(1);
         let short_pages = self.device.pages_per_access().max(LEAST_REQUEST_PAGES);
         let request_pages = if self.has_arm() { longest_pages } else { longest_pages.min(short_pages) };
