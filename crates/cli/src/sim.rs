@@ -115,6 +115,7 @@ fn as_json(name: &str, counters: &Counters) -> Value {
     json!({
         "policy": name,
         "elapsed_s": seconds(counters.elapsed_ns),
+        "drained_s": seconds(counters.drained_ns),
         "user_s": seconds(counters.user_ns),
         "system_s": seconds(counters.system_ns),
         "moved": {

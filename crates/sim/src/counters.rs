@@ -40,6 +40,9 @@ impl Moved {
 pub struct Counters {
     /// From the beginning to the end of the last process.
     pub elapsed_ns: u64,
+    /// From the beginning until the disk has done what it was asked for by then: the end of the account in `device`, and of what
+    /// was written. At least `elapsed_ns`.
+    pub drained_ns: u64,
     /// Processor time of the programs themselves.
     pub user_ns: u64,
     /// Processor time of the kernel for them: calls, faults, copying, requests, programmed input.
@@ -70,7 +73,7 @@ pub struct Counters {
     pub written_pages: u64,
     /// Of the pages written: pointer blocks.
     pub written_metadata_pages: u64,
-    /// Of the pages dirtied: not on the disk when the run ended.
+    /// Of the pages dirtied: not on the disk at the end.
     pub unwritten_pages: u64,
     /// How often a writer waited because too much was dirty.
     pub dirty_waits: u64,

@@ -218,9 +218,25 @@ impl Machine {
         }
         self.counters.elapsed_ns = self.world.now_ns;
         self.counters.unread_pages = self.world.cache.unused_pages();
+        self.drain();
         self.counters.unwritten_pages = self.world.cache.dirty_pages() + self.world.cache.writeback_pages();
         self.counters.device = self.world.queue.account();
         self
+    }
+
+    /// The disk does what it was asked for, so that its account and that of the pages agree; nothing else goes on.
+    fn drain(&mut self) {
+        self.world.queue.unplug(self.world.now_ns);
+        while let Some(at_ns) = self.world.queue.next_done_ns().into_iter().chain(self.world.queue.next_turn_ns()).min()
+        {
+            self.world.now_ns = self.world.now_ns.max(at_ns);
+            self.world.queue.turn_at(self.world.now_ns);
+            let Some(done) = self.world.queue.take_done(self.world.now_ns, self.world.now_ns) else { continue };
+            if done.op == DiskOp::Write {
+                done.ranges.iter().for_each(|range| self.written(range));
+            }
+        }
+        self.counters.drained_ns = self.world.now_ns;
     }
 
     /// Takes note of what has happened until now.

@@ -265,8 +265,10 @@ impl Scenario {
     }
 }
 
-/// A text; of one that is longer than any scenario, its beginning and a little more.
-fn read_small(path: &Path) -> std::io::Result<String> {
+/// The text of a scenario or model; of one that is longer than any, its beginning and a little more.
+///
+/// Errors: what reading says; it is no regular file.
+pub fn read_small(path: &Path) -> std::io::Result<String> {
     // A device or FIFO is not even opened.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a regular file"));

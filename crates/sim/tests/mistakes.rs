@@ -19,6 +19,15 @@ fn mistakes_are_told_with_their_line() {
     for (from, to, says) in [
         ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
         ("\"none\"", "", "policies is empty"),
+        ("\"none\"", "\"none\",\n\"none\"", "line 2: none is named twice"),
+        (
+            "file_mb = 1",
+            "file_mb = \"1\"",
+            "line 6: invalid type: string \"1\", expected a whole number from 1 to 16777216",
+        ),
+        ("file_mb = 1", "file_mb = 1\ncompute_us = true", "expected a number from 0 to 1000000000"),
+        ("policies", "seed = -1\npolicies", "line 1: -1 is not a whole number from 0 to 4294967295"),
+        ("[disk]", "[machine]\nmemory_mb = 64\ndirty_ratio = 5\n[disk]", "line 4: dirty_background_ratio is at most"),
         ("\"ssd\"", "\"tape\"", "line 3: \"tape\" is neither a model (hdd"),
         ("\"ssd\"", "\"/dev/zero\"", "nor a file that can be read: not a regular file"),
         ("sequential", "sideways", "line 5: unknown variant `sideways`, expected one of"),

@@ -10,7 +10,7 @@ use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_report::number::size;
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
-use ahead_sim::{Counters, Disk, Scenario};
+use ahead_sim::{Blame, Counters, Disk, Scenario};
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Sweep {
     /// Scenario whose machine and workloads are used (see docs/formats.md)
     scenario: PathBuf,
-    /// Policies, as `ahead sim policies` lists them
-    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
-    policy: Vec<Choice>,
-    /// Largest windows (read_ahead_kb)
-    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_window)]
+    /// Policies, as `ahead sim policies` lists them; several with commas between them, or the option again
+    #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
+    policy: Vec<Choices>,
+    /// Largest windows (read_ahead_kb), likewise
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_window)]
     window: Vec<u64>,
-    /// Disks: built-in models
-    #[arg(long, value_name = "MODEL", value_delimiter = ',', value_parser = parse_model)]
+    /// Disks, likewise: built-in models, or files with a model (see docs/formats.md)
+    #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = parse_model)]
     device: Vec<Model>,
     /// Run so many at a time [default: as many as there are processors]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -51,13 +51,29 @@ pub struct Sweep {
     html: Option<PathBuf>,
 }
 
-fn parse_policy(text: &str) -> Result<Choice, String> {
-    named(text).map_err(|error| error.to_string())
+/// Policies of one option.
+#[derive(Clone, Debug)]
+struct Choices(Vec<Choice>);
+
+/// Names with commas between them; those within parentheses belong to a policy.
+fn parse_policies(text: &str) -> Result<Choices, String> {
+    let mut depth = 0_i32;
+    let names = text.split(|letter| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        letter == ',' && depth <= 0
+    });
+    let choices = names.map(|name| named(name.trim()).map_err(|error| error.to_string()));
+    choices.collect::<Result<_, _>>().map(Choices)
 }
 
 fn parse_model(text: &str) -> Result<Model, String> {
+    if let Some(model) = Model::builtin(text) {
+        return Ok(model);
+    }
     let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
-    Model::builtin(text).ok_or_else(|| format!("there is no such model; there are {known}"))
+    let text = ahead_sim::read_small(text.as_ref())
+        .map_err(|error| format!("it is neither a model ({known}) nor a file that can be read: {error}"))?;
+    Model::from_toml(&text).map_err(|error| error.to_string())
 }
 
 /// Pages.
@@ -96,6 +112,7 @@ impl Sweep {
         }
         let scenario =
             Scenario::load_with(&self.scenario, &Files).with_context(|| self.scenario.display().to_string())?;
+        self.check_names(&scenario)?;
         let jobs = self.list(&scenario);
         for job in &jobs {
             let what = || format!("{} on {}, {}", job.workload, job.scenario.disk.model.name(), job.choice);
@@ -119,13 +136,36 @@ impl Sweep {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Runs are told by workload and policy.
+    fn check_names(&self, scenario: &Scenario) -> anyhow::Result<()> {
+        let names: Vec<String> = self.policies().map(Choice::to_string).collect();
+        if let Some((_, twice)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
+            anyhow::bail!("--policy {twice} is named twice: once is enough");
+        }
+        for (index, workload) in scenario.workloads.iter().enumerate() {
+            if scenario.workloads[..index].iter().any(|before| before.name == workload.name) {
+                let line = scenario.line_of(Blame::Workload(index, "name")).unwrap_or(1);
+                let path = self.scenario.display();
+                anyhow::bail!(
+                    "{path}: line {line}: a workload before is called {:?}, too: give it a name",
+                    workload.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn policies(&self) -> impl Iterator<Item = &Choice> {
+        self.policy.iter().flat_map(|choices| &choices.0)
+    }
+
     fn list(&self, scenario: &Scenario) -> Vec<Job> {
         fn or<T: Clone>(given: &[T], own: Vec<T>) -> Vec<T> {
             if given.is_empty() { own } else { given.to_vec() }
         }
         let models = or(&self.device, vec![scenario.disk.model.clone()]);
         let windows = or(&self.window, vec![scenario.disk.window_pages]);
-        let policies = or(&self.policy, scenario.policies.clone());
+        let policies = or(&self.policies().cloned().collect::<Vec<Choice>>(), scenario.policies.clone());
         let mut jobs = Vec::new();
         for workload in &scenario.workloads {
             for model in &models {
@@ -189,4 +229,17 @@ fn table(jobs: &[Job], results: &[Counters]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_part_policies_but_not_their_arguments() {
+        let names = |text| parse_policies(text).unwrap().0.iter().map(Choice::to_string).collect::<Vec<String>>();
+        assert_eq!(names("none, linux-6.18,ahead"), ["none", "linux-6.18", "ahead"]);
+        assert_eq!(names("true-readahead(64, adaptive),none"), ["true-readahead(64, adaptive)", "none"]);
+        assert!(parse_policies("none,").is_err() && parse_policies("none;ahead").is_err());
+    }
 }

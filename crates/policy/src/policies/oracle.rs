@@ -1,101 +1,331 @@
-//! `oracle`: knows every access that will come. No policy can do better for long; what it does not gain cannot be gained.
+//! `oracle`: knows every access that will come. What it does not gain can hardly be gained.
 //!
-//! It keeps as many of the next pages under way or unread as memory lets live, and asks for them in the order of their use,
-//! neighbours as one request. It is no claim to be optimal to the last microsecond: which of two requests is served first on
-//! a rotating disk, and what to evict, are left to the machine.
+//! ```text
+//!     future ──▶ the next accesses of all files, as many pages as memory lets live ──▶ sorted by place, small gaps read through
+//!                 how many of them: the fewest that come at the disk's best rate   ──▶ requests, as many as keep the disk busy
+//! ```
+//!
+//! The next batch is asked for when the disk is about to run out of work. It is no claim to be optimal to the last microsecond:
+//! it knows the disk by its traits alone, and what to evict is left to the machine.
 
-use crate::{Access, DeviceTraits, FileId, Page, Parameters, Policy, Request, Requests, View, Wants};
-use std::collections::HashMap;
+use crate::{
+    Access, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 
-/// Look-ahead in device times: so much that neither a long seek nor a burst of computing lets the disk rest.
-const ACCESSES_AHEAD: u64 = 64;
-/// More is asked for when this part of the look-ahead is used up.
-const PIECES: usize = 8;
-/// Share of the memory that may be unread, unless a budget is given: one part in so many.
-const MEMORY_SHARE: u64 = 4;
+/// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a batch and what
+/// is unread before it take one part in so many of it.
+const MEMORY_SHARE: u64 = 2;
+/// The smallest batch, pages: what a first access waits for.
+const LEAST_BATCH: usize = 32;
+/// A request is not cut shorter than this, pages, however fast the disk is.
+const LEAST_REQUEST_PAGES: u64 = 64;
+/// A disk that rests gets no more than so many times what it transfers in the time of an access before it begins.
+const BEGINNING: u64 = 4;
+/// A larger batch must be better by this factor; less is not worth waiting for.
+const WORTH: f64 = 0.97;
+/// Accesses that are looked at, by pages that may be asked for: pages that are there already need not be asked for.
+const HORIZON: u64 = 4;
+/// So many doublings without a gain, and no larger batch is looked at.
+const PATIENCE: u32 = 3;
+/// Requests for each that the disk serves at a time: these are served, those wait, so that it never rests. Of what is sent at
+/// once so many more, that neighbours go together.
+const DEPTH: u32 = 2;
+const SENT_AT_ONCE: u32 = 8;
+/// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program that waits
+/// for a whole batch loses at most a part of the time.
+const FIRST_BATCH: f64 = 8.0;
+/// A batch that takes longer must be better by this factor.
+const WORTH_WAITING: f64 = 0.5;
+/// A disk of one channel that serves pages near one another so many times as fast as pages anywhere has an arm.
+const ARM_FACTOR: u64 = 8;
+/// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
+const SHORT_SEEK: f64 = 0.35;
+/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told for. Up
+/// to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive modeling, 1994).
+const FAR_PAGES: f64 = 5_592_405.0;
+
+/// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks that were
+/// mapped before).
+const MOST_SKIPPED: usize = 4096;
 
 /// What will be read of a file.
 #[derive(Clone, Debug, Default)]
 struct Future {
-    pages: Vec<Page>,
+    /// Each access: its place among those to all files, and its page.
+    accesses: Vec<(u64, Page)>,
     /// The next access.
     now: usize,
-    /// The first access that was not looked at yet.
-    looked: usize,
-    /// What was asked for and not yet used.
-    pending: std::collections::HashSet<Page>,
+    /// The first access that was not planned yet.
+    planned: usize,
 }
 
 /// Knows the future.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    files: HashMap<FileId, Future>,
-    /// Most accesses to a file between the next one and the last one that was looked at, where memory allows.
-    ahead: u64,
+    files: BTreeMap<FileId, Future>,
+    /// How far the program that is farthest has come among all accesses.
+    front: u64,
+    device: DeviceTraits,
     budget_pages: Option<u64>,
+    /// What was asked for and not yet used.
+    unread: HashSet<(FileId, Page)>,
+    /// What is planned and not sent yet.
+    unsent: VecDeque<Run>,
+    /// Pages of the last batch, gaps included, for each that is used.
+    blowup: f64,
+    /// How often was planned, and whether looking as far as memory allows was worth it the last time.
+    plans: u64,
+    far_gains: bool,
+}
+
+/// A page to be used, and the access of its file up to which the file is planned once the page is.
+type Next = (FileId, Page, usize);
+
+/// Pages that are asked for together.
+#[derive(Clone, Debug, Default)]
+struct Batch {
+    runs: Vec<Run>,
+    pages: u64,
+    cost_ns: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    file: FileId,
+    first: Page,
+    end: Page,
+    /// The first use of any of its pages, counted in pages of the batch.
+    first_use: usize,
+}
+
+impl Run {
+    fn request(self) -> Request {
+        let Run { file, first, end, .. } = self;
+        Request { first, pages: end - first, when_full: WhenFull::Drop, ..Request::of(file) }
+    }
 }
 
 impl Oracle {
     /// With this future; without one it is as blind as `none`.
     pub fn new(parameters: &Parameters) -> Oracle {
-        let device: &DeviceTraits = &parameters.device;
-        let mut files: HashMap<FileId, Future> = HashMap::new();
-        for (file, page) in parameters.future.iter().flat_map(|future| future.iter()) {
-            files.entry(*file).or_default().pages.push(*page);
+        let mut files: BTreeMap<FileId, Future> = BTreeMap::new();
+        for (at, (file, page)) in (0..).zip(parameters.future.iter().flat_map(|future| future.iter())) {
+            files.entry(*file).or_default().accesses.push((at, *page));
         }
-        let ahead = (ACCESSES_AHEAD * device.pages_per_access()).max(u64::from(device.parallelism) * 2);
-        Oracle { files, ahead, budget_pages: parameters.budget_pages }
+        let (device, budget_pages) = (parameters.device, parameters.budget_pages);
+        let (unread, unsent) = (HashSet::new(), VecDeque::new());
+        Oracle { files, front: 0, device, budget_pages, unread, unsent, blowup: 1.0, plans: 0, far_gains: false }
     }
 
-    /// How far a file is looked ahead in: its share of the budget.
-    fn ahead(&self, view: &dyn View) -> usize {
-        let memory = view.memory();
-        let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
-        let budget = self.budget_pages.unwrap_or(all / MEMORY_SHARE);
-        self.ahead.min(budget / self.files.len().max(1) as u64).max(1) as usize
+    fn has_arm(&self) -> bool {
+        self.device.parallelism == 1 && self.device.request_ns * ARM_FACTOR < self.device.access_ns
     }
-}
 
-impl Future {
-    fn ask(&mut self, file: FileId, ahead: usize, view: &dyn View, requests: &mut Requests) {
-        let end = (self.now + ahead).min(self.pages.len());
-        let mut run: Option<Request> = None;
-        for page in self.pages[self.looked.max(self.now).min(end)..end].iter().copied() {
-            if page >= view.file_pages(file) || view.is_present(file, page) || !self.pending.insert(page) {
-                continue;
+    /// What it costs to leave out so many pages and go on behind them with a request of its own, nanoseconds.
+    fn gap_ns(&self, pages: u64) -> f64 {
+        if !self.has_arm() {
+            return self.device.request_ns.saturating_sub(self.device.page_ns()) as f64;
+        }
+        let far = (pages as f64 / FAR_PAGES).sqrt().min(1.0);
+        self.device.access_ns as f64 * (SHORT_SEEK + (1.0 - SHORT_SEEK) * far)
+    }
+
+    /// How far off an access to a file is: from where that file's reader has stopped if others are farther, else from the front.
+    fn distance(&self, future: &Future, at: usize) -> u64 {
+        future.accesses[at].0 - self.front.min(future.accesses[future.now].0)
+    }
+
+    /// The pages to be used next that are not there, in the order of their use, at most so many; with each the access of its file
+    /// up to which the file is then planned. Looks no farther than so many accesses.
+    fn next_pages(&self, most: usize, farthest: u64, view: &dyn View) -> Vec<Next> {
+        let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
+        for (file, future) in
+            self.files.iter().filter(|(_, future)| future.planned.max(future.now) < future.accesses.len())
+        {
+            let at = future.planned.max(future.now);
+            heads.push(Reverse((self.distance(future, at), *file, at)));
+        }
+        let (mut pages, mut taken) = (Vec::new(), HashSet::new());
+        while pages.len() < most
+            && let Some(Reverse((distance, file, at))) = heads.pop()
+            && distance <= farthest
+        {
+            let future = &self.files[&file];
+            let page = future.accesses[at].1;
+            if page < view.file_pages(file) && !view.is_present(file, page) && taken.insert((file, page)) {
+                pages.push((file, page, at + 1));
             }
-            match &mut run {
-                Some(run) if run.first + run.pages == page => run.pages += 1,
-                _ => {
-                    let request = Request { first: page, pages: 1, ..Request::of(file) };
-                    run.replace(request).into_iter().for_each(|before| requests.add(before));
+            if at + 1 < future.accesses.len() {
+                heads.push(Reverse((self.distance(future, at + 1), file, at + 1)));
+            }
+        }
+        pages
+    }
+
+    /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out,
+    /// so long as not more pages come together than memory lets live.
+    fn batch(&self, pages: &[Next], request_pages: u64, most: u64) -> Batch {
+        let mut sorted: Vec<Next> = pages.iter().enumerate().map(|(at, (file, page, _))| (*file, *page, at)).collect();
+        sorted.sort_unstable();
+        let mut batch = Batch::default();
+        let mut spare = most.saturating_sub(pages.len() as u64);
+        for (file, page, at) in sorted {
+            let before = batch.runs.last_mut().filter(|run| run.file == file);
+            let gap = before.as_ref().map_or(0, |run| page - run.end);
+            let goes_on = before.is_some() && gap <= spare && (gap * self.device.page_ns()) as f64 <= self.gap_ns(gap);
+            let read_pages = 1 + if goes_on { gap } else { 0 };
+            batch.pages += read_pages;
+            spare -= read_pages - 1;
+            batch.cost_ns += (read_pages * self.device.page_ns()) as f64 + if goes_on { 0.0 } else { self.gap_ns(gap) };
+            match before {
+                Some(run) if goes_on && page - run.first < request_pages => {
+                    (run.end, run.first_use) = (page + 1, run.first_use.min(at));
                 }
+                _ => batch.runs.push(Run { file, first: page + 1 - read_pages, end: page + 1, first_use: at }),
             }
         }
-        run.into_iter().for_each(|last| requests.add(last));
-        self.looked = self.looked.max(end);
+        batch
+    }
+
+    /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
+    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Vec<Next>, Batch)> {
+        let longest_pages = view.limits(file).request_pages.max(1);
+        let short_pages = self.device.pages_per_access().max(LEAST_REQUEST_PAGES);
+        let request_pages = if self.has_arm() { longest_pages } else { longest_pages.min(short_pages) };
+        let longest_ns = FIRST_BATCH * self.device.access_ns as f64 + view.now_ns() as f64;
+        let rate = |length: usize, batch: &Batch| batch.cost_ns / length as f64;
+        self.plans += 1;
+        let patience = if self.far_gains || self.plans.is_power_of_two() { u32::MAX } else { PATIENCE };
+        let (mut best, mut length, mut losses) = (None, LEAST_BATCH.min(most as usize).max(1), 0);
+        while losses < patience {
+            let pages = self.next_pages(length.min(most as usize), HORIZON * most, view);
+            let batch = self.batch(&pages, request_pages, most);
+            let is_all = pages.len() < length || length as u64 >= most;
+            let fits = batch.pages <= most;
+            let worth = if batch.cost_ns <= longest_ns { WORTH } else { WORTH_WAITING };
+            let gains = best.as_ref().is_none_or(|(before, other): &(Vec<_>, Batch)| {
+                fits && rate(pages.len(), &batch) < rate(before.len(), other) * worth
+            });
+            losses += 1;
+            if !pages.is_empty() && gains {
+                self.far_gains = losses > PATIENCE;
+                (best, losses) = (Some((pages, batch)), 0);
+            }
+            if is_all {
+                break;
+            }
+            length *= 2;
+        }
+        best
+    }
+
+    /// Plans the next batch if the one before has been sent.
+    fn plan(&mut self, file: FileId, view: &dyn View) {
+        let memory = view.memory();
+        let budget = self.budget_pages.unwrap_or((memory.free_pages + memory.inactive_pages) / MEMORY_SHARE).max(1);
+        let most = budget.saturating_sub((self.unread.len() as f64 * self.blowup) as u64);
+        if most < budget.div_ceil(2) || !self.unsent.is_empty() {
+            return;
+        }
+        let Some((pages, mut batch)) = self.best(most, view, file) else { return };
+        self.blowup = batch.pages as f64 / pages.len() as f64;
+        for (file, page, planned) in pages {
+            self.unread.insert((file, page));
+            if let Some(future) = self.files.get_mut(&file) {
+                future.planned = future.planned.max(planned);
+            }
+        }
+        if !self.has_arm() {
+            batch.runs.sort_unstable_by_key(|run| run.first_use);
+        }
+        self.unsent.extend(batch.runs);
+    }
+
+    /// Sends what keeps the disk busy, as far as there is room.
+    fn send(&mut self, file: FileId, view: &dyn View, requests: &mut Requests) {
+        let (queue, depth) = (view.queue(file), self.device.parallelism.saturating_mul(DEPTH));
+        if queue.requests >= depth {
+            return;
+        }
+        let room = queue.limit.min(depth + SENT_AT_ONCE).saturating_sub(queue.requests);
+        let most = if queue.requests == 0 { BEGINNING * self.device.pages_per_access() } else { u64::MAX };
+        let mut pages = 0;
+        for _ in 0..room {
+            if self.unsent.is_empty() {
+                self.plan(file, view);
+            }
+            let Some(run) = self.unsent.pop_front() else { break };
+            pages += run.end - run.first;
+            requests.add(run.request());
+            if pages >= most {
+                break;
+            }
+        }
+    }
+
+    /// A program needs a page that is not there: what it is a part of goes at once. If it was evicted, or found no room, everything
+    /// that is missing is planned anew.
+    fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
+        let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
+        if !self.unsent.iter().any(holds) {
+            if let Some(future) = self.files.get_mut(&file) {
+                future.planned = future.planned.min(future.now);
+            }
+            self.plan(file, view);
+        }
+        let Some(at) = self.unsent.iter().position(holds) else { return };
+        // Where an arm has to go there, it stays for what follows.
+        let most = if self.has_arm() { SENT_AT_ONCE as usize } else { 1 };
+        let length = self.unsent.range(at..).take(most).take_while(|run| run.file == file).count();
+        for run in self.unsent.drain(at..at + length) {
+            let when_full = if holds(&run) { WhenFull::Wait } else { WhenFull::Drop };
+            requests.add(Request { when_full, ..run.request() });
+        }
+    }
+
+    /// The program has come to this page. Pages that a fault mapped besides are not told; other accesses than those foretold are
+    /// left to themselves.
+    fn went(&mut self, file: FileId, page: Page) {
+        let Some(future) = self.files.get_mut(&file) else { return };
+        self.unread.remove(&(file, page));
+        let rest = &future.accesses[future.now..];
+        if let Some(skipped) = rest.iter().take(MOST_SKIPPED).position(|(_, next)| *next == page) {
+            for (_, page) in &rest[..skipped] {
+                self.unread.remove(&(file, *page));
+            }
+            self.front = self.front.max(rest[skipped].0 + 1);
+            future.now += skipped + 1;
+        }
     }
 }
 
 impl Policy for Oracle {
     fn wants(&self) -> Wants {
-        Wants { pages: true, faults: true, ..Wants::default() }
+        Wants { pages: true, faults: true, arrivals: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
-        let ahead = self.ahead(view);
-        let Some(future) = self.files.get_mut(&access.file) else { return };
-        future.pending.remove(&access.page);
-        // Pages that a fault mapped besides are not told; other accesses than those foretold are left to themselves.
-        let next = &future.pages[future.now..];
-        if let Some(skipped) = next.iter().take(ahead).position(|page| *page == access.page) {
-            for page in &future.pages[future.now..future.now + skipped] {
-                future.pending.remove(page);
-            }
-            future.now += skipped + 1;
+        if access.found == Found::Absent {
+            self.send_first(access.file, access.page, view, requests);
         }
-        if future.looked.saturating_sub(future.now) + ahead.div_ceil(PIECES) <= ahead || future.looked <= future.now {
-            future.ask(access.file, ahead, view, requests);
+        self.went(access.file, access.page);
+        self.send(access.file, view, requests);
+    }
+
+    fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
+        match event {
+            Event::Arrived { file, .. } => self.send(*file, view, requests),
+            Event::Dropped { file, first, pages, .. } => {
+                for page in *first..first + pages {
+                    self.unread.remove(&(*file, page));
+                }
+                if let Some(future) = self.files.get_mut(file) {
+                    future.planned = future.now;
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A scenario from TOML; `docs/formats.md` has every field. What comes from outside is checked here, and complaints name
 //! their line.
 
+mod numbers;
+
 use super::check::MOST_STREAMS;
 use super::{Blame, Disk, MAX_TEXT_BYTES, Scenario, ScenarioError, Workload};
 use crate::layout::Scheme;
@@ -10,52 +12,9 @@ use crate::queue::Scheduler;
 use crate::recording::{Manner, NoRecordings, Recording, RecordingKind, Recordings};
 use ahead_device::Model;
 use ahead_policy::{Choice, PAGE_BYTES};
-use serde::{Deserialize, Deserializer};
+use numbers::{Amount, Slice, Whole};
+use serde::Deserialize;
 use std::path::Path;
-
-/// A whole number from `LEAST` to `MOST`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Whole<const LEAST: u64, const MOST: u64>(u64);
-
-impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = i64::deserialize(deserializer)?;
-        match u64::try_from(number) {
-            Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
-            _ => Err(serde::de::Error::custom(format!("{number} is not a whole number from {LEAST} to {MOST}"))),
-        }
-    }
-}
-
-/// A number from 0 to `MOST`; 0 unless stated.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Amount<const MOST: u64>(f64);
-
-impl<'de, const MOST: u64> Deserialize<'de> for Amount<MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = f64::deserialize(deserializer)?;
-        if (0.0..=MOST as f64).contains(&number) {
-            Ok(Amount(number))
-        } else {
-            Err(serde::de::Error::custom(format!("{number} is not a number from 0 to {MOST}")))
-        }
-    }
-}
-
-/// How long a process runs at a time, milliseconds. Shorter than a microsecond no processor switches.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Slice(f64);
-
-impl<'de> Deserialize<'de> for Slice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = f64::deserialize(deserializer)?;
-        if (0.001..=10_000.0).contains(&number) {
-            Ok(Slice(number))
-        } else {
-            Err(serde::de::Error::custom(format!("{number} is not a number from 0.001 to 10000")))
-        }
-    }
-}
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,7 +28,7 @@ struct Text {
     disk: DiskText,
     workload: Vec<toml::Spanned<WorkloadText>>,
     #[serde(default)]
-    seed: u32,
+    seed: Whole<0, 4_294_967_295>,
 }
 
 /// Costs are those of a present machine unless stated: 10 GB/s of copying, half a microsecond for a fault.
@@ -204,12 +163,21 @@ impl Lines<'_> {
 
     /// The line of a field in the `index`th table with this header; the header's own line if the field is not written there.
     fn key(&self, header: &str, index: usize, field: &str) -> Option<usize> {
-        let is_header = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == header);
-        let (at, _) = self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?;
-        let table = self.0.lines().enumerate().skip(at + 1).take_while(|(_, line)| !line.trim_start().starts_with('['));
+        self.written(header, index, field).or_else(|| Some(1 + self.header(header, index)?))
+    }
+
+    /// The same; `None` if the field is not written there.
+    fn written(&self, header: &str, index: usize, field: &str) -> Option<usize> {
+        let first = self.header(header, index)? + 1;
+        let table = self.0.lines().enumerate().skip(first).take_while(|(_, line)| !line.trim_start().starts_with('['));
         let is_field = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == field);
-        let written = table.into_iter().find(|(_, line)| is_field(line));
-        Some(1 + written.map_or(at, |(line, _)| line))
+        table.into_iter().find(|(_, line)| is_field(line)).map(|(line, _)| line + 1)
+    }
+
+    /// Lines before the `index`th header.
+    fn header(&self, header: &str, index: usize) -> Option<usize> {
+        let is_header = |line: &str| line.split('#').next().is_some_and(|line| line.trim() == header);
+        Some(self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?.0)
     }
 
     /// `None`: nobody has written it.
@@ -223,6 +191,17 @@ impl Lines<'_> {
 }
 
 impl Scenario {
+    /// The line of its text where a field stands, or the table that it belongs to begins; `None`: nobody has written that (or it is a policy).
+    pub fn line_of(&self, blame: Blame) -> Option<usize> {
+        let lines = Lines(&self.text);
+        match blame {
+            Blame::Policy(_) => None,
+            Blame::Machine(field) => lines.key("[machine]", 0, field),
+            Blame::Disk(field) => lines.key("[disk]", 0, field),
+            Blame::Workload(index, field) => lines.key("[[workload]]", index, field),
+        }
+    }
+
     /// Reads a scenario; models that are files are looked for in `directory`.
     ///
     /// Errors: every [`ScenarioError`].
@@ -253,6 +232,11 @@ impl Scenario {
         if policies.is_empty() {
             return lines.wrong(0..0, "policies is empty: name one at least (ahead sim policies lists them)");
         }
+        for (index, name) in parsed.policies.iter().enumerate() {
+            if policies[..index].iter().any(|before| before.to_string() == policies[index].to_string()) {
+                return lines.wrong(name.span(), format!("{} is named twice: once is enough", policies[index]));
+            }
+        }
         let mut streams = 0_u64;
         let workloads = parsed.workload.iter().map(|workload| {
             // Before room is made for them.
@@ -266,7 +250,7 @@ impl Scenario {
             if let Some(recording) = recording(workload, &lines, directory, recordings)? {
                 return Ok(Workload { name, streams: Vec::new(), recording: Some(recording.into()) });
             }
-            let one = stream(workload, parsed.seed, parsed.disk.layout, &lines)?;
+            let one = stream(workload, parsed.seed.0 as u32, parsed.disk.layout, &lines)?;
             Ok(Workload { name, streams: vec![one; text.streams.0 as usize], recording: None })
         });
         let workloads: Vec<Workload> = workloads.collect::<Result<_, _>>()?;
@@ -275,7 +259,9 @@ impl Scenario {
         }
         let machine = &parsed.machine;
         if machine.dirty_background_ratio.0 > machine.dirty_ratio.0 {
-            let at = lines.key("[machine]", 0, "dirty_background_ratio").or(lines.key("[machine]", 0, "dirty_ratio"));
+            let at = lines
+                .written("[machine]", 0, "dirty_background_ratio")
+                .or_else(|| lines.key("[machine]", 0, "dirty_ratio"));
             let message = "dirty_background_ratio is at most dirty_ratio, or writers wait before anything is written";
             return lines.wrong_at(at, message);
         }
@@ -291,9 +277,7 @@ impl Scenario {
         scenario.check().or_else(|impossible| {
             let at = match impossible.blame {
                 Blame::Policy(index) => parsed.policies.get(index).map(|name| lines.of(name.span().start)),
-                Blame::Machine(field) => lines.key("[machine]", 0, field),
-                Blame::Disk(field) => lines.key("[disk]", 0, field),
-                Blame::Workload(index, field) => lines.key("[[workload]]", index, field),
+                other => scenario.line_of(other),
             };
             lines.wrong_at(at, impossible.message)
         })?;
