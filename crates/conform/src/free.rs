@@ -329,7 +329,7 @@ impl Free {
     /// open file a state, that cannot be told.
     fn doubt_others(&mut self, task: u32, by: &Use) {
         for pending in self.ledger.doubtful(task, by.file) {
-            if pending.by.open == by.open {
+            if pending.by.open == by.open && !pending.is_settled {
                 self.stale.insert(by.open);
             }
             self.correct(&pending);

@@ -65,12 +65,9 @@ impl Ledger {
     }
 
     /// The decisions of other threads than this on a file that are under way and have overlapped with another one, or do not agree so
-    /// far; each is told once.
+    /// far; `is_settled` says which were told before.
     pub(crate) fn doubtful(&mut self, task: u32, file: u32) -> Vec<Pending> {
-        let others = self
-            .pending
-            .iter()
-            .filter(|(other, pending)| **other != task && pending.by.file == file && !pending.is_settled);
+        let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
         let is_doubtful = |(other, pending): &(&u32, &Pending)| {
             self.is_overlapped(**other) || pending.difference().is_some() || !pending.has_expected_folios()
         };

@@ -151,7 +151,7 @@ pub const CATALOGUE: &[Description] = &[
     plain!("ahead", "patterns; farther when it waited, no farther than history lives", "our own", |parameters| {
         Box::new(Ahead::new(parameters))
     }),
-    plain!("oracle", "knows what will be read", "plans by it: within 2 % of the best, or better, nearly everywhere", |parameters| {
+    plain!("oracle", "knows what will be read: a bound nearly everywhere", "our own", |parameters| {
         Box::new(Oracle::new(parameters))
     }),
 ];
