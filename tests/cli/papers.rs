@@ -6,7 +6,6 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use std::time::Duration;
 
 fn ahead(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("ahead").unwrap();
@@ -71,7 +70,7 @@ fn who_interrupts_it_finds_no_pages() {
         .spawn()
         .unwrap();
     // A run takes some seconds; the directory was made at its beginning.
-    std::thread::sleep(Duration::from_millis(500));
+    crate::until_it_computes(child.id(), 20);
     let kill = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
     assert_eq!(child.wait().unwrap().signal(), Some(15));

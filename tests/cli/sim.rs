@@ -171,7 +171,7 @@ fn a_sweep_can_be_interrupted() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    crate::until_it_computes(running.id(), 20);
     assert!(running.try_wait().unwrap().is_none());
     std::process::Command::new("kill").args(["-s", "TERM", &running.id().to_string()]).status().unwrap();
     assert_eq!(running.wait().unwrap().signal(), Some(15));
