@@ -132,10 +132,11 @@ def main():
     measured = directory / "overhead.json"
     if measured.exists():
         print(overhead(json.loads(measured.read_text())))
-    simulated = directory / "sim.md"
-    if simulated.exists():
-        print()
-        print(simulated.read_text(), end="")
+    # What other benchmarks have written, or was written of them.
+    for other in ["sim.md", "speed.md", "conform.md"]:
+        if (directory / other).exists():
+            print()
+            print((directory / other).read_text(), end="")
 
 
 if __name__ == "__main__":
