@@ -54,7 +54,8 @@ fn ahead(arguments: &[&str]) -> Command {
     command
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+/// Waits until this is so.
+pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let deadline = Instant::now() + LONGEST;
     while !done() {
         assert!(Instant::now() < deadline, "{what} does not come");

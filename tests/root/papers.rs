@@ -1,6 +1,7 @@
 //! Papers against the real page cache: what the kernel does on a real ext2 is seen in the times of the reads, and nothing of the
 //! disk is left.
 
+use crate::crash::wait_until;
 use crate::machine_lock;
 use ahead_kernel::machine;
 use ahead_kernel::undo;
@@ -9,8 +10,7 @@ use predicates::prelude::*;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
 fn live<'a>(lines: &'a Value, claim: &str) -> &'a str {
     let line = lines.as_array().unwrap().iter().find(|line| line["claim"].as_str().unwrap().contains(claim));
@@ -33,15 +33,6 @@ fn left_of(pid: u32) -> Vec<String> {
     left
 }
 
-/// Waits until this is so; a disk takes seconds.
-fn wait_until(what: &str, child: &mut Child, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Regression: its daemon lived on and kept the disk mounted in the directory that was to be removed.
 #[test]
 fn after_a_kill_restore_detaches_the_disk_and_removes_its_directory() {
@@ -59,7 +50,7 @@ fn after_a_kill_restore_detaches_the_disk_and_removes_its_directory() {
     let (pid, name) = (child.id(), format!("papers-{}", child.id()));
     let directory = PathBuf::from(format!("/dev/shm/ahead-papers-{pid}"));
     // The first file comes when the disk is complete; writing it takes seconds.
-    wait_until("the disk", &mut child, || directory.join("mnt/0").exists());
+    wait_until("the disk", || directory.join("mnt/0").exists());
     let daemon = ahead_disk::find(&name).unwrap().daemon;
     child.kill().unwrap();
     child.wait().unwrap();
