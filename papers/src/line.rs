@@ -45,6 +45,35 @@ pub struct Line {
     pub tolerance: String,
     /// What it comes to.
     pub verdict: Verdict,
+    /// What `live` comes to, within the same tolerance; `None`: there is none, or what it is to be compared with is no number.
+    pub live_verdict: Option<Verdict>,
+}
+
+impl Line {
+    /// What came out against the real page cache, if it was asked, and what it may be.
+    pub fn live(&mut self, seen: Option<Measure>, bound: Bound) -> &mut Line {
+        self.live = seen.map(|seen| seen.to_string());
+        self.live_verdict = seen.map(|seen| Verdict::of(bound.holds(seen.value)));
+        self
+    }
+
+    /// The same for what is more than a number; `holds` is what was found.
+    pub fn live_shape(&mut self, seen: Option<(String, bool)>) -> &mut Line {
+        (self.live, self.live_verdict) = seen.map(|(live, holds)| (live, Verdict::of(holds))).unzip();
+        self
+    }
+
+    /// What came out live, with what it comes to.
+    pub fn live_text(&self) -> Option<String> {
+        let verdict = self.live_verdict.map_or(String::new(), |verdict| format!(" ({verdict})"));
+        self.live.as_ref().map(|live| live.clone() + &verdict)
+    }
+}
+
+impl Verdict {
+    fn of(holds: bool) -> Verdict {
+        if holds { Verdict::Holds } else { Verdict::Differs }
+    }
 }
 
 /// A number with its unit, as it is shown.
@@ -139,14 +168,12 @@ impl Lines {
 
     /// A number that the source states; `why` says where the tolerance comes from.
     pub fn number(&mut self, claim: &str, quoted: &str, ours: Measure, bound: Bound, why: &str) -> &mut Line {
-        let verdict = if bound.holds(ours.value) { Verdict::Holds } else { Verdict::Differs };
-        self.add(claim, quoted, ours.to_string(), format!("{bound}: {why}"), verdict)
+        self.add(claim, quoted, ours.to_string(), format!("{bound}: {why}"), Verdict::of(bound.holds(ours.value)))
     }
 
     /// Something that it says without a number, or with several; `holds` is what was found.
     pub fn shape(&mut self, claim: &str, quoted: &str, ours: String, holds: bool, tolerance: &str) -> &mut Line {
-        let verdict = if holds { Verdict::Holds } else { Verdict::Differs };
-        self.add(claim, quoted, ours, tolerance.to_owned(), verdict)
+        self.add(claim, quoted, ours, tolerance.to_owned(), Verdict::of(holds))
     }
 
     /// A question that it left open, what it says about it, and what comes out here; `holds`: what the answer rests on was
@@ -168,7 +195,8 @@ impl Lines {
 
     fn add(&mut self, claim: &str, quoted: &str, ours: String, tolerance: String, verdict: Verdict) -> &mut Line {
         let (claim, quoted) = (claim.to_owned(), quoted.to_owned());
-        self.list.push(Line { paper: self.paper, claim, quoted, ours, live: None, tolerance, verdict });
+        let line = Line { paper: self.paper, claim, quoted, ours, live: None, tolerance, verdict, live_verdict: None };
+        self.list.push(line);
         let last = self.list.len() - 1;
         &mut self.list[last]
     }

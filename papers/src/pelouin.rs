@@ -168,7 +168,10 @@ fn read_ahead(
                 late == DROPS,
                 "exact",
             )
-            .live = seen.as_deref().map(list);
+            .live_shape(seen.as_deref().map(|drops| {
+                let is_late = |drop: &&u64| **drop >= DROPS[0];
+                (list(drops), drops.iter().filter(is_late).eq(&DROPS))
+            }));
         let periods: Vec<u64> = late.windows(2).map(|pair| pair[1] - pair[0]).collect();
         lines.shape(
             &claim("distance between them"),
@@ -236,10 +239,11 @@ fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mu
         "shown: exactly these two, and smaller than those of the windows. That his program kept its times so is inferred. A piece of the \
          file that ends there does the same: the driver of today's kernel lays a file out in pieces that end at 64, 256 and 512 kB",
     )
-    .live = seen.map(|drops| {
+    .live_shape(seen.map(|drops| {
         let others: Vec<u64> = drops.iter().copied().filter(|drop| !WINDOWS.contains(drop)).collect();
-        format!("drops that no window explains: {}", list(&others))
-    });
+        let holds = middle.iter().all(|at| others.contains(at));
+        (format!("drops that no window explains: {}", list(&others)), holds)
+    }));
     Ok(())
 }
 
@@ -318,7 +322,7 @@ fn layout(
     let machine = without_read_ahead(machine);
     let rates = steps.rates(&machine)?;
     let dips = rates.drops(DIP);
-    let seen = live.map(|live| steps.live_rates(&machine, live)).transpose()?.map(|rates| list(&rates.drops(DIP)));
+    let seen = live.map(|live| steps.live_rates(&machine, live)).transpose()?.map(|rates| rates.drops(DIP));
     lines
         .shape(
             "3.4, figure 5: the main dip in reads of 2048 bytes without read-ahead",
@@ -327,7 +331,7 @@ fn layout(
             dips == [49_152],
             "exact, and no other",
         )
-        .live = seen.clone();
+        .live_shape(seen.as_deref().map(|dips| (list(dips), dips == [49_152])));
     lines.number(
         "2.4: block D + 1 should take twice as long as block D",
         "twice",
@@ -336,11 +340,11 @@ fn layout(
         "the indirect block lies right before the data, and comes out of the drive's buffer as they do",
     );
     outcome.figures.push(figure("Figure 5", "Reads of 2048 bytes, nothing read ahead.", &rates));
-    block_15(&machine, &steps, seen, lines)
+    block_15(&machine, &steps, seen.as_deref(), lines)
 }
 
 /// The dip that "was consistently present" at block 15: twelve blocks, their indirect block and three more are 64 KiB of disk.
-fn block_15(machine: &Scenario, steps: &Steps, seen: Option<String>, lines: &mut Lines) -> Result<(), PaperError> {
+fn block_15(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mut Lines) -> Result<(), PaperError> {
     let text = include_str!("../pelouin/disk.toml").replace("read_on_kb = 256", "read_on_kb = 60\nhit_read_on_kb = 0");
     let mut ext2 = machine.clone();
     ext2.disk.model = Model::from_toml(&text).expect("a test reads it");
@@ -362,6 +366,6 @@ fn block_15(machine: &Scenario, steps: &Steps, seen: Option<String>, lines: &mut
         "shown for such a drive: 12 blocks, the indirect block and 3 blocks are 64 KiB in a row. Not proven: here that dip is deeper \
          than the one at 12 blocks, his is not; the last one is a change of track",
     )
-    .live = seen;
+    .live_shape(seen.map(|dips| (list(dips), dips.contains(&(15 * 4096)))));
     Ok(())
 }

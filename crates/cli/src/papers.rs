@@ -128,7 +128,7 @@ fn text(ran: &[Ran], screen: Screen) -> String {
 fn push_line(text: &mut String, line: &Line, screen: Screen) {
     let verdict = format!("{:10}", line.verdict.to_string());
     let verdict = if line.verdict == Verdict::Differs { screen.warning(&verdict) } else { verdict };
-    let live = line.live.as_ref().map_or(String::new(), |live| format!("  live: {live}"));
+    let live = line.live_text().map_or(String::new(), |live| format!("  live: {live}"));
     let ours = if line.ours.is_empty() { "–" } else { &line.ours };
     let _ = writeln!(text, "{verdict} {}", line.claim);
     let _ = writeln!(text, "           quoted: {}  ours: {ours}{live}", line.quoted);

@@ -153,6 +153,7 @@ fn as_json(name: &str, counters: &Counters) -> Value {
             "write_requests": counters.device.write_requests,
             "write_bytes": counters.device.write_bytes,
             "busy_s": seconds(counters.device.busy_ns),
+            "queued_s": seconds(counters.device.queued_ns),
             "seeks": counters.device.seeks,
         },
     })

@@ -432,7 +432,8 @@ impl Machine {
                 false
             }
             Submitted::Needs(block) => {
-                self.wait_for_metadata(process, block);
+                let asker = self.processes[process].requests.front().map_or(METADATA, |request| request.file);
+                self.wait_for_metadata(process, block, asker);
                 false
             }
         }

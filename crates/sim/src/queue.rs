@@ -62,6 +62,9 @@ pub struct Range {
     pub first: Page,
     /// How many.
     pub pages: u64,
+    /// In whose time slice it goes, told by the file that is read: the file itself, but for a block that tells where a file's
+    /// pages lie.
+    pub asker: FileId,
 }
 
 /// What came of adding a request.
@@ -85,9 +88,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The file that its first pages belong to.
-    fn file(&self) -> FileId {
-        self.ranges.first().map_or(FileId::default(), |range| range.file)
+    /// In whose time slice it goes.
+    fn asker(&self) -> FileId {
+        self.ranges.first().map_or(FileId::default(), |range| range.asker)
     }
 
     fn end_bytes(&self) -> u64 {
@@ -119,6 +122,9 @@ pub struct Served {
     pub write_bytes: u64,
     /// Time that it was busy, nanoseconds.
     pub busy_ns: u64,
+    /// Time that requests were in the queue or served, all of them added up, nanoseconds: so many at a time on average as this is
+    /// longer than the run.
+    pub queued_ns: u64,
     /// How often the arm moved.
     pub seeks: u64,
 }
@@ -131,6 +137,7 @@ pub struct Queue {
     limit: usize,
     longest_bytes: u64,
     scheduler: Scheduler,
+    turnaround_ns: u64,
     plug: Vec<Waiting>,
     next_id: u64,
     reads: Sorted,
@@ -144,6 +151,8 @@ pub struct Queue {
     in_service: BinaryHeap<Reverse<(u64, u64)>>,
     served: BTreeMap<u64, Waiting>,
     busy_until_ns: u64,
+    /// Until when `queued_ns` is reckoned.
+    counted_until_ns: u64,
     account: Served,
 }
 
@@ -156,6 +165,7 @@ impl Queue {
             limit: limit as usize,
             longest_bytes,
             scheduler,
+            turnaround_ns: 0,
             plug: Vec::new(),
             next_id: 0,
             reads: Sorted::default(),
@@ -168,8 +178,15 @@ impl Queue {
             in_service: BinaryHeap::new(),
             served: BTreeMap::new(),
             busy_until_ns: 0,
+            counted_until_ns: 0,
             account: Served::default(),
         }
+    }
+
+    /// The same, but where processes take turns (CFQ) and others wait, a request goes to the disk so long after the one before it
+    /// was done, nanoseconds.
+    pub fn with_turnaround(self, turnaround_ns: u64) -> Queue {
+        Queue { turnaround_ns, ..self }
     }
 
     /// Longest request, bytes.
@@ -198,6 +215,13 @@ impl Queue {
         self.account
     }
 
+    /// Reckons how long requests were there, before their number changes.
+    fn count_queued(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.counted_until_ns);
+        self.account.queued_ns += passed_ns * u64::from(self.requests());
+        self.counted_until_ns += passed_ns;
+    }
+
     /// Adds a request to the plug, merged with the one before it if it continues it.
     pub fn add(&mut self, op: Op, offset_bytes: u64, range: Range, length_bytes: u64, now_ns: u64) -> Added {
         if let Some(last) = self.plug.last_mut()
@@ -220,12 +244,14 @@ impl Queue {
         if self.requests() as usize >= self.limit {
             return Added::Full;
         }
+        self.count_queued(now_ns);
         self.plug.push(request);
         Added::Yes
     }
 
     /// Adds the rest of something that did find room.
     pub fn add_beyond(&mut self, op: Op, offset_bytes: u64, range: Range, length_bytes: u64, now_ns: u64) {
+        self.count_queued(now_ns);
         self.plug.push(Waiting {
             op,
             offset_bytes,
@@ -244,6 +270,7 @@ impl Queue {
 
     /// Lets what was plugged go to the disk.
     pub fn unplug(&mut self, now_ns: u64) {
+        self.count_queued(now_ns);
         for mut request in std::mem::take(&mut self.plug) {
             request.unplugged_ns = now_ns;
             if let Some(request) = self.merged(request) {
@@ -266,12 +293,18 @@ impl Queue {
         if self.next_done_ns()? > now_ns {
             return None;
         }
+        self.count_queued(self.next_done_ns()?);
         let Reverse((at_ns, id)) = self.in_service.pop()?;
         let request = self.served.remove(&id)?;
+        let mut free_ns = free_ns.max(at_ns);
         if self.scheduler == Scheduler::Cfq && request.op == Op::Read {
-            self.slices.done(request.file(), &self.reads.files(), at_ns);
+            let waiting = self.reads.askers();
+            self.slices.done(request.asker(), &waiting, at_ns);
+            if waiting.iter().any(|who| *who != request.asker()) {
+                free_ns += self.turnaround_ns;
+            }
         }
-        self.dispatch(free_ns.max(at_ns));
+        self.dispatch(free_ns);
         Some(Done { at_ns, ranges: request.ranges, op: request.op })
     }
 
@@ -351,9 +384,9 @@ impl Queue {
 
     /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for it; `None`: nobody reads.
     fn take_in_slice(&mut self, now_ns: u64) -> Option<Option<(u64, Waiting)>> {
-        match self.slices.next(&self.reads.files(), now_ns) {
-            Some(file) => {
-                let id = self.reads.next_of(file, self.head_bytes)?;
+        match self.slices.next(&self.reads.askers(), now_ns) {
+            Some(who) => {
+                let id = self.reads.next_of(who, self.head_bytes)?;
                 Some(self.reads.remove(id).map(|request| (id, request)))
             }
             None => self.slices.idle_until_ns().map(|_| None),

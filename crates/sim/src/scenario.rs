@@ -61,6 +61,8 @@ pub struct Disk {
     pub longest_bytes: Option<u64>,
     /// In which order requests go; `None`: as the model says.
     pub scheduler: Option<Scheduler>,
+    /// With CFQ, while others wait: from a request's end until the next one is at the disk, nanoseconds.
+    pub turnaround_ns: u64,
 }
 
 impl Disk {
@@ -258,7 +260,8 @@ impl Scenario {
     ) -> Machine {
         let disk = &self.disk;
         let nr_requests = disk.nr_requests.unwrap_or(disk.model.nr_requests());
-        let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler());
+        let queue = Queue::new(&disk.model, capacity_bytes, nr_requests, disk.longest_bytes(), disk.scheduler())
+            .with_turnaround(disk.turnaround_ns);
         let cache = Cache::new(self.memory_pages);
         let world = World { now_ns: 0, files, cache, queue, limits: disk.limits() };
         Machine::new(world, policy, self.settings, programs)

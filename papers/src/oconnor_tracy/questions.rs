@@ -228,7 +228,10 @@ fn adaptive(lines: &mut Lines, machines: &Machines, runs: &Runs, live: Option<&d
         "windows that double up to a limit need no advice. `ahead` grows only when the program has waited, and disk and \
          program are nearly as fast as each other here: it pays for each step",
     );
-    line.live = seen.map(|seen| format!("{:.1} MB/s on the running kernel", seen.throughput_bytes_per_s() / MIB));
+    line.live_shape(seen.map(|seen| {
+        let rate = seen.throughput_bytes_per_s() / MIB;
+        (format!("{rate:.1} MB/s on the running kernel"), rate > 0.98 * best)
+    }));
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use crate::counts::{load, seconds};
 use crate::{
-    Asked, Axis, Bound, Figure, Filesystem, Job, Lines, Live, Measure, PaperError, Plot, StackedBar, policy, run_all,
-    scenario, series,
+    Asked, Axis, Bound, Figure, Filesystem, Job, Lines, Live, Measure, Observed, PaperError, Plot, StackedBar, policy,
+    run_all, scenario, series,
 };
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Counters, Scenario};
@@ -72,19 +72,13 @@ fn say(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Sce
     lines.number("synchronous: speed", "2.67 MB/s", mb_per_s(slow), Bound::Within(2.67, 0.01), exact);
     lines.number("synchronous: load", "67 %", Measure::percent(load(slow)), Bound::Within(67.0, 0.01), exact);
     let seen = live.map(|live| live.run(&today(base)?.asked()).map_err(PaperError::from)).transpose()?;
-    let speed = lines.number("asynchronous: speed", "4 MB/s", mb_per_s(fast), Bound::Within(4.0, 0.01), exact);
-    speed.live = seen.as_ref().map(|seen| format!("{:.2} MB/s", seen.throughput_bytes_per_s() / 1e6));
-    let busy = lines.number(
-        "asynchronous: load",
-        "100 % (theoretically)",
-        Measure::percent(load(fast)),
-        Bound::Within(100.0, 0.01),
-        exact,
-    );
-    busy.live = seen.as_ref().map(|seen| {
-        let share = (seen.user_ns + seen.system_ns) as f64 / seen.elapsed_ns.max(1) as f64;
-        Measure::percent(share).to_string()
-    });
+    let bound = Bound::Within(4.0, 0.01);
+    let speed = lines.number("asynchronous: speed", "4 MB/s", mb_per_s(fast), bound, exact);
+    speed.live(seen.as_ref().map(|seen| Measure::new(seen.throughput_bytes_per_s() / 1e6, "MB/s", 2)), bound);
+    let bound = Bound::Within(100.0, 0.01);
+    let busy = lines.number("asynchronous: load", "100 % (theoretically)", Measure::percent(load(fast)), bound, exact);
+    let share = |seen: &Observed| (seen.user_ns + seen.system_ns) as f64 / seen.elapsed_ns.max(1) as f64;
+    busy.live(seen.as_ref().map(|seen| Measure::percent(share(seen))), bound);
     lines.number(
         "a program of 8 MB/s, synchronous: speed",
         "4 MB/s",

@@ -43,7 +43,7 @@ fn table(lines: &[Line]) -> Table {
     for line in lines {
         let cells =
             [&line.claim, &line.quoted, &line.ours, &line.verdict.to_string(), &line.tolerance].map(Clone::clone);
-        table.row(cells.into_iter().chain(line.live.clone()));
+        table.row(cells.into_iter().chain(line.live_text()));
     }
     table
 }

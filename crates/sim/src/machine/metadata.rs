@@ -36,12 +36,12 @@ impl Machine {
         self.world.cache.use_pages(METADATA, block, 1, Use::Read);
     }
 
-    /// Asks the disk for a block unless it is on its way; false: the queue is full.
-    fn ask_for_block(&mut self, block: Block) -> bool {
+    /// Asks the disk for a block that is needed to read a file, unless it is on its way; false: the queue is full.
+    fn ask_for_block(&mut self, block: Block, asker: FileId) -> bool {
         if self.world.cache.is_present(METADATA, block) {
             return true;
         }
-        let (range, now_ns) = (Range { file: METADATA, first: block, pages: 1 }, self.world.now_ns);
+        let (range, now_ns) = (Range { file: METADATA, first: block, pages: 1, asker }, self.world.now_ns);
         let added = self.world.queue.add(DiskOp::Read, block * PAGE_BYTES, range, PAGE_BYTES, now_ns);
         if added == Added::Full {
             return false;
@@ -54,8 +54,8 @@ impl Machine {
     }
 
     /// The process goes on when the block is there, or tries again when the queue has room.
-    pub(super) fn wait_for_metadata(&mut self, process: usize, block: Block) {
-        if self.ask_for_block(block) {
+    pub(super) fn wait_for_metadata(&mut self, process: usize, block: Block, asker: FileId) {
+        if self.ask_for_block(block, asker) {
             self.world.queue.unplug(self.world.now_ns);
             self.wait_for(process, OpenId::default(), METADATA, block);
         } else {
@@ -67,7 +67,7 @@ impl Machine {
     pub(super) fn step_open(&mut self, process: usize, open: OpenId, file: FileId) -> Step {
         if let Some(block) = self.world.layout(file).inode() {
             if !matches!(self.world.cache.found(METADATA, block), Found::Present { .. }) {
-                self.wait_for_metadata(process, block);
+                self.wait_for_metadata(process, block, file);
                 return Step::Blocked;
             }
             self.use_block(block);
@@ -81,7 +81,8 @@ impl Machine {
     /// rest follows when it is.
     pub(super) fn submit_unattended(&mut self, mut list: VecDeque<Request>, open: OpenId) {
         if let Submitted::Needs(block) = self.submit(&mut list, open) {
-            if self.ask_for_block(block) {
+            let asker = list.front().map_or(METADATA, |request| request.file);
+            if self.ask_for_block(block, asker) {
                 self.world.cache.pin(METADATA, block);
                 self.deferred.entry(block).or_default().push((open, list));
             } else {

@@ -85,7 +85,7 @@ impl Machine {
     /// Makes room for absent pages that lie in a row and asks the disk for them; false: the queue is full.
     fn send(&mut self, file: FileId, first: Page, pages: u64) -> bool {
         let place_bytes = self.world.place(file, first).block * PAGE_BYTES;
-        let range = Range { file, first, pages };
+        let range = Range { file, first, pages, asker: file };
         let longest_bytes = self.world.queue.longest_bytes();
         let now_ns = self.world.now_ns;
         // A folio may be longer than a request: it goes as several, and has to find room for all of them.

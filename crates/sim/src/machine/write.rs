@@ -99,7 +99,7 @@ impl Machine {
                     self.allocate(file, page);
                 }
                 if let Some(block) = self.pointer_for(file, page) {
-                    self.wait_for_metadata(process, block);
+                    self.wait_for_metadata(process, block, file);
                     return Ready::Blocked;
                 }
                 self.make_room(1);

@@ -223,7 +223,7 @@ impl Machine {
         {
             let place = self.world.place(file, first);
             let pages = pages.min(longest).min(place.pages);
-            let (range, now_ns) = (Range { file, first, pages }, self.world.now_ns);
+            let (range, now_ns) = (Range { file, first, pages, asker: file }, self.world.now_ns);
             let added =
                 self.world.queue.add(DiskOp::Write, place.block * PAGE_BYTES, range, pages * PAGE_BYTES, now_ns);
             if added == Added::Full {

@@ -32,20 +32,20 @@ impl Sorted {
         self.upwards(0)
     }
 
-    /// The files that are asked for, those of the oldest requests first.
-    pub(super) fn files(&self) -> Vec<FileId> {
-        let mut files = Vec::new();
-        for file in self.waiting.values().map(Waiting::file) {
-            if !files.contains(&file) {
-                files.push(file);
+    /// Who asks, those of the oldest requests first.
+    pub(super) fn askers(&self) -> Vec<FileId> {
+        let mut askers = Vec::new();
+        for asker in self.waiting.values().map(Waiting::asker) {
+            if !askers.contains(&asker) {
+                askers.push(asker);
             }
         }
-        files
+        askers
     }
 
-    /// Of a file's requests the first one from a place on, or the lowest.
-    pub(super) fn next_of(&self, file: FileId, from_bytes: u64) -> Option<u64> {
-        let is_of = |id: &&u64| self.waiting.get(*id).is_some_and(|request| request.file() == file);
+    /// Of somebody's requests the first one from a place on, or the lowest.
+    pub(super) fn next_of(&self, asker: FileId, from_bytes: u64) -> Option<u64> {
+        let is_of = |id: &&u64| self.waiting.get(*id).is_some_and(|request| request.asker() == asker);
         let upwards = self.by_place.range((from_bytes, 0)..).map(|(_, id)| id).find(is_of);
         upwards.or_else(|| self.by_place.values().find(is_of)).copied()
     }

@@ -78,6 +78,7 @@ struct DiskText {
     nr_requests: Option<Whole<1, 65_536>>,
     max_request_kb: Option<Whole<4, 65_536>>,
     scheduler: Option<toml::Spanned<String>>,
+    turnaround_us: Option<toml::Spanned<Amount<1_000_000>>>,
     layout: Scheme,
     folio_order: Option<toml::Spanned<Whole<0, 9>>>,
 }
@@ -90,6 +91,7 @@ impl Default for DiskText {
             nr_requests: None,
             max_request_kb: None,
             scheduler: None,
+            turnaround_us: None,
             layout: Scheme::Extents,
             folio_order: None,
         }
@@ -313,6 +315,11 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
             }
         },
     };
+    let turnaround_ns = match (&text.turnaround_us, scheduler) {
+        (None, _) => 0,
+        (Some(us), Some(Scheduler::Cfq)) => (us.get_ref().0 * 1e3) as u64,
+        (Some(us), _) => return lines.wrong(us.span(), "turnaround_us is for scheduler = \"cfq\""),
+    };
     if !text.read_ahead_kb.0.is_multiple_of(4) {
         let message = "a window has whole pages: read_ahead_kb is a multiple of 4";
         return lines.wrong_at(lines.key("[disk]", 0, "read_ahead_kb"), message);
@@ -333,6 +340,7 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
         nr_requests: text.nr_requests.map(|number| number.0 as u32),
         longest_bytes: text.max_request_kb.map(|kb| kb.0 << 10),
         scheduler,
+        turnaround_ns,
     })
 }
 
