@@ -80,7 +80,7 @@ fn queue(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> {
 }
 
 /// The same with every file in one piece.
-fn in_one_piece(scenario: &Scenario) -> Scenario {
+pub(super) fn in_one_piece(scenario: &Scenario) -> Scenario {
     Scenario { disk: Disk { layout: Scheme::Extents, ..scenario.disk.clone() }, ..scenario.clone() }
 }
 
