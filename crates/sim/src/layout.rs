@@ -13,26 +13,64 @@
 //! The disk is divided into groups of 32768 blocks. Each begins with the copies of superblock and descriptors, two bitmaps and
 //! the inode table, which interrupt a long file.
 //!
+//! `ext2-1k` is the same with blocks of 1 KiB, as mke2fs made them in the nineties: 12 of them are three pages, an indirect block
+//! names 256, which are 64 pages, and a group is 8 MiB. So a file of 200 MB has 800 pointer blocks instead of 50. Here each
+//! takes the place of a page.
+//!
 //! Sources: Card, Ts'o and Tweedie, "Design and Implementation of the Second Extended Filesystem" (1994); fs/ext2/inode.c
-//! (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB. Every group is taken to have
+//! (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB, if nothing else is said. Every group is taken to have
 //! the copies (without `sparse_super`): two blocks in 516 of difference. Files do not fragment.
 
 use ahead_policy::{PAGE_BYTES, Page};
 
-/// Blocks that the inode names itself (`EXT2_NDIR_BLOCKS`).
-pub const DIRECT_BLOCKS: u64 = 12;
-/// Pointers of four bytes in a block of 4 KiB.
-pub const POINTERS: u64 = 1024;
-/// Blocks of a group: as many as a bitmap of one block has bits.
-pub const GROUP_BLOCKS: u64 = 32_768;
-/// Blocks of a group's inode table: an inode of 256 bytes for every 16 KiB (mke2fs.conf: `inode_ratio`, `inode_size`).
-const INODE_TABLE_BLOCKS: u64 = 512;
-/// Before a group's first data block: superblock, descriptors, two bitmaps, inode table.
-const GROUP_OVERHEAD_BLOCKS: u64 = 4 + INODE_TABLE_BLOCKS;
-/// Data blocks of a group.
-const GROUP_DATA_BLOCKS: u64 = GROUP_BLOCKS - GROUP_OVERHEAD_BLOCKS;
-/// Inodes of a block: 4096 / 256.
-const INODES_PER_BLOCK: u64 = 16;
+/// The measures of an ext2, in pages of 4 KiB.
+#[derive(Clone, Copy, Debug)]
+struct Measures {
+    /// Pages whose blocks the inode names itself: 12 blocks (`EXT2_NDIR_BLOCKS`).
+    direct: u64,
+    /// Pages whose blocks an indirect block names, with pointers of four bytes.
+    named: u64,
+    /// Pointer blocks that a double-indirect block names.
+    fan: u64,
+    /// A group: as many blocks as a bitmap of one block has bits.
+    group: u64,
+    /// What begins a group before its inode table: superblock, descriptors, two bitmaps.
+    heads: u64,
+    /// A group's inode table.
+    inode_table: u64,
+    /// Inodes in a page of it.
+    inodes: u64,
+}
+
+/// Blocks of 4 KiB; an inode of 256 bytes for every 16 KiB (mke2fs.conf: `inode_ratio`, `inode_size`).
+const BLOCKS_4K: Measures =
+    Measures { direct: 12, named: 1024, fan: 1024, group: 32_768, heads: 4, inode_table: 512, inodes: 16 };
+/// Blocks of 1 KiB; an inode of 128 bytes for every 4 KiB (mke2fs of 1994 to 2000).
+const BLOCKS_1K: Measures =
+    Measures { direct: 3, named: 64, fan: 256, group: 2048, heads: 1, inode_table: 64, inodes: 32 };
+
+impl Measures {
+    /// Before a group's first data block.
+    fn overhead(&self) -> u64 {
+        self.heads + self.inode_table
+    }
+
+    /// Places for data and pointers in a group.
+    fn group_data(&self) -> u64 {
+        self.group - self.overhead()
+    }
+
+    /// Where the data block with this number lies: after what begins its group and those before it.
+    fn block_of_data(&self, number: u64) -> Block {
+        number / self.group_data() * self.group + self.overhead() + number % self.group_data()
+    }
+
+    /// Pages that a double-indirect block leads to.
+    fn double(&self) -> u64 {
+        self.named * self.fan
+    }
+}
+
 /// Inodes that are taken before the first file (`EXT2_GOOD_OLD_FIRST_INO`).
 const RESERVED_INODES: u64 = 11;
 /// A file begins at a multiple of this, blocks (1 MiB): file systems leave gaps.
@@ -50,6 +88,9 @@ pub enum Scheme {
     Extents,
     /// With indirect blocks, in block groups.
     Ext2,
+    /// The same with blocks of 1 KiB.
+    #[serde(rename = "ext2-1k")]
+    Ext2Kib,
 }
 
 impl Scheme {
@@ -58,6 +99,16 @@ impl Scheme {
         match self {
             Scheme::Extents => u64::MAX / PAGE_BYTES,
             Scheme::Ext2 => (1 << 41) / PAGE_BYTES,
+            // Three levels of pointers.
+            Scheme::Ext2Kib => 3 + 64 * (1 + 256 + 256 * 256),
+        }
+    }
+
+    fn measures(self) -> Option<&'static Measures> {
+        match self {
+            Scheme::Extents => None,
+            Scheme::Ext2 => Some(&BLOCKS_4K),
+            Scheme::Ext2Kib => Some(&BLOCKS_1K),
         }
     }
 }
@@ -102,7 +153,7 @@ impl Allocator {
 
     /// The next file; room is left for it up to this length.
     pub fn file(&mut self, pages: u64) -> FileLayout {
-        let group = self.next / GROUP_DATA_BLOCKS;
+        let group = self.scheme.measures().map_or(0, |measures| self.next / measures.group_data());
         self.number = if group == self.group { self.number } else { 0 };
         self.group = group;
         let file = FileLayout { pages, scheme: self.scheme, first: self.next, number: self.number };
@@ -114,17 +165,9 @@ impl Allocator {
 
     /// How large the disk has to be, bytes.
     pub fn disk_bytes(&self) -> u64 {
-        let end = match self.scheme {
-            Scheme::Extents => self.next,
-            Scheme::Ext2 => block_of_data(self.next),
-        };
+        let end = self.scheme.measures().map_or(self.next, |measures| measures.block_of_data(self.next));
         end * PAGE_BYTES
     }
-}
-
-/// Where ext2's data block with this number lies: after what begins its group and those before it.
-fn block_of_data(number: u64) -> Block {
-    number / GROUP_DATA_BLOCKS * GROUP_BLOCKS + GROUP_OVERHEAD_BLOCKS + number % GROUP_DATA_BLOCKS
 }
 
 impl FileLayout {
@@ -135,29 +178,26 @@ impl FileLayout {
 
     /// Where a page lies, and how many in a row from it on, whether the file has them or not.
     pub fn place(&self, page: Page) -> Place {
-        match self.scheme {
-            Scheme::Extents => Place { block: self.first + page, pages: u64::MAX },
-            Scheme::Ext2 => {
-                let data = self.first + page + self.pointers_before(page);
-                let named_together = match page.checked_sub(DIRECT_BLOCKS) {
-                    None => DIRECT_BLOCKS - page,
-                    Some(indirect) => POINTERS - indirect % POINTERS,
-                };
-                let of_group = GROUP_DATA_BLOCKS - data % GROUP_DATA_BLOCKS;
-                Place { block: block_of_data(data), pages: named_together.min(of_group) }
-            }
-        }
+        let Some(measures) = self.scheme.measures() else {
+            return Place { block: self.first + page, pages: u64::MAX };
+        };
+        let data = self.first + page + self.pointers_before(page);
+        let named_together = match page.checked_sub(measures.direct) {
+            None => measures.direct - page,
+            Some(indirect) => measures.named - indirect % measures.named,
+        };
+        let of_group = measures.group_data() - data % measures.group_data();
+        Place { block: measures.block_of_data(data), pages: named_together.min(of_group) }
     }
 
     /// Pointer blocks that lie before a page.
     fn pointers_before(&self, page: Page) -> u64 {
-        if self.scheme == Scheme::Extents {
-            return 0;
-        }
-        let Some(indirect) = page.checked_sub(DIRECT_BLOCKS) else { return 0 };
-        let Some(double) = indirect.checked_sub(POINTERS) else { return 1 };
-        let Some(triple) = double.checked_sub(POINTERS * POINTERS) else { return 1 + 1 + double / POINTERS + 1 };
-        1 + 1 + POINTERS + 1 + triple / (POINTERS * POINTERS) + 1 + triple / POINTERS + 1
+        let Some(measures) = self.scheme.measures() else { return 0 };
+        let Measures { direct, named, fan, .. } = *measures;
+        let Some(indirect) = page.checked_sub(direct) else { return 0 };
+        let Some(double) = indirect.checked_sub(named) else { return 1 };
+        let Some(triple) = double.checked_sub(measures.double()) else { return 1 + 1 + double / named + 1 };
+        1 + 1 + fan + 1 + triple / measures.double() + 1 + triple / named + 1
     }
 
     /// How many pointer blocks a file gets when it grows by this page.
@@ -168,33 +208,31 @@ impl FileLayout {
 
     /// The pointer blocks that lead to a page, the outermost first.
     pub fn pointers(&self, page: Page) -> impl Iterator<Item = Block> + use<> {
+        let measures = self.scheme.measures();
         // The outer ones lie before the first page that they lead to, and before the inner ones that begin there.
         let outside = |first: Page, outer: u64| self.first + first + self.pointers_before(first) - outer;
-        let levels = match page.checked_sub(DIRECT_BLOCKS) {
-            _ if self.scheme == Scheme::Extents => [None; 3],
-            None => [None; 3],
-            Some(indirect) => {
-                let leaf = outside(page - indirect % POINTERS, 1);
-                match indirect.checked_sub(POINTERS) {
-                    None => [None, None, Some(leaf)],
-                    Some(double) => match double.checked_sub(POINTERS * POINTERS) {
-                        None => [None, Some(outside(page - double, 2)), Some(leaf)],
-                        Some(triple) => {
-                            let middle = outside(page - triple % (POINTERS * POINTERS), 2);
-                            [Some(outside(page - triple, 3)), Some(middle), Some(leaf)]
-                        }
-                    },
+        let named = measures.and_then(|measures| Some((measures, page.checked_sub(measures.direct)?)));
+        let levels = named.map_or([None; 3], |(measures, indirect)| {
+            let leaf = outside(page - indirect % measures.named, 1);
+            let double = indirect.checked_sub(measures.named);
+            let numbers = match (double, double.and_then(|double| double.checked_sub(measures.double()))) {
+                (None, _) => [None, None, Some(leaf)],
+                (Some(double), None) => [None, Some(outside(page - double, 2)), Some(leaf)],
+                (Some(_), Some(triple)) => {
+                    let middle = outside(page - triple % measures.double(), 2);
+                    [Some(outside(page - triple, 3)), Some(middle), Some(leaf)]
                 }
-            }
-        };
-        levels.into_iter().flatten().map(block_of_data)
+            };
+            numbers.map(|number| number.map(|number| measures.block_of_data(number)))
+        });
+        levels.into_iter().flatten()
     }
 
     /// The block of the inode table that has its inode; `None`: it costs nothing here.
     pub fn inode(&self) -> Option<Block> {
-        let in_table = (RESERVED_INODES + self.number) / INODES_PER_BLOCK;
-        let table = self.first / GROUP_DATA_BLOCKS * GROUP_BLOCKS + GROUP_OVERHEAD_BLOCKS - INODE_TABLE_BLOCKS;
-        (self.scheme == Scheme::Ext2).then_some(table + in_table)
+        let measures = self.scheme.measures()?;
+        let in_table = (RESERVED_INODES + self.number) / measures.inodes;
+        Some(self.first / measures.group_data() * measures.group + measures.heads + in_table)
     }
 }
 
@@ -203,8 +241,15 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What lies where, by going through the file as ext2 allocates it: pointer blocks when they are first needed.
-    fn allocated(pages: u64) -> Vec<(Vec<Block>, Block)> {
+    /// What lies where, by going through the file as ext2 allocates it: pointer blocks when they are first needed. An indirect
+    /// block names so many pages, the others so many blocks.
+    fn allocated(
+        pages: u64,
+        direct: u64,
+        named: u64,
+        fan: u64,
+        block_of_data: fn(u64) -> Block,
+    ) -> Vec<(Vec<Block>, Block)> {
         let (mut next, mut chain) = (0, [0; 3]);
         let mut take = || {
             next += 1;
@@ -213,14 +258,14 @@ mod tests {
         let mut list = Vec::new();
         for page in 0..pages {
             let mut leads = Vec::new();
-            if let Some(indirect) = page.checked_sub(12) {
+            if let Some(indirect) = page.checked_sub(direct) {
                 let (depth, within) = match indirect {
-                    0..1024 => (1, indirect),
-                    _ if indirect - 1024 < 1024 * 1024 => (2, indirect - 1024),
-                    _ => (3, indirect - 1024 - 1024 * 1024),
+                    _ if indirect < named => (1, indirect),
+                    _ if indirect - named < named * fan => (2, indirect - named),
+                    _ => (3, indirect - named - named * fan),
                 };
                 for level in (0..depth).rev() {
-                    if within % 1024_u64.pow(level + 1) == 0 {
+                    if within % (named * fan.pow(level)) == 0 {
                         chain[level as usize] = take();
                     }
                     leads.push(chain[level as usize]);
@@ -233,23 +278,29 @@ mod tests {
 
     #[test]
     fn blocks_lie_where_ext2_puts_them_one_by_one() {
+        let of_4k = |number| number / 32_252 * 32_768 + 516 + number % 32_252;
+        let of_1k = |number| number / 1983 * 2048 + 65 + number % 1983;
         // Beyond the first triple-indirect group of blocks, and over several block groups.
-        let pages = 12 + 1024 + 1024 * 1024 + 3000;
-        let mut allocator = Allocator::new(Scheme::Ext2);
-        let file = allocator.file(pages);
-        let mut seen = BTreeSet::new();
-        for (page, (leads, block)) in allocated(pages).into_iter().enumerate() {
-            assert_eq!(file.place(page as u64).block, block, "page {page}");
-            assert!(file.pointers(page as u64).eq(leads.iter().copied()), "page {page}: {leads:?}");
-            let new = leads.iter().filter(|lead| seen.insert(**lead)).count();
-            assert_eq!(file.new_pointers(page as u64), new, "page {page}");
+        let (pages_4k, pages_1k) = (12 + 1024 + 1024 * 1024 + 3000, 3 + 64 + 64 * 256 + 3000);
+        for (scheme, pages, list) in [
+            (Scheme::Ext2, pages_4k, allocated(pages_4k, 12, 1024, 1024, of_4k)),
+            (Scheme::Ext2Kib, pages_1k, allocated(pages_1k, 3, 64, 256, of_1k)),
+        ] {
+            let file = Allocator::new(scheme).file(pages);
+            let mut seen = BTreeSet::new();
+            for (page, (leads, block)) in list.into_iter().enumerate() {
+                assert_eq!(file.place(page as u64).block, block, "page {page}");
+                assert!(file.pointers(page as u64).eq(leads.iter().copied()), "page {page}: {leads:?}");
+                let new = leads.iter().filter(|lead| seen.insert(**lead)).count();
+                assert_eq!(file.new_pointers(page as u64), new, "page {page}");
+            }
         }
     }
 
     #[test]
     fn a_row_ends_where_the_next_page_lies_elsewhere() {
         let mut allocator = Allocator::new(Scheme::Ext2);
-        allocator.file(GROUP_DATA_BLOCKS - 700);
+        allocator.file(BLOCKS_4K.group_data() - 700);
         let file = allocator.file(5000);
         let mut page = 0;
         let mut rows = Vec::new();
@@ -276,7 +327,7 @@ mod tests {
             let pointers: BTreeSet<Block> = (0..file.pages).flat_map(|page| file.pointers(page)).collect();
             let data = (0..file.pages).map(|page| file.place(page).block);
             for block in data.chain(pointers) {
-                assert!(block % GROUP_BLOCKS >= GROUP_OVERHEAD_BLOCKS && taken.insert(block), "{block}");
+                assert!(block % BLOCKS_4K.group >= BLOCKS_4K.overhead() && taken.insert(block), "{block}");
                 assert!(block * PAGE_BYTES < allocator.disk_bytes());
             }
         }
@@ -290,8 +341,8 @@ mod tests {
         // The eleventh of the first block, then whole blocks.
         assert_eq!([inodes[0], inodes[4], inodes[5], inodes[20], inodes[21], inodes[39]], [4, 4, 5, 5, 6, 7]);
         // A file of the next group has its inode there.
-        allocator.file(GROUP_DATA_BLOCKS);
-        assert_eq!(allocator.file(1).inode(), Some(GROUP_BLOCKS + 4));
+        allocator.file(BLOCKS_4K.group_data());
+        assert_eq!(allocator.file(1).inode(), Some(BLOCKS_4K.group + 4));
     }
 
     #[test]

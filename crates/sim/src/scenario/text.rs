@@ -326,8 +326,8 @@ fn disk(text: &DiskText, lines: &Lines, directory: &Path) -> Result<Disk, Scenar
     }
     let folio_order = match (&text.folio_order, text.layout) {
         (None, Scheme::Extents) => 9,
-        (None, Scheme::Ext2) => 0,
-        (Some(order), Scheme::Ext2) if order.get_ref().0 > 0 => {
+        (None, _) => 0,
+        (Some(order), Scheme::Ext2 | Scheme::Ext2Kib) if order.get_ref().0 > 0 => {
             return lines.wrong(order.span(), "ext2 takes single pages: folio_order is 0 with layout = \"ext2\"");
         }
         (Some(order), _) => order.get_ref().0 as u8,
