@@ -48,7 +48,11 @@ fn mistakes_are_told_with_their_line() {
         ("[disk]", "[machine]\nslice_ms = 0\n[disk]", "line 3: 0 is not a number from 0.001 to 10000"),
         ("model", "turnaround_us = 90\nmodel", "line 3: turnaround_us is for scheduler = \"cfq\""),
         ("model", "scheduler = \"bfq\"\nmodel", "line 3: \"bfq\" is no scheduler; there are none, mq-deadline, c-scan"),
-        ("model", "layout = \"fat\"\nmodel", "line 3: unknown variant `fat`, expected `extents` or `ext2`"),
+        (
+            "model",
+            "layout = \"fat\"\nmodel",
+            "line 3: unknown variant `fat`, expected one of `extents`, `ext2`, `ext2-1k`",
+        ),
         ("model", "layout = \"ext2\"\nfolio_order = 2\nmodel", "line 4: ext2 takes single pages"),
     ] {
         let error = told(from, to);

@@ -95,7 +95,8 @@ fn ratios(what: &str, quoted: &[Quoted], runs: &[Counters], lines: &mut Lines) {
                 &format!("{ratio} % ({used_mb} of {read_mb} MB)"),
                 Measure::percent(hit_ratio(counters)),
                 Bound::Within(*ratio, TOLERANCE),
-                "other programs of another year; his own two sessions are 62 and 53 %",
+                "other programs of another year: those of today touch most of what they map when they start; his own two sessions are \
+                 62 and 53 %",
             )
             .ours += &format!(" ({:.0} of {:.0} MB)", mb(counters.used_pages), mb(counters.issued_pages));
     }

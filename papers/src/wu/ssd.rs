@@ -27,6 +27,11 @@ const PUT_IN: [u64; 1] = [4096];
 /// processor, the bus.
 const PUT_IN_WAITED: [u64; 3] = [4, 64, 4096];
 
+const RECKONED: &str = "costs were reckoned from the rows of 4k, 64k and 4M";
+/// Why rows differ as Linux 2.6.23 asks.
+const OVERLAPPED: &str = "the next window is under way while one is used here, so that the bus is the bound; what kept his from being so, \
+                          and which kernel it was, his text does not say";
+
 fn name_of(window_kb: u64) -> String {
     if window_kb < 1024 { format!("{window_kb}k") } else { format!("{}M", window_kb / 1024) }
 }
@@ -50,18 +55,17 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     outcome.put_in("his processor: a page copied and kept", "9.3 us", "Wu's row for 64k");
     outcome.put_in("his machine: longest request", "64 KB", "assumed; it says how much of a window can be used early");
     let rates = sweep(&machine, |_| "linux-2.6.23".to_owned())?;
-    say(&rates, "SSD", &PUT_IN, lines);
-    // Whoever asks ahead only plugs the queue; it is unplugged when somebody waits. If so the disk rests while a window is
-    // used, as with a fixed number of pages for each miss.
+    say(&rates, "SSD", &PUT_IN, OVERLAPPED, lines);
+    // If nothing is under way while a window is used, as with a fixed number of pages for each miss.
     let waited = sweep(&machine, |pages| format!("fixed({pages})"))?;
-    say(&waited, "SSD, if each window is waited for", &PUT_IN_WAITED, lines);
+    say(&waited, "SSD, if each window is waited for", &PUT_IN_WAITED, RECKONED, lines);
     why(&waited, &rates, lines);
     outcome.figures.push(figure(&rates, &waited));
     Ok(())
 }
 
 /// All rows, for one way to ask for windows.
-fn say(rates: &[f64], which: &str, put_in: &[u64], lines: &mut Lines) {
+fn say(rates: &[f64], which: &str, put_in: &[u64], why: &str, lines: &mut Lines) {
     for (rate, (window_kb, first, second)) in rates.iter().zip(SWEEP) {
         let (claim, ours) = (format!("{which}: windows of {}", name_of(window_kb)), Measure::new(*rate, "MB/s", 0));
         let quoted = format!("{first} and {second} MB/s");
@@ -69,7 +73,7 @@ fn say(rates: &[f64], which: &str, put_in: &[u64], lines: &mut Lines) {
             lines.put_in(&claim, &quoted, ours, "a cost was reckoned from this row");
         } else {
             let bound = Bound::Within((first + second) / 2.0, TOLERANCE);
-            lines.number(&claim, &quoted, ours, bound, "costs were reckoned from the rows of 4k, 64k and 4M");
+            lines.number(&claim, &quoted, ours, bound, why);
         }
     }
     lines.shape(
@@ -104,7 +108,7 @@ fn why(waited: &[f64], overlapped: &[f64], lines: &mut Lines) {
         "no explanation",
         format!(
             "if the next window is under way while one is used: {}, up to {:.0} % from his; if it starts only when it is \
-             waited for (a plugged queue): up to {:.0} %. A longer window is cut into more requests, and the first of them \
+             waited for: up to {:.0} %. A longer window is cut into more requests, and the first of them \
              is used while the others come",
             list(overlapped),
             distance(overlapped),
