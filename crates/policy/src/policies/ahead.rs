@@ -175,9 +175,9 @@ impl File {
         (index, moved, found.is_some())
     }
 
-    /// Pages that all its streams have ahead, and those of the whole that are unread.
+    /// Pages that all its streams have ahead.
     fn ahead(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.ahead).sum::<u64>() + self.whole.unread()
+        self.streams.iter().map(|stream| stream.ahead).sum()
     }
 }
 
@@ -195,8 +195,9 @@ pub struct Ahead {
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Pages that all files have ahead.
+    /// Pages that the patterns of all files have ahead; and those that were read without one and are unread.
     ahead: u64,
+    guessed: u64,
     /// Until then the disk's idle time is given away, nanoseconds.
     idle_until_ns: u64,
 }
@@ -211,6 +212,7 @@ impl Ahead {
             opened: HashMap::new(),
             openings: HashMap::new(),
             ahead: 0,
+            guessed: 0,
             idle_until_ns: 0,
         }
     }
@@ -243,7 +245,7 @@ impl Ahead {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
         let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
-        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead)
+        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead + self.guessed)
     }
 
     /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
@@ -283,7 +285,12 @@ impl Ahead {
 
     /// How far to look ahead before anybody has waited.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
-        if self.is_small(access.file, view) { view.file_pages(access.file) } else { FIRST_LENGTHS * stream.length }
+        if self.is_small(access.file, view) {
+            return view.file_pages(access.file);
+        }
+        // It is fetched with the access itself, which takes longer for it.
+        let most = if access.by == By::Read { self.device.pages_per_access().max(stream.length) } else { u64::MAX };
+        (FIRST_LENGTHS * stream.length).min(most)
     }
 
     /// Whether the disk transfers the file in the time of one access: to read it in vain is at most half of the time.
@@ -325,9 +332,19 @@ impl Ahead {
         if device.parallelism > 1 && bandwidth {
             return;
         }
-        let idle = device.parallelism > 1 && !channels;
-        let room = self.room_for_whole(view);
-        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, idle, device) {
+        let beside = device.parallelism > 1 && !channels;
+        let (file_pages, group) = (view.file_pages(file), device.pages_per_access());
+        if group <= access.wanted || !whole.pays(file_pages, group, self.room_for_whole(view)) {
+            return;
+        }
+        let first = access.page - access.page % group;
+        let part = if beside {
+            whole.next(file_pages, MOST_SIZE_PAGES, device)
+        } else {
+            Some((first, group.min(file_pages - first)))
+        };
+        if let Some((first, pages)) = part {
+            whole.part(pages);
             whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
@@ -342,16 +359,19 @@ impl Ahead {
         });
         if left == 0 {
             self.openings.remove(&file);
-            self.ahead -= self.files.remove(&file).map_or(0, |file| file.ahead());
+            let gone = self.files.remove(&file).unwrap_or_default();
+            self.ahead -= gone.ahead();
+            self.guessed -= gone.whole.claims();
         }
     }
 
     /// Changes what is known of a file, and keeps count of what it has ahead.
     fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
         let Some(file) = self.files.get_mut(&file) else { return T::default() };
-        self.ahead -= file.ahead();
+        let before = (file.ahead(), file.whole.claims());
         let result = change(file);
-        self.ahead += file.ahead();
+        self.ahead = self.ahead - before.0 + file.ahead();
+        self.guessed = self.guessed - before.1 + file.whole.claims();
         result
     }
 
@@ -446,11 +466,12 @@ impl Policy for Ahead {
         }
         // It is put back at the end; what it has ahead is reckoned anew as it changes.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
+        let claimed = file.whole.claims();
         let met = file.whole.take(access.page, access.wanted);
-        self.ahead -= met;
-        let before: u64 = file.streams.iter().map(|stream| stream.ahead).sum();
+        self.guessed = self.guessed - claimed + file.whole.claims();
+        let before = file.ahead();
         let (index, moved, foretold) = file.follow(access, &self.device);
-        self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
+        self.ahead = self.ahead - before + file.ahead();
         let mut stream = file.streams[index];
         let missed = access.found == Found::Absent;
         if missed && stream.of_runs {
@@ -459,9 +480,9 @@ impl Policy for Ahead {
             requests.pages(access.file, from, to.saturating_sub(from));
         }
         if missed && access.by != By::Read && self.is_small(access.file, view) {
-            let before = file.whole.unread();
+            let before = file.whole.claims();
             self.read_small(&mut file.whole, access, view, requests);
-            self.ahead = self.ahead - before + file.whole.unread();
+            self.guessed = self.guessed - before + file.whole.claims();
         }
         if moved > 0 {
             stream.missed = missed;
@@ -482,12 +503,12 @@ impl Policy for Ahead {
                 stream.unforeseen += 1;
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
-                    let before = file.whole.unread();
+                    let before = file.whole.claims();
                     if access.by != By::Read {
                         self.read_around(&mut file, access, view, requests);
                     }
                     self.read_whole(&mut file.whole, access, view, requests);
-                    self.ahead = self.ahead - before + file.whole.unread();
+                    self.guessed = self.guessed - before + file.whole.claims();
                 }
             }
             file.streams[index] = stream;

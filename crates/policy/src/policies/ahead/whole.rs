@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 /// So many reads without a pattern are waited for before anything is read: so many patterns may begin at the same time, two
 /// reads each, until they have shown.
 const START: u64 = 12;
+const START_SHARE: u64 = 8;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
 const DOUBTS: f64 = 8.0;
 
@@ -67,6 +68,8 @@ pub(super) struct Whole {
     idle_ns: u64,
     /// Everything before this page was asked for.
     next: Page,
+    /// Pages that are not asked for yet, once it has begun.
+    rest: Option<u64>,
     unread: Unread,
     /// How often what was read should have been met by chance, and how often it was.
     expected: f64,
@@ -74,9 +77,9 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Pages that were asked for here and not used yet.
-    pub fn unread(&self) -> u64 {
-        self.unread.pages
+    /// Pages that were asked for here and not used yet, and, once it has begun, those that will be.
+    pub fn claims(&self) -> u64 {
+        self.unread.pages + self.rest.unwrap_or(0)
     }
 
     /// Pages are used or evicted; gives how many of them had been asked for here.
@@ -105,30 +108,29 @@ impl Whole {
         self.idle_ns = self.idle_ns.saturating_add(idle_ns);
     }
 
-    /// The next part of the file to be read, if it pays: first page and pages. `room`: what may be unread besides; `most`: the
-    /// longest part; `idle`: the disk serves several requests at once, and nobody else needs it.
-    pub fn next(
-        &mut self,
-        file_pages: u64,
-        room: u64,
-        most: u64,
-        idle: bool,
-        device: &DeviceTraits,
-    ) -> Option<(Page, u64)> {
+    /// Whether it pays to read what nobody has asked for, in groups of so many pages, and there is room.
+    pub fn pays(&mut self, file_pages: u64, group: u64, room: u64) -> bool {
+        if self.expected >= DOUBTS && self.met < self.expected / 2.0 {
+            self.rest = Some(0);
+            return false;
+        }
+        if self.rest.is_none() && self.unforeseen > START.min(file_pages / group / START_SHARE) && file_pages <= room {
+            self.rest = Some(file_pages);
+        }
+        self.rest.is_some_and(|rest| rest > 0)
+    }
+
+    /// A part of the file is asked for.
+    pub fn part(&mut self, pages: u64) {
+        self.rest = self.rest.map(|rest| rest.saturating_sub(pages));
+    }
+
+    /// The next part of the file to be read beside.
+    pub fn next(&mut self, file_pages: u64, most: u64, device: &DeviceTraits) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
-        let doubtful = self.expected >= DOUBTS && self.met < self.expected / 2.0;
-        // A short rest has been paid for sooner: after as many waits as it takes to transfer, in accesses.
-        let start = START.min(rest.div_ceil(device.pages_per_access()));
-        if self.unforeseen <= start || rest == 0 || rest > room || doubtful {
-            return None;
-        }
         let paid = self.idle_ns / device.page_ns().max(1);
-        let begun = self.next > 0 || idle;
-        if !begun && paid < rest {
-            return None;
-        }
         let pages = paid.min(most).min(rest);
-        if pages < device.pages_per_access().div_ceil(2).min(rest) {
+        if rest == 0 || pages < device.pages_per_access().div_ceil(2).min(rest) {
             return None;
         }
         self.idle_ns -= pages.saturating_mul(device.page_ns()).min(self.idle_ns);
