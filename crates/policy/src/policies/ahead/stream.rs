@@ -180,7 +180,8 @@ impl Stream {
     /// Which pages are fetched. What lies between two accesses is read along if the disk would take longer to be asked
     /// twice.
     pub fn way(&self, device: &DeviceTraits) -> Way {
-        let bridged = self.step.unsigned_abs().saturating_mul(device.page_ns()) < device.request_ns;
+        let gap = self.step.unsigned_abs().saturating_sub(self.length);
+        let bridged = gap.saturating_mul(device.page_ns()) < device.request_ns;
         if self.is_forwards() || self.skips || (bridged && self.step > 0) {
             Way::Up
         } else if self.is_backwards() || (bridged && self.step < 0) {
