@@ -92,6 +92,31 @@ struct File {
     /// The stream that was begun last, and how long those before it went without a gap, pages.
     begun: usize,
     runs: [u64; RUNS],
+    /// As it went into the sum over all files.
+    counted: Unread,
+}
+
+/// What was asked for and is unread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unread {
+    /// Pages that patterns have foretold.
+    ahead: u64,
+    /// Pages of what is read without a pattern, those included that will be.
+    guessed: u64,
+    /// How many files have any ahead.
+    files: u64,
+}
+
+impl Unread {
+    fn add(&mut self, other: Unread) {
+        (self.ahead, self.guessed) = (self.ahead + other.ahead, self.guessed + other.guessed);
+        self.files += other.files;
+    }
+
+    fn subtract(&mut self, other: Unread) {
+        (self.ahead, self.guessed) = (self.ahead - other.ahead, self.guessed - other.guessed);
+        self.files -= other.files;
+    }
 }
 
 impl File {
@@ -175,9 +200,16 @@ impl File {
         (index, moved, found.is_some())
     }
 
-    /// Pages that all its streams have ahead.
-    fn ahead(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.ahead).sum()
+    /// Pages that its streams have ahead, without this one, and without those that nobody seems to follow any more.
+    fn ahead_beside(&self, index: usize) -> u64 {
+        let followed = |stream: &Stream| stream.used_at + MOST_STREAMS as u64 >= self.accesses;
+        let others = self.streams.iter().enumerate().filter(|(at, stream)| *at != index && followed(stream));
+        others.map(|(_, stream)| stream.ahead).sum()
+    }
+
+    fn count(&self) -> Unread {
+        let ahead = self.ahead_beside(usize::MAX);
+        Unread { ahead, guessed: self.whole.claims(), files: u64::from(ahead > 0) }
     }
 }
 
@@ -195,9 +227,8 @@ pub struct Ahead {
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Pages that the patterns of all files have ahead; and those that were read without one and are unread.
-    ahead: u64,
-    guessed: u64,
+    /// Over all files.
+    unread: Unread,
     /// Until then the disk's idle time is given away, nanoseconds.
     idle_until_ns: u64,
 }
@@ -211,8 +242,7 @@ impl Ahead {
             files: HashMap::new(),
             opened: HashMap::new(),
             openings: HashMap::new(),
-            ahead: 0,
-            guessed: 0,
+            unread: Unread::default(),
             idle_until_ns: 0,
         }
     }
@@ -232,27 +262,27 @@ impl Ahead {
         }
     }
 
-    /// What a stream may have unread: what the others leave of the budget.
-    fn room(&self, stream: &Stream, view: &dyn View) -> u64 {
+    /// What a stream may have unread: what the others leave of the budget, but at least its file's part of it: who came
+    /// first does not starve the others. `beside`: what others of the same file have.
+    fn room(&self, beside: u64, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
-        let others = self.ahead.saturating_sub(stream.ahead);
-        self.budget_pages.unwrap_or(all / MEMORY_SHARE).saturating_sub(others)
+        let budget = self.budget_pages.unwrap_or(all / MEMORY_SHARE);
+        let part = budget / (self.unread.files + 1);
+        budget.saturating_sub(self.unread.ahead).max(part).saturating_sub(beside)
     }
 
     /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
-    fn room_for_whole(&self, view: &dyn View) -> u64 {
+    fn room_for_whole(&self, own: Unread, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
         let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
-        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead + self.guessed)
+        let unread = self.unread.ahead + self.unread.guessed + own.ahead + own.guessed;
+        self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
-    /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
-    fn extend(&self, stream: &mut Stream, moved: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
-        stream.ahead = stream.ahead.saturating_sub(moved);
-        stream.since_wait += moved;
-        stream.used = stream.used.saturating_add(moved);
+    /// Asks for more of a pattern, if half of what should be ahead is used up. `beside`: what others of the file have ahead.
+    fn extend(&self, stream: &mut Stream, beside: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
         } else if access.found.is_locked() {
@@ -264,7 +294,7 @@ impl Ahead {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
-        let mut distance = stream.distance.min(self.room(stream, view).max(stream.length));
+        let mut distance = stream.distance.min(self.room(beside, view).max(stream.length));
         if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
             return;
         }
@@ -273,7 +303,7 @@ impl Ahead {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long
             // pages live.
             let memory = view.memory();
-            if memory.free_pages < 2 * self.ahead.max(distance) {
+            if memory.free_pages < 2 * (self.unread.ahead + beside + stream.ahead).max(distance) {
                 let history = view.present_before(access.file, access.page, distance);
                 distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
             }
@@ -299,10 +329,10 @@ impl Ahead {
     }
 
     /// Reads all of a small file, if there is room.
-    fn read_small(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+    fn read_small(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, pages) = (access.file, view.file_pages(access.file));
-        if self.room_for_whole(view) >= pages {
-            whole.ask((0..pages).filter(|page| *page != access.page && !view.is_present(file, *page)));
+        if self.room_for_whole(known.count(), view) >= pages {
+            known.whole.ask((0..pages).filter(|page| *page != access.page && !view.is_present(file, *page)));
             requests.pages(file, 0, pages);
         }
     }
@@ -311,7 +341,7 @@ impl Ahead {
     fn read_around(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let pages = view.limits(access.file).window_pages.min(self.device.pages_per_access());
         let file_pages = view.file_pages(access.file);
-        if file.arounds >= MOST_AROUNDS || self.room_for_whole(view) < file_pages {
+        if file.arounds >= MOST_AROUNDS || self.room_for_whole(file.count(), view) < file_pages {
             return;
         }
         file.arounds += 1;
@@ -323,7 +353,7 @@ impl Ahead {
     }
 
     /// Asks for a part of the whole file, if that pays, beside what is read now.
-    fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+    fn read_whole(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, device) = (access.file, &self.device);
         // Others that read here and there leave no bandwidth to spare. If they leave no channel, it is paid for first.
         let others = u64::from(view.queue(file).requests);
@@ -334,7 +364,9 @@ impl Ahead {
         }
         let beside = device.parallelism > 1 && !channels;
         let (file_pages, group) = (view.file_pages(file), device.pages_per_access());
-        if group <= access.wanted || !whole.pays(file_pages, group, self.room_for_whole(view)) {
+        let room = self.room_for_whole(known.count(), view);
+        let whole = &mut known.whole;
+        if group <= access.wanted || !whole.pays(file_pages, group, room) {
             return;
         }
         let first = access.page - access.page % group;
@@ -359,19 +391,17 @@ impl Ahead {
         });
         if left == 0 {
             self.openings.remove(&file);
-            let gone = self.files.remove(&file).unwrap_or_default();
-            self.ahead -= gone.ahead();
-            self.guessed -= gone.whole.claims();
+            self.unread.subtract(self.files.remove(&file).unwrap_or_default().counted);
         }
     }
 
     /// Changes what is known of a file, and keeps count of what it has ahead.
     fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
         let Some(file) = self.files.get_mut(&file) else { return T::default() };
-        let before = (file.ahead(), file.whole.claims());
+        self.unread.subtract(file.counted);
         let result = change(file);
-        self.ahead = self.ahead - before.0 + file.ahead();
-        self.guessed = self.guessed - before.1 + file.whole.claims();
+        file.counted = file.count();
+        self.unread.add(file.counted);
         result
     }
 
@@ -464,14 +494,11 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        // It is put back at the end; what it has ahead is reckoned anew as it changes.
+        // It is put back at the end.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
-        let claimed = file.whole.claims();
+        self.unread.subtract(file.counted);
         let met = file.whole.take(access.page, access.wanted);
-        self.guessed = self.guessed - claimed + file.whole.claims();
-        let before = file.ahead();
         let (index, moved, foretold) = file.follow(access, &self.device);
-        self.ahead = self.ahead - before + file.ahead();
         let mut stream = file.streams[index];
         let missed = access.found == Found::Absent;
         if missed && stream.of_runs {
@@ -480,9 +507,7 @@ impl Policy for Ahead {
             requests.pages(access.file, from, to.saturating_sub(from));
         }
         if missed && access.by != By::Read && self.is_small(access.file, view) {
-            let before = file.whole.claims();
-            self.read_small(&mut file.whole, access, view, requests);
-            self.guessed = self.guessed - before + file.whole.claims();
+            self.read_small(&mut file, access, view, requests);
         }
         if moved > 0 {
             stream.missed = missed;
@@ -493,9 +518,8 @@ impl Policy for Ahead {
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);
                 (stream.unforeseen, stream.idle_ns) = (0, 0);
-                let before = stream.ahead;
-                self.extend(&mut stream, moved, access, view, requests);
-                self.ahead = self.ahead - before + stream.ahead;
+                stream.go_on(moved);
+                self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
             } else if stream.is_climbing() {
                 // Whoever goes upwards does not come back to what lies behind.
                 file.whole.explained(1, self.device.access_ns);
@@ -503,16 +527,16 @@ impl Policy for Ahead {
                 stream.unforeseen += 1;
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
-                    let before = file.whole.claims();
                     if access.by != By::Read {
                         self.read_around(&mut file, access, view, requests);
                     }
-                    self.read_whole(&mut file.whole, access, view, requests);
-                    self.guessed = self.guessed - before + file.whole.claims();
+                    self.read_whole(&mut file, access, view, requests);
                 }
             }
             file.streams[index] = stream;
         }
+        file.counted = file.count();
+        self.unread.add(file.counted);
         self.files.insert(access.file, file);
     }
 

@@ -308,6 +308,13 @@ impl Stream {
         }
     }
 
+    /// So many pages of the pattern were used.
+    pub fn go_on(&mut self, pages: u64) {
+        self.ahead = self.ahead.saturating_sub(pages);
+        self.since_wait += pages;
+        self.used = self.used.saturating_add(pages);
+    }
+
     /// A fault at `first` has mapped so many pages from there on, and so many before it.
     pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceTraits) {
         let end = first.saturating_add(pages);
