@@ -424,6 +424,8 @@ impl Ahead {
         let (size, device) = (self.size(), self.device);
         // Several readers may have waited for the disk at the same time: its idle time is given away once.
         let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
+        // Where others are served meanwhile, what is longer than an access was their time.
+        let waited_ns = if self.unread.files > 1 { waited_ns.min(device.access_ns) } else { waited_ns };
         let given = self.change(file, |file| {
             let mut given = false;
             let failures = file.failures;
