@@ -520,7 +520,7 @@ impl Policy for Ahead {
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);
                 (stream.unforeseen, stream.idle_ns) = (0, 0);
-                stream.go_on(moved);
+                stream.go_on(moved, missed);
                 self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
             } else if stream.is_climbing() {
                 // Whoever goes upwards does not come back to what lies behind.

@@ -308,9 +308,10 @@ impl Stream {
         }
     }
 
-    /// So many pages of the pattern were used.
-    pub fn go_on(&mut self, pages: u64) {
-        self.ahead = self.ahead.saturating_sub(pages);
+    /// So many pages of the pattern were used. Where the next one was missed, what was thought to be ahead of it is not there
+    /// either.
+    pub fn go_on(&mut self, pages: u64, missed: bool) {
+        self.ahead = if missed { 0 } else { self.ahead.saturating_sub(pages) };
         self.since_wait += pages;
         self.used = self.used.saturating_add(pages);
     }
