@@ -59,6 +59,10 @@ const MOST_SIZE_PAGES: u64 = 2048;
 const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
+/// A fault maps so many pages at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
+const FAULT_AROUND_PAGES: u64 = 16;
+/// But no more than what is transferred in so small a part of an access: one in so many.
+const AROUND_SHARE: u64 = 4;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -309,7 +313,7 @@ impl Ahead {
             }
         }
         if stream.ahead < distance {
-            ask(stream, way, distance, access.file, view, requests);
+            ask(stream, way, distance, access, self.device.pages_per_access() / AROUND_SHARE, view, requests);
         }
     }
 
@@ -451,8 +455,10 @@ impl Ahead {
 }
 
 /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+fn ask(stream: &mut Stream, way: Way, distance: u64, access: &Access, around: u64, view: &dyn View, requests: &mut Requests) {
+    let file = access.file;
     let file_pages = view.file_pages(file);
+    let least = if access.by == By::Read { 1 } else { FAULT_AROUND_PAGES.min(stream.step.unsigned_abs()).min(around) };
     let mut request = |first: Page, pages: u64| {
         requests.add(Request { first, pages, ..Request::of(file) });
     };
@@ -474,7 +480,7 @@ fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn Vi
                 let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
                 let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
                 let Some(at) = at else { break };
-                request(at, stream.length.min(file_pages - at));
+                request(at, stream.length.max(least).min(file_pages - at));
                 stream.ahead += stream.length;
                 index += 1;
             }
