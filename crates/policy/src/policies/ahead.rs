@@ -97,12 +97,12 @@ struct File {
     begun: usize,
     runs: [u64; RUNS],
     /// As it went into the sum over all files.
-    counted: Unread,
+    counted: Pending,
 }
 
 /// What was asked for and is unread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Unread {
+struct Pending {
     /// Pages that patterns have foretold.
     ahead: u64,
     /// Pages of what is read without a pattern, those included that will be.
@@ -111,13 +111,13 @@ struct Unread {
     files: u64,
 }
 
-impl Unread {
-    fn add(&mut self, other: Unread) {
+impl Pending {
+    fn add(&mut self, other: Pending) {
         (self.ahead, self.guessed) = (self.ahead + other.ahead, self.guessed + other.guessed);
         self.files += other.files;
     }
 
-    fn subtract(&mut self, other: Unread) {
+    fn subtract(&mut self, other: Pending) {
         (self.ahead, self.guessed) = (self.ahead - other.ahead, self.guessed - other.guessed);
         self.files -= other.files;
     }
@@ -211,9 +211,9 @@ impl File {
         others.map(|(_, stream)| stream.ahead).sum()
     }
 
-    fn count(&self) -> Unread {
+    fn count(&self) -> Pending {
         let ahead = self.ahead_beside(usize::MAX);
-        Unread { ahead, guessed: self.whole.claims(), files: u64::from(ahead > 0) }
+        Pending { ahead, guessed: self.whole.claims(), files: u64::from(ahead > 0) }
     }
 }
 
@@ -232,7 +232,7 @@ pub struct Ahead {
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
     /// Over all files.
-    unread: Unread,
+    pending: Pending,
     /// Files in a row that were closed after their first access, with more of them read ahead.
     left_early: u32,
     /// Until then the disk's idle time is given away, nanoseconds.
@@ -248,7 +248,7 @@ impl Ahead {
             files: HashMap::new(),
             opened: HashMap::new(),
             openings: HashMap::new(),
-            unread: Unread::default(),
+            pending: Pending::default(),
             left_early: 0,
             idle_until_ns: 0,
         }
@@ -275,16 +275,16 @@ impl Ahead {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
         let budget = self.budget_pages.unwrap_or(all / MEMORY_SHARE);
-        let part = budget / (self.unread.files + 1);
-        budget.saturating_sub(self.unread.ahead).max(part).saturating_sub(beside)
+        let part = budget / (self.pending.files + 1);
+        budget.saturating_sub(self.pending.ahead).max(part).saturating_sub(beside)
     }
 
     /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
-    fn room_for_whole(&self, own: Unread, view: &dyn View) -> u64 {
+    fn room_for_whole(&self, own: Pending, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
         let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
-        let unread = self.unread.ahead + self.unread.guessed + own.ahead + own.guessed;
+        let unread = self.pending.ahead + self.pending.guessed + own.ahead + own.guessed;
         self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
@@ -310,7 +310,7 @@ impl Ahead {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long
             // pages live.
             let memory = view.memory();
-            if memory.free_pages < 2 * (self.unread.ahead + beside + stream.ahead).max(distance) {
+            if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
                 let history = view.present_before(access.file, access.page, distance);
                 distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
             }
@@ -378,21 +378,13 @@ impl Ahead {
             return;
         }
         let beside = device.parallelism > 1 && !channels;
-        let (file_pages, group) = (view.file_pages(file), device.pages_per_access());
-        let room = self.room_for_whole(known.count(), view);
-        let whole = &mut known.whole;
-        if group <= access.wanted || !whole.pays(file_pages, group, room) {
+        if device.pages_per_access() <= access.wanted {
             return;
         }
-        let first = access.page - access.page % group;
-        let part = if beside {
-            whole.next(file_pages, MOST_SIZE_PAGES, device)
-        } else {
-            Some((first, group.min(file_pages - first)))
-        };
+        let (file_pages, room) = (view.file_pages(file), self.room_for_whole(known.count(), view));
+        let part = known.whole.part(access.page, file_pages, room, beside, MOST_SIZE_PAGES, device);
         if let Some((first, pages)) = part {
-            whole.part(pages);
-            whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
+            known.whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
     }
@@ -407,11 +399,11 @@ impl Ahead {
         if left == 0 {
             self.openings.remove(&file);
             let gone = self.files.remove(&file).unwrap_or_default();
-            self.unread.subtract(gone.counted);
+            self.pending.subtract(gone.counted);
             if gone.streams.iter().any(|stream| stream.used > stream.length) {
                 self.left_early = 0;
             } else if gone.counted.ahead > 0 {
-                self.left_early += 1;
+                self.left_early = (self.left_early + 1).min(MOST_FAILURES);
             }
         }
     }
@@ -419,10 +411,10 @@ impl Ahead {
     /// Changes what is known of a file, and keeps count of what it has ahead.
     fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
         let Some(file) = self.files.get_mut(&file) else { return T::default() };
-        self.unread.subtract(file.counted);
+        self.pending.subtract(file.counted);
         let result = change(file);
         file.counted = file.count();
-        self.unread.add(file.counted);
+        self.pending.add(file.counted);
         result
     }
 
@@ -446,7 +438,7 @@ impl Ahead {
         // Several readers may have waited for the disk at the same time: its idle time is given away once.
         let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
         // Where others are served meanwhile, what is longer than an access was their time.
-        let waited_ns = if self.unread.files > 1 { waited_ns.min(device.access_ns) } else { waited_ns };
+        let waited_ns = if self.pending.files > 1 { waited_ns.min(device.access_ns) } else { waited_ns };
         let given = self.change(file, |file| {
             let mut given = false;
             let failures = file.failures;
@@ -472,7 +464,15 @@ impl Ahead {
 }
 
 /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-fn ask(stream: &mut Stream, way: Way, distance: u64, access: &Access, around: u64, view: &dyn View, requests: &mut Requests) {
+fn ask(
+    stream: &mut Stream,
+    way: Way,
+    distance: u64,
+    access: &Access,
+    around: u64,
+    view: &dyn View,
+    requests: &mut Requests,
+) {
     let file = access.file;
     let file_pages = view.file_pages(file);
     let least = if access.by == By::Read { 1 } else { FAULT_AROUND_PAGES.min(stream.step.unsigned_abs()).min(around) };
@@ -521,7 +521,7 @@ impl Policy for Ahead {
         }
         // It is put back at the end.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
-        self.unread.subtract(file.counted);
+        self.pending.subtract(file.counted);
         let met = file.whole.take(access.page, access.wanted);
         let (index, moved, foretold) = file.follow(access, &self.device);
         let mut stream = file.streams[index];
@@ -561,7 +561,7 @@ impl Policy for Ahead {
             file.streams[index] = stream;
         }
         file.counted = file.count();
-        self.unread.add(file.counted);
+        self.pending.add(file.counted);
         self.files.insert(access.file, file);
     }
 
