@@ -10,28 +10,32 @@
 //!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
 //!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses to a step, as faults make them
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
-//!     none        ■      ■■    ■          the whole file, meanwhile, if it fits and waiting costs more (see `whole`)
+//!     none        ■      ■■    ■          what lies around it, or the rest of the file meanwhile, if it fits (see `whole`)
 //! ```
 //!
 //! How it decides, in the words of the design:
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
 //!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
-//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on, through a
-//!   mapping from the first fault anywhere (the kernel reads around it, too), else from the first pattern or second miss on. Of a larger
-//!   one that fits, what lies around the first faults is read, until patterns show.
+//!   nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file that is transferred in
+//!   the time of one access is read whole from its first page or miss on. Of a larger one that fits, what lies around the first
+//!   faults is read, until patterns show.
+//! - **First look.** What goes along with a miss may take as long as the miss: at most half of the time is in vain (Li and others,
+//!   2007). Where files turn out to be left after their first access, it is Linux's instead.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
 //! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk transfers in the
-//!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
-//!   falls by an eighth when for long nobody waited.
+//!   time of an access, then up to what keeps the disk busy; and falls by an eighth when for long nobody waited. A miss tells that
+//!   nothing of what was thought to be ahead is there.
 //! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers where it
 //!   may have come from, and the old one waits for its own next access.
-//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
+//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap. Through a
+//!   mapping a step is at least what a fault maps.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
-//! - **One budget.** All streams together stay below a share of the memory.
+//! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it, whatever
+//!   others took before. What nobody has followed for long is not counted.
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
