@@ -24,7 +24,7 @@ pub struct Cloud {
     pub(crate) common: Common,
     latency_us: f64,
     iops: f64,
-    pub(crate) mb_per_s: f64,
+    mb_per_s: f64,
     #[serde(default = "default_io_unit_kb")]
     io_unit_kb: u32,
     #[serde(default = "default_burst_ios")]
@@ -62,6 +62,12 @@ impl Cloud {
         Field::optional("burst_kb", Accepts::Whole(4, 1 << 30)),
         Field::optional("outstanding", Accepts::Whole(1, 4096)),
     ];
+
+    /// What both buckets let through of long reads.
+    pub(crate) fn sustained_mb_per_s(&self) -> f64 {
+        let by_ios = self.iops * f64::from(self.io_unit_kb) * 1024.0 / 1e6;
+        self.mb_per_s.min(by_ios)
+    }
 
     fn units(&self, length_bytes: u64) -> u64 {
         length_bytes.div_ceil(u64::from(self.io_unit_kb) << 10).max(1)

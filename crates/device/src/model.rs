@@ -177,7 +177,7 @@ impl Model {
             * match self {
                 Model::Hdd(hdd) => hdd.outer_mb_per_s,
                 Model::Flash(flash) => flash.read_mb_per_s,
-                Model::Cloud(cloud) => cloud.mb_per_s,
+                Model::Cloud(cloud) => cloud.sustained_mb_per_s(),
             }
     }
 

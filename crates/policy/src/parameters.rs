@@ -15,9 +15,10 @@ pub struct DeviceTraits {
 }
 
 impl DeviceTraits {
-    /// What the disk transfers in the time of one access, in pages: a shorter request is mostly waiting.
+    /// What the disk transfers in the time of one access, or of what a request costs it if that is more (a volume that is held to
+    /// its requests per second), in pages: a shorter request is mostly waiting.
     pub fn pages_per_access(&self) -> u64 {
-        let bytes = self.bandwidth_bytes_per_s * self.access_ns as f64 * 1e-9;
+        let bytes = self.bandwidth_bytes_per_s * self.access_ns.max(self.request_ns) as f64 * 1e-9;
         ((bytes / crate::access::PAGE_BYTES as f64) as u64).max(1)
     }
 

@@ -10,28 +10,32 @@
 //!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
 //!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses to a step, as faults make them
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
-//!     none        ■      ■■    ■          the whole file, meanwhile, if it fits and waiting costs more (see `whole`)
+//!     none        ■      ■■    ■          what lies around it, or the rest of the file meanwhile, if it fits (see `whole`)
 //! ```
 //!
 //! How it decides, in the words of the design:
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
 //!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
-//!   nothing else. A file that is transferred in the time of one access is read whole from its first page on, through a
-//!   mapping from the first fault anywhere (the kernel reads around it, too), else from the first pattern or second miss on. Of a larger
-//!   one that fits, what lies around the first faults is read, until patterns show.
+//!   nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file that is transferred in
+//!   the time of one access is read whole from its first page or miss on. Of a larger one that fits, what lies around the first
+//!   faults is read, until patterns show.
+//! - **First look.** What goes along with a miss may take as long as the miss: at most half of the time is in vain (Li and others,
+//!   2007). Where files turn out to be left after their first access, it is Linux's instead.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
 //!   used up, or half of it while it is short.
 //! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk transfers in the
-//!   time of an access (Li and others, 2007: at most half of its time is in vain), then up to what keeps the disk busy; and
-//!   falls by an eighth when for long nobody waited.
+//!   time of an access, then up to what keeps the disk busy; and falls by an eighth when for long nobody waited. A miss tells that
+//!   nothing of what was thought to be ahead is there.
 //! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers where it
 //!   may have come from, and the old one waits for its own next access.
-//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
+//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap. Through a
+//!   mapping a step is at least what a fault maps.
 //! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
 //!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
-//! - **One budget.** All streams together stay below a share of the memory.
+//! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it, whatever
+//!   others took before. What nobody has followed for long is not counted.
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
@@ -59,6 +63,10 @@ const MOST_SIZE_PAGES: u64 = 2048;
 const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
+/// A fault maps so many pages at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
+const FAULT_AROUND_PAGES: u64 = 16;
+/// But no more than what is transferred in so small a part of an access: one in so many.
+const AROUND_SHARE: u64 = 4;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
@@ -92,6 +100,31 @@ struct File {
     /// The stream that was begun last, and how long those before it went without a gap, pages.
     begun: usize,
     runs: [u64; RUNS],
+    /// As it went into the sum over all files.
+    counted: Pending,
+}
+
+/// What was asked for and is unread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    /// Pages that patterns have foretold.
+    ahead: u64,
+    /// Pages of what is read without a pattern, those included that will be.
+    guessed: u64,
+    /// How many files have any ahead.
+    files: u64,
+}
+
+impl Pending {
+    fn add(&mut self, other: Pending) {
+        (self.ahead, self.guessed) = (self.ahead + other.ahead, self.guessed + other.guessed);
+        self.files += other.files;
+    }
+
+    fn subtract(&mut self, other: Pending) {
+        (self.ahead, self.guessed) = (self.ahead - other.ahead, self.guessed - other.guessed);
+        self.files -= other.files;
+    }
 }
 
 impl File {
@@ -175,9 +208,16 @@ impl File {
         (index, moved, found.is_some())
     }
 
-    /// Pages that all its streams have ahead, and those of the whole that are unread.
-    fn ahead(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.ahead).sum::<u64>() + self.whole.unread()
+    /// Pages that its streams have ahead, without this one, and without those that nobody seems to follow any more.
+    fn ahead_beside(&self, index: usize) -> u64 {
+        let followed = |stream: &Stream| stream.used_at + MOST_STREAMS as u64 >= self.accesses;
+        let others = self.streams.iter().enumerate().filter(|(at, stream)| *at != index && followed(stream));
+        others.map(|(_, stream)| stream.ahead).sum()
+    }
+
+    fn count(&self) -> Pending {
+        let ahead = self.ahead_beside(usize::MAX);
+        Pending { ahead, guessed: self.whole.claims(), files: u64::from(ahead > 0) }
     }
 }
 
@@ -195,8 +235,10 @@ pub struct Ahead {
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Pages that all files have ahead.
-    ahead: u64,
+    /// Over all files.
+    pending: Pending,
+    /// Files in a row that were closed after their first access, with more of them read ahead.
+    left_early: u32,
     /// Until then the disk's idle time is given away, nanoseconds.
     idle_until_ns: u64,
 }
@@ -210,7 +252,8 @@ impl Ahead {
             files: HashMap::new(),
             opened: HashMap::new(),
             openings: HashMap::new(),
-            ahead: 0,
+            pending: Pending::default(),
+            left_early: 0,
             idle_until_ns: 0,
         }
     }
@@ -230,27 +273,27 @@ impl Ahead {
         }
     }
 
-    /// What a stream may have unread: what the others leave of the budget.
-    fn room(&self, stream: &Stream, view: &dyn View) -> u64 {
+    /// What a stream may have unread: what the others leave of the budget, but at least its file's part of it: who came
+    /// first does not starve the others. `beside`: what others of the same file have.
+    fn room(&self, beside: u64, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
-        let others = self.ahead.saturating_sub(stream.ahead);
-        self.budget_pages.unwrap_or(all / MEMORY_SHARE).saturating_sub(others)
+        let budget = self.budget_pages.unwrap_or(all / MEMORY_SHARE);
+        let part = budget / (self.pending.files + 1);
+        budget.saturating_sub(self.pending.ahead).max(part).saturating_sub(beside)
     }
 
     /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
-    fn room_for_whole(&self, view: &dyn View) -> u64 {
+    fn room_for_whole(&self, own: Pending, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
         let share = (all / MEMORY_SHARE).max(memory.free_pages / 4 * 3);
-        self.budget_pages.unwrap_or(share).saturating_sub(self.ahead)
+        let unread = self.pending.ahead + self.pending.guessed + own.ahead + own.guessed;
+        self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
-    /// Asks for more of a pattern, if half of what should be ahead is used up. `moved`: pages used since the last time.
-    fn extend(&self, stream: &mut Stream, moved: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
-        stream.ahead = stream.ahead.saturating_sub(moved);
-        stream.since_wait += moved;
-        stream.used = stream.used.saturating_add(moved);
+    /// Asks for more of a pattern, if half of what should be ahead is used up. `beside`: what others of the file have ahead.
+    fn extend(&self, stream: &mut Stream, beside: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
         } else if access.found.is_locked() {
@@ -262,7 +305,7 @@ impl Ahead {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
-        let mut distance = stream.distance.min(self.room(stream, view).max(stream.length));
+        let mut distance = stream.distance.min(self.room(beside, view).max(stream.length));
         if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
             return;
         }
@@ -271,19 +314,32 @@ impl Ahead {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long
             // pages live.
             let memory = view.memory();
-            if memory.free_pages < 2 * self.ahead.max(distance) {
+            if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
                 let history = view.present_before(access.file, access.page, distance);
                 distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
             }
         }
         if stream.ahead < distance {
-            ask(stream, way, distance, access.file, view, requests);
+            ask(stream, way, distance, access, self.device.pages_per_access() / AROUND_SHARE, view, requests);
         }
     }
 
-    /// How far to look ahead before anybody has waited.
+    /// How far to look ahead before it has shown how far is needed. It is fetched with the access itself, if that is a miss,
+    /// which takes longer for it: at most twice as long, and no longer than that of Linux where files turned out to be opened for
+    /// their first pages alone.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
-        if self.is_small(access.file, view) { view.file_pages(access.file) } else { FIRST_LENGTHS * stream.length }
+        let worth = self.device.pages_per_access();
+        let first = FIRST_LENGTHS * stream.length;
+        let first = if access.by == By::Read { first.min(worth.max(stream.length)) } else { first };
+        if self.left_early >= MOST_FAILURES {
+            first
+        } else if self.is_small(access.file, view) {
+            view.file_pages(access.file)
+        } else if access.found == Found::Absent {
+            first.max(worth)
+        } else {
+            first
+        }
     }
 
     /// Whether the disk transfers the file in the time of one access: to read it in vain is at most half of the time.
@@ -292,10 +348,10 @@ impl Ahead {
     }
 
     /// Reads all of a small file, if there is room.
-    fn read_small(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+    fn read_small(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, pages) = (access.file, view.file_pages(access.file));
-        if self.room_for_whole(view) >= pages {
-            whole.ask((0..pages).filter(|page| *page != access.page && !view.is_present(file, *page)));
+        if self.room_for_whole(known.count(), view) >= pages {
+            known.whole.ask((0..pages).filter(|page| *page != access.page && !view.is_present(file, *page)));
             requests.pages(file, 0, pages);
         }
     }
@@ -304,7 +360,7 @@ impl Ahead {
     fn read_around(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let pages = view.limits(access.file).window_pages.min(self.device.pages_per_access());
         let file_pages = view.file_pages(access.file);
-        if file.arounds >= MOST_AROUNDS || self.room_for_whole(view) < file_pages {
+        if file.arounds >= MOST_AROUNDS || self.room_for_whole(file.count(), view) < file_pages {
             return;
         }
         file.arounds += 1;
@@ -316,7 +372,7 @@ impl Ahead {
     }
 
     /// Asks for a part of the whole file, if that pays, beside what is read now.
-    fn read_whole(&self, whole: &mut Whole, access: &Access, view: &dyn View, requests: &mut Requests) {
+    fn read_whole(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, device) = (access.file, &self.device);
         // Others that read here and there leave no bandwidth to spare. If they leave no channel, it is paid for first.
         let others = u64::from(view.queue(file).requests);
@@ -325,10 +381,14 @@ impl Ahead {
         if device.parallelism > 1 && bandwidth {
             return;
         }
-        let idle = device.parallelism > 1 && !channels;
-        let room = self.room_for_whole(view);
-        if let Some((first, pages)) = whole.next(view.file_pages(file), room, MOST_SIZE_PAGES, idle, device) {
-            whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
+        let beside = device.parallelism > 1 && !channels;
+        if device.pages_per_access() <= access.wanted {
+            return;
+        }
+        let (file_pages, room) = (view.file_pages(file), self.room_for_whole(known.count(), view));
+        let part = known.whole.part(access.page, file_pages, room, beside, MOST_SIZE_PAGES, device);
+        if let Some((first, pages)) = part {
+            known.whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
         }
     }
@@ -342,16 +402,23 @@ impl Ahead {
         });
         if left == 0 {
             self.openings.remove(&file);
-            self.ahead -= self.files.remove(&file).map_or(0, |file| file.ahead());
+            let gone = self.files.remove(&file).unwrap_or_default();
+            self.pending.subtract(gone.counted);
+            if gone.streams.iter().any(|stream| stream.used > stream.length) {
+                self.left_early = 0;
+            } else if gone.counted.ahead > 0 {
+                self.left_early = (self.left_early + 1).min(MOST_FAILURES);
+            }
         }
     }
 
     /// Changes what is known of a file, and keeps count of what it has ahead.
     fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
         let Some(file) = self.files.get_mut(&file) else { return T::default() };
-        self.ahead -= file.ahead();
+        self.pending.subtract(file.counted);
         let result = change(file);
-        self.ahead += file.ahead();
+        file.counted = file.count();
+        self.pending.add(file.counted);
         result
     }
 
@@ -374,6 +441,8 @@ impl Ahead {
         let (size, device) = (self.size(), self.device);
         // Several readers may have waited for the disk at the same time: its idle time is given away once.
         let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
+        // Where others are served meanwhile, what is longer than an access was their time.
+        let waited_ns = if self.pending.files > 1 { waited_ns.min(device.access_ns) } else { waited_ns };
         let given = self.change(file, |file| {
             let mut given = false;
             let failures = file.failures;
@@ -399,8 +468,18 @@ impl Ahead {
 }
 
 /// Asks for the pages of the pattern that are not asked for yet, up to the distance.
-fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn View, requests: &mut Requests) {
+fn ask(
+    stream: &mut Stream,
+    way: Way,
+    distance: u64,
+    access: &Access,
+    around: u64,
+    view: &dyn View,
+    requests: &mut Requests,
+) {
+    let file = access.file;
     let file_pages = view.file_pages(file);
+    let least = if access.by == By::Read { 1 } else { FAULT_AROUND_PAGES.min(stream.step.unsigned_abs()).min(around) };
     let mut request = |first: Page, pages: u64| {
         requests.add(Request { first, pages, ..Request::of(file) });
     };
@@ -422,7 +501,7 @@ fn ask(stream: &mut Stream, way: Way, distance: u64, file: FileId, view: &dyn Vi
                 let step = i64::try_from(index).ok().and_then(|index| stream.step.checked_mul(index));
                 let at = step.and_then(|step| stream.first.checked_add_signed(step)).filter(|at| *at < file_pages);
                 let Some(at) = at else { break };
-                request(at, stream.length.min(file_pages - at));
+                request(at, stream.length.max(least).min(file_pages - at));
                 stream.ahead += stream.length;
                 index += 1;
             }
@@ -444,13 +523,11 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        // It is put back at the end; what it has ahead is reckoned anew as it changes.
+        // It is put back at the end.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
+        self.pending.subtract(file.counted);
         let met = file.whole.take(access.page, access.wanted);
-        self.ahead -= met;
-        let before: u64 = file.streams.iter().map(|stream| stream.ahead).sum();
         let (index, moved, foretold) = file.follow(access, &self.device);
-        self.ahead = self.ahead - before + file.streams.iter().map(|stream| stream.ahead).sum::<u64>();
         let mut stream = file.streams[index];
         let missed = access.found == Found::Absent;
         if missed && stream.of_runs {
@@ -459,9 +536,7 @@ impl Policy for Ahead {
             requests.pages(access.file, from, to.saturating_sub(from));
         }
         if missed && access.by != By::Read && self.is_small(access.file, view) {
-            let before = file.whole.unread();
-            self.read_small(&mut file.whole, access, view, requests);
-            self.ahead = self.ahead - before + file.whole.unread();
+            self.read_small(&mut file, access, view, requests);
         }
         if moved > 0 {
             stream.missed = missed;
@@ -472,9 +547,8 @@ impl Policy for Ahead {
             if stream.is_confirmed(file.failures) {
                 file.whole.explained(stream.unforeseen, stream.idle_ns);
                 (stream.unforeseen, stream.idle_ns) = (0, 0);
-                let before = stream.ahead;
-                self.extend(&mut stream, moved, access, view, requests);
-                self.ahead = self.ahead - before + stream.ahead;
+                stream.go_on(moved, missed);
+                self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
             } else if stream.is_climbing() {
                 // Whoever goes upwards does not come back to what lies behind.
                 file.whole.explained(1, self.device.access_ns);
@@ -482,16 +556,16 @@ impl Policy for Ahead {
                 stream.unforeseen += 1;
                 file.whole.unforeseen(met > 0, file_pages, &self.device);
                 if stream.missed {
-                    let before = file.whole.unread();
                     if access.by != By::Read {
                         self.read_around(&mut file, access, view, requests);
                     }
-                    self.read_whole(&mut file.whole, access, view, requests);
-                    self.ahead = self.ahead - before + file.whole.unread();
+                    self.read_whole(&mut file, access, view, requests);
                 }
             }
             file.streams[index] = stream;
         }
+        file.counted = file.count();
+        self.pending.add(file.counted);
         self.files.insert(access.file, file);
     }
 

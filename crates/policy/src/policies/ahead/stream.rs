@@ -180,7 +180,8 @@ impl Stream {
     /// Which pages are fetched. What lies between two accesses is read along if the disk would take longer to be asked
     /// twice.
     pub fn way(&self, device: &DeviceTraits) -> Way {
-        let bridged = self.step.unsigned_abs().saturating_mul(device.page_ns()) < device.request_ns;
+        let gap = self.step.unsigned_abs().saturating_sub(self.length);
+        let bridged = gap.saturating_mul(device.page_ns()) < device.request_ns;
         if self.is_forwards() || self.skips || (bridged && self.step > 0) {
             Way::Up
         } else if self.is_backwards() || (bridged && self.step < 0) {
@@ -305,6 +306,14 @@ impl Stream {
         } else if self.ascents >= ASCENTS && self.is_weak() {
             self.skips = transfer_ns < self.climb_waits_ns / 3 * 2;
         }
+    }
+
+    /// So many pages of the pattern were used. Where the next one was missed, what was thought to be ahead of it is not there
+    /// either.
+    pub fn go_on(&mut self, pages: u64, missed: bool) {
+        self.ahead = if missed { 0 } else { self.ahead.saturating_sub(pages) };
+        self.since_wait += pages;
+        self.used = self.used.saturating_add(pages);
     }
 
     /// A fault at `first` has mapped so many pages from there on, and so many before it.

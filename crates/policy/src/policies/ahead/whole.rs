@@ -1,25 +1,29 @@
-//! Reads that no pattern foretells: when it pays to read the whole file meanwhile, and how much of it at a time.
+//! Reads that no pattern foretells: when it pays to read other pages of the file meanwhile, and which.
 //!
 //! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time of an
-//! access. Who does not know whether the reads at random will go on spends on the rest of the file as much of the disk's time
-//! as the reader has waited for it so far (the rule of the ski rental: Karlin, Manasse, Rudolph and Sleator 1988), so that at
-//! most half of the time is in vain; and on a disk that serves several requests at once it is no time at all, for it lay idle.
+//! access, here a *group*. Who reads a group for each miss spends at most half of the disk's time in vain, whatever comes (Li and
+//! others, 2007), and misses each group once, if all of it stays cached.
 //!
 //! ```text
-//!     misses     |──access──|─|──access──|─|──access──|─|        each waits for one page
-//!     the rest       ■■■■■■■■■   ■■■■■■■■■   ■■■■■■■■■           as many pages as fit into the wait, front to back
+//!     one request at a time     |──access──■■■■■■■■■|─|──access──■■■■■■■■■|─|     the group around what was missed
+//!
+//!     several side by side      |──access──|─|──access──|─|──access──|─|          each waits for its own pages
+//!                                   ■■■■■■■■■   ■■■■■■■■■   ■■■■■■■■■             as many as fit into the waits so far,
+//!                                                                                 front to back
 //! ```
 //!
-//! A disk that serves one request at a time has no idle time: there the rest is begun when the waits have taken as long as all
-//! of it takes to transfer. What is read must fit into the budget as a whole; of a larger file nothing is read. And it
-//! stops when accesses meet what was read clearly less often than chance would have it.
+//! A few misses are no reason to read much: it begins with the eighth part of the misses that all of the file would take by
+//! groups, and with the thirteenth at the latest. What is begun must have room as a whole, and keeps it; of a larger file nothing
+//! is read. And it stops when accesses meet what was read clearly less often than chance would have it.
 
 use crate::{DeviceTraits, Page};
 use std::collections::BTreeMap;
 
-/// So many reads without a pattern are waited for before anything is read: so many patterns may begin at the same time, two
-/// reads each, until they have shown.
+/// So many reads without a pattern are waited for at most before anything is read: so many patterns may begin at the same time,
+/// two reads each, until they have shown.
 const START: u64 = 12;
+/// Or one in so many of those that the whole file would take. Who ends before has lost nothing, and who reads all of it little.
+const START_SHARE: u64 = 8;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
 const DOUBTS: f64 = 8.0;
 
@@ -67,6 +71,8 @@ pub(super) struct Whole {
     idle_ns: u64,
     /// Everything before this page was asked for.
     next: Page,
+    /// Pages that are not asked for yet, once it has begun.
+    rest: Option<u64>,
     unread: Unread,
     /// How often what was read should have been met by chance, and how often it was.
     expected: f64,
@@ -74,9 +80,9 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Pages that were asked for here and not used yet.
-    pub fn unread(&self) -> u64 {
-        self.unread.pages
+    /// Pages that were asked for here and not used yet, and, once it has begun, those that will be.
+    pub fn claims(&self) -> u64 {
+        self.unread.pages + self.rest.unwrap_or(0)
     }
 
     /// Pages are used or evicted; gives how many of them had been asked for here.
@@ -105,30 +111,48 @@ impl Whole {
         self.idle_ns = self.idle_ns.saturating_add(idle_ns);
     }
 
-    /// The next part of the file to be read, if it pays: first page and pages. `room`: what may be unread besides; `most`: the
-    /// longest part; `idle`: the disk serves several requests at once, and nobody else needs it.
-    pub fn next(
+    /// Whether it pays to read what nobody has asked for. `room`: what may be unread besides.
+    fn pays(&mut self, file_pages: u64, room: u64, group: u64) -> bool {
+        if self.expected >= DOUBTS && self.met < self.expected / 2.0 {
+            self.rest = Some(0);
+        }
+        let start = START.min(file_pages / group / START_SHARE);
+        if self.rest.is_none() && self.unforeseen > start && file_pages <= room {
+            self.rest = Some(file_pages);
+        }
+        self.rest.is_some_and(|rest| rest > 0)
+    }
+
+    /// What is to be read when this page is missed, if it pays: first page and pages. `room`: what may be unread besides; `beside`:
+    /// the disk can serve it at the same time; `most`: then the longest part.
+    pub fn part(
         &mut self,
+        page: Page,
         file_pages: u64,
         room: u64,
+        beside: bool,
         most: u64,
-        idle: bool,
         device: &DeviceTraits,
     ) -> Option<(Page, u64)> {
+        let group = device.pages_per_access();
+        if page >= file_pages || !self.pays(file_pages, room, group) {
+            return None;
+        }
+        let (first, pages) = if beside {
+            self.next(file_pages, most, device)?
+        } else {
+            let first = page - page % group;
+            (first, group.min(file_pages - first))
+        };
+        self.rest = self.rest.map(|rest| rest.saturating_sub(pages));
+        Some((first, pages))
+    }
+
+    /// The next part front to back, if enough has been waited for.
+    fn next(&mut self, file_pages: u64, most: u64, device: &DeviceTraits) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
-        let doubtful = self.expected >= DOUBTS && self.met < self.expected / 2.0;
-        // A short rest has been paid for sooner: after as many waits as it takes to transfer, in accesses.
-        let start = START.min(rest.div_ceil(device.pages_per_access()));
-        if self.unforeseen <= start || rest == 0 || rest > room || doubtful {
-            return None;
-        }
-        let paid = self.idle_ns / device.page_ns().max(1);
-        let begun = self.next > 0 || idle;
-        if !begun && paid < rest {
-            return None;
-        }
-        let pages = paid.min(most).min(rest);
-        if pages < device.pages_per_access().div_ceil(2).min(rest) {
+        let pages = (self.idle_ns / device.page_ns().max(1)).min(most).min(rest);
+        if rest == 0 || pages < device.pages_per_access().div_ceil(2).min(rest) {
             return None;
         }
         self.idle_ns -= pages.saturating_mul(device.page_ns()).min(self.idle_ns);
@@ -158,12 +182,13 @@ mod tests {
         assert!(unread.nodes.is_empty());
     }
 
-    fn reader(device: DeviceTraits, file_pages: u64, room: u64, misses: u64) -> Vec<(Page, u64)> {
+    /// Misses at random places of a file of 10,000 pages; what was asked for.
+    fn reader(device: DeviceTraits, room: u64, misses: u64) -> Vec<(Page, u64)> {
         let mut whole = Whole::default();
-        let next = |_| {
-            whole.unforeseen(false, file_pages, &device);
+        let next = |miss| {
+            whole.unforeseen(false, 10_000, &device);
             whole.idle(device.access_ns);
-            whole.next(file_pages, room, 1 << 20, device.parallelism > 1, &device)
+            whole.part(miss * 7919 % 10_000, 10_000, room, device.parallelism > 1, 1 << 20, &device)
         };
         (0..misses).filter_map(next).collect()
     }
@@ -175,7 +200,7 @@ mod tests {
     fn what_lay_idle_is_used_where_requests_are_served_side_by_side() {
         let device = DeviceTraits { parallelism: 8, ..SERIAL };
         // 195 pages fit into an access.
-        let parts = reader(device, 10_000, 10_000, 30);
+        let parts = reader(device, 10_000, 30);
         assert_eq!(parts[0].0, 0);
         assert!(parts.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0), "{parts:?}");
         let all: u64 = parts.iter().map(|(_, pages)| pages).sum();
@@ -183,15 +208,28 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_disk_is_waited_for_as_long_as_the_file_takes() {
-        // 10,000 pages are 51 accesses' worth.
-        assert_eq!(reader(SERIAL, 10_000, 10_000, 51), []);
-        assert_eq!(reader(SERIAL, 10_000, 10_000, 53).first(), Some(&(0, 10_000)));
+    fn a_serial_disk_reads_the_group_around_what_was_missed() {
+        // 10,000 pages are 51 groups of 195: six misses are waited for.
+        assert_eq!(reader(SERIAL, 10_000, 6), []);
+        let parts = reader(SERIAL, 10_000, 8);
+        let around = |miss: u64| miss * 7919 % 10_000 / 195 * 195;
+        assert_eq!(parts, [(around(6), 195), (around(7), 195)]);
     }
 
     #[test]
     fn a_file_without_room_is_not_read() {
-        assert_eq!(reader(DeviceTraits { parallelism: 8, ..SERIAL }, 10_000, 9_999, 1000), []);
+        assert_eq!(reader(DeviceTraits { parallelism: 8, ..SERIAL }, 9_999, 1000), []);
+        assert_eq!(reader(SERIAL, 9_999, 1000), []);
+    }
+
+    #[test]
+    fn what_was_begun_claims_its_room() {
+        let mut whole = Whole::default();
+        assert_eq!((whole.claims(), whole.part(0, 100, 100, false, 1, &SERIAL)), (0, None));
+        whole.unforeseen(false, 100, &SERIAL);
+        assert_eq!(whole.part(99, 100, 100, false, 1, &SERIAL), Some((0, 100)));
+        whole.ask(0..99);
+        assert_eq!(whole.claims(), 99);
     }
 
     #[test]
@@ -202,7 +240,7 @@ mod tests {
         for _ in 0..10_000 {
             whole.unforeseen(false, 100_000, &device);
             whole.idle(device.access_ns);
-            if let Some((first, pages)) = whole.next(100_000, 200_000, 1 << 20, true, &device) {
+            if let Some((first, pages)) = whole.part(0, 100_000, 200_000, true, 1 << 20, &device) {
                 whole.ask(first..first + pages);
                 asked += pages;
             }
