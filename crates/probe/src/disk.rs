@@ -10,7 +10,7 @@ mod solid;
 
 use crate::answer::Answer;
 use crate::error::Result;
-use crate::statistics::{mean, median, quantile, trimmed};
+use crate::statistics::{mean, median, median_range, quantile};
 use crate::subject::PAGE_BYTES;
 use crate::twin::Twin;
 use crate::{Run, figures};
@@ -26,10 +26,8 @@ const READS_TIME: Duration = Duration::from_secs(6);
 const NEIGHBOURS: u64 = 24;
 /// Turns of platters, nanoseconds: 30,000 to 1,000 per minute.
 const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
-/// Of times that count as the same, the quartiles are no further apart than this part.
+/// Times count as the same where one in ten is quicker than the middle by no more than this part.
 const SAME: f64 = 0.03;
-/// The slowest of the reads are left out where nothing turns: other programs' doing, not the disk's.
-const SLOWEST: f64 = 0.05;
 
 /// What a rotating disk has besides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -132,7 +130,8 @@ impl Single {
     }
 
     fn rotates(&self) -> bool {
-        let spread = |times: &[f64]| (quantile(times, 0.75) - quantile(times, 0.25)) / median(times).max(1.0);
+        // Other programs only make reads slower.
+        let spread = |times: &[f64]| (median(times) - quantile(times, 0.1)) / median(times).max(1.0);
         let turn_ns = median(&self.backwards);
         TURNS_NS.contains(&turn_ns)
             && spread(&self.backwards) < SAME
@@ -158,10 +157,18 @@ pub fn find(run: &Run) -> Result<Found> {
     Ok(Found { again, whole_disk: reads.is_whole, ..found })
 }
 
-/// The mean access time.
+/// The mean access time where a turn and seeks make times differ, else the middle one: what is far above it other programs have
+/// done.
 fn access_time(single: &Single, rotates: bool, is_whole: bool) -> Answer {
-    let (mean_ns, range) = if rotates { mean(&single.anywhere) } else { trimmed(&single.anywhere, SLOWEST) };
-    let place = if is_whole { "all over the disk" } else { "in the test file alone: seeks are short" };
-    let method = format!("timing: mean of {} direct reads of a page, {place}", single.anywhere.len());
-    Answer::measured(mean_ns / 1e3, "us", range.map(|ns| ns / 1e3), method)
+    let place = if is_whole { "all over the disk" } else { "in the test file alone" };
+    let count = single.anywhere.len();
+    let (ns, range, which) = match rotates {
+        true => {
+            let (ns, range) = mean(&single.anywhere);
+            (ns, range, "mean")
+        }
+        false => (median(&single.anywhere), median_range(&single.anywhere), "median"),
+    };
+    let method = format!("timing: {which} of {count} direct reads of a page, {place}");
+    Answer::measured(ns / 1e3, "us", range.map(|ns| ns / 1e3), method)
 }

@@ -105,7 +105,7 @@ fn block_size(run: &Run) -> Result<Answer> {
 fn counted_pointers(run: &Run) -> Result<Pointers> {
     let subject = run.subject;
     let Some(device) = subject.block_device().filter(|_| !subject.is_device()) else {
-        return Ok(Err("the block device cannot be read: its cache tells which metadata is read (needs root)".into()));
+        return Ok(Err("the block device cannot be read, whose cache tells which metadata is read (it needs root, and a node in /dev)".into()));
     };
     let device = File::open(device).map_err(|e| Error::io(format!("open {}", device.display()), e))?;
     let count = || cache::cachestat(&device, 0, u64::MAX >> 1).map(|stat| stat.cached_pages);

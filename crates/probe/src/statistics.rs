@@ -26,12 +26,11 @@ pub fn mean(values: &[f64]) -> (f64, [f64; 2]) {
     (mean, [mean - half, mean + half])
 }
 
-/// The mean without the slowest part of the values: another program can only make a read look slower. `share` is left out.
-pub fn trimmed(values: &[f64], share: f64) -> (f64, [f64; 2]) {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.truncate((sorted.len() as f64 * (1.0 - share)).ceil() as usize);
-    mean(&sorted)
+/// The interval in which the middle of a distribution lies with 95 %, by ranks: a binomial's deviation around the middle of the
+/// values that were drawn from it.
+pub fn median_range(values: &[f64]) -> [f64; 2] {
+    let half = Z95 / 2.0 / (values.len().max(1) as f64).sqrt();
+    [quantile(values, (0.5 - half).max(0.0)), quantile(values, (0.5 + half).min(1.0))]
 }
 
 /// The most frequent outcome, with how many agree and how many there were; the first of several that are as frequent.

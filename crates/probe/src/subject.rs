@@ -185,11 +185,12 @@ impl Subject {
         cache::cachestat(&self.held, 0, self.pages * PAGE_BYTES).ok().map(|stat| stat.cached_pages)
     }
 
-    /// Evicts the block device's own pages, too: those of a file system's metadata. `false`: we may not.
+    /// Evicts the block device's own pages, too, those of a file system's metadata, and what is remembered of where blocks lie.
+    /// `false`: we may not.
     pub fn make_metadata_cold(&self) -> Result<bool> {
         self.make_cold()?;
         let Some(device) = self.block_device() else { return Ok(false) };
-        match evict::block_device(device) {
+        match evict::block_map(&self.held).and_then(|()| evict::block_device(device)) {
             Ok(()) => Ok(true),
             Err(error) if error.is_unavailable() => Ok(false),
             Err(error) => Err(error.into()),

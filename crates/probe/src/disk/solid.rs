@@ -11,11 +11,11 @@
 //! ```
 
 use super::reads::{LONGEST, Reads};
-use super::{Found, Limits, SLOWEST, Single, access_time};
+use super::{Found, Limits, Single, access_time};
 use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
-use crate::statistics::{median, quantile, trimmed};
+use crate::statistics::{median, quantile};
 use crate::subject::PAGE_BYTES;
 use crate::twin::{self, Observed, Twin};
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<Observed> {
     step("the disk's latency")?;
     let by_length = LENGTHS.iter().map(|length| Ok((*length, paced(reads, *length, READS)?))).collect::<Result<_>>()?;
     step("the disk's latency")?;
-    let sequential_page_ns = trimmed(&single.forwards, SLOWEST).0.min(median(&single.forwards));
+    let sequential_page_ns = median(&single.forwards);
     step("requests at once")?;
     let batch = batch(run, reads)?;
     step("the disk's bandwidth")?;
