@@ -9,13 +9,13 @@ use crate::units::parse_size;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
 use ahead_probe::figures::pelouin;
-use ahead_probe::{Answer, Answers, Error, Run, Subject, Value, Watcher, find};
+use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Value, Watcher, find};
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,9 @@ pub struct Probe {
     /// Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE
     #[arg(long)]
     timing_only: bool,
+    /// Find out only this; several with commas between them [default: everything]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model"])]
+    only: Vec<PartChoice>,
     /// Length of the test file [default: 128M, or what there is room for]
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
@@ -55,6 +58,30 @@ pub struct Probe {
     /// Print JSON instead of a table (see docs/formats.md)
     #[arg(long)]
     json: bool,
+}
+
+/// A part of what can be found out.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PartChoice {
+    /// Windows of a sequential reader, explicit requests, what is read around a fault
+    Windows,
+    /// What a fault of cached pages maps
+    Faults,
+    /// Block size, direct and indirect blocks
+    Layout,
+    /// Access time, bandwidth, requests at once, seeks, limits
+    Disk,
+}
+
+impl PartChoice {
+    fn part(self) -> Part {
+        match self {
+            PartChoice::Windows => Part::Windows,
+            PartChoice::Faults => Part::Faults,
+            PartChoice::Layout => Part::Layout,
+            PartChoice::Disk => Part::Disk,
+        }
+    }
 }
 
 /// Shows progress, and ends the work when a signal asks for it.
@@ -82,8 +109,9 @@ impl Probe {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         output::with_rights_of(user.as_ref(), || self.check_outputs())?;
-        let watching =
-            Watching { progress: Progress::spinner(), signals: Signals::take()?, stopped: AtomicI32::new(0) };
+        // First: the thread that moves the spinner must not be the one that a signal ends.
+        let signals = Signals::take()?;
+        let watching = Watching { progress: Progress::spinner(), signals, stopped: AtomicI32::new(0) };
         // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is not the disk's.
         let worked = std::thread::scope(|scope| {
             let quietly = || {
@@ -112,7 +140,9 @@ impl Probe {
         let subject = Subject::new(&self.path, self.size_bytes()?)?;
         let directory = self.path.is_dir().then_some(self.path.as_path());
         let run = Run { subject: &subject, directory, watcher: watching };
-        let answers = find(&run, self.timing_only)?;
+        let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
+        let parts: Vec<Part> = wanted.iter().map(|choice| choice.part()).collect();
+        let answers = find(&run, &parts, self.timing_only)?;
         let figures = match &self.figures {
             Some(_) => pelouin(&run, &answers.disk.again)?,
             None => Vec::new(),
@@ -211,7 +241,7 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
 fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
     let mut table =
         Table::new([("what", Kind::Text), ("value", Kind::Number), ("sure", Kind::Number), ("how", Kind::Path)]);
-    for (name, answer) in all(answers) {
+    for (name, answer) in all(answers).into_iter().filter(|(_, answer)| answer.is_asked()) {
         let sure = answer.confidence.map_or(String::new(), |confidence| format!("{:.0} %", 100.0 * confidence));
         table.row([name.to_owned(), value(answer), sure, answer.method.clone()]);
     }

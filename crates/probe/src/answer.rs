@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Said of what nobody asked for.
+pub(crate) const NOT_ASKED: &str = "not asked for";
+
 /// A number that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -43,6 +46,11 @@ impl Answer {
     /// Not determined, and why.
     pub fn none(unit: &'static str, why: impl Into<String>) -> Answer {
         Answer { value: None, unit, confidence: None, method: why.into(), range: None }
+    }
+
+    /// Whether it was asked for at all.
+    pub fn is_asked(&self) -> bool {
+        self.value.is_some() || self.method != NOT_ASKED
     }
 
     /// Something counted, seen in so many of so many observations.

@@ -83,7 +83,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn unknown(why: &str) -> Found {
+    pub(crate) fn unknown(why: &str) -> Found {
         Found {
             access_time: Answer::none("us", why),
             bandwidth: Answer::none("bytes_per_s", why),

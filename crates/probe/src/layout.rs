@@ -42,6 +42,14 @@ pub struct Layout {
     pub indirect_at: Vec<u64>,
 }
 
+impl Layout {
+    /// Nothing is known, and why.
+    pub(crate) fn unknown(why: &str) -> Layout {
+        let (block_size, direct_blocks) = (Answer::none("bytes", why), Answer::none("blocks", why));
+        Layout { block_size, direct_blocks, indirect_at: Vec::new() }
+    }
+}
+
 /// Finds all of it.
 pub fn find(run: &Run, timing_only: bool) -> Result<Layout> {
     run.watcher.go_on("block size and layout")?;

@@ -29,12 +29,14 @@ mod subject;
 pub mod twin;
 mod window;
 
+use answer::NOT_ASKED;
 pub use answer::{Answer, Value};
 pub use error::{Error, Result};
 pub use subject::{PAGE_BYTES, Subject};
 pub use window::Windows;
 
 use eyes::Eyes;
+use layout::Layout;
 use serde::Serialize;
 use std::path::Path;
 
@@ -77,20 +79,31 @@ pub struct Answers {
     pub disk: disk::Found,
 }
 
-/// Asks everything. With `timing_only` nothing is asked of the kernel but reads, advice and their times.
+/// A part of what can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Windows of a sequential reader, explicit requests, and what is read around a fault.
+    Windows,
+    /// What a fault of cached pages maps.
+    Faults,
+    /// Block size, direct and indirect blocks.
+    Layout,
+    /// The disk itself.
+    Disk,
+}
+
+/// Asks for these parts. With `timing_only` nothing is asked of the kernel but reads, advice and their times.
 ///
 /// Errors: reads fail, or the watcher ends it.
-pub fn find(run: &Run, timing_only: bool) -> Result<Answers> {
-    let (mut windows, read_around) = match Eyes::open(run.subject, timing_only)? {
-        Ok(eyes) => (window::find(run, eyes)?, mapped::read_around(run, eyes)?),
-        Err(why) => (Windows::unknown(&why), Answer::none("bytes", why)),
+pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
+    let is_asked = |part| parts.contains(&part);
+    let (windows, read_around) = if is_asked(Part::Windows) { windows(run, timing_only)? } else { no_windows(NOT_ASKED) };
+    let layout = if is_asked(Part::Layout) { layout::find(run, timing_only)? } else { Layout::unknown(NOT_ASKED) };
+    let fault_around = match is_asked(Part::Faults) {
+        true => mapped::fault_around(run)?,
+        false => Answer::none("bytes", NOT_ASKED),
     };
-    if timing_only {
-        windows.doubt(&read_around);
-    }
-    let layout = layout::find(run, timing_only)?;
-    let fault_around = mapped::fault_around(run)?;
-    let disk = disk::find(run)?;
+    let disk = if is_asked(Part::Disk) { disk::find(run)? } else { disk::Found::unknown(NOT_ASKED) };
     Ok(Answers {
         block_size: layout.block_size,
         windows,
@@ -100,4 +113,20 @@ pub fn find(run: &Run, timing_only: bool) -> Result<Answers> {
         indirect_at: layout.indirect_at,
         disk,
     })
+}
+
+fn windows(run: &Run, timing_only: bool) -> Result<(Windows, Answer)> {
+    let eyes = match Eyes::open(run.subject, timing_only)? {
+        Ok(eyes) => eyes,
+        Err(why) => return Ok(no_windows(&why)),
+    };
+    let (mut windows, read_around) = (window::find(run, eyes)?, mapped::read_around(run, eyes)?);
+    if timing_only {
+        windows.doubt(&read_around);
+    }
+    Ok((windows, read_around))
+}
+
+fn no_windows(why: &str) -> (Windows, Answer) {
+    (Windows::unknown(why), Answer::none("bytes", why))
 }

@@ -62,8 +62,8 @@ impl Subject {
         let space = rustix::fs::statvfs(directory).map_err(|e| Error::io(what(), e))?;
         let magic = openat::handle(directory)?.file_system_magic()?;
         if !openat::has_page_cache(magic) {
-            let why = "there is no disk behind it, its files lie in memory or are made up by the kernel";
-            return Err(Error::Unsuitable(format!("{} cannot be probed: {why}", directory.display())));
+            let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
+            return Err(ahead_kernel::Error::Unsupported { what: format!("probing {}", directory.display()), why }.into());
         }
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
         if free_bytes < size_bytes + size_bytes / RESERVE {

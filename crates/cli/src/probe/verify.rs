@@ -1,7 +1,7 @@
 //! `ahead probe --verify`: what was found beside what the system says of itself. The only place that reads settings.
 
 use ahead_kernel::bdi::{self, DeviceNumber};
-use ahead_kernel::{block, fiemap};
+use ahead_kernel::{block, openat};
 use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject};
 use ahead_report::table::{Kind, Table};
 use anyhow::Context;
@@ -61,18 +61,26 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
     ];
     if !subject.is_device() {
         checks.push(Check::new("block_size", &answers.block_size, Some(space.f_bsize as f64), "statfs"));
-        checks.push(Check::new("direct_blocks", &answers.direct_blocks, direct_blocks(subject, space.f_bsize)?, "FIEMAP"));
+        let magic = openat::handle(path)?.file_system_magic()?;
+        checks.push(Check::new("direct_blocks", &answers.direct_blocks, direct_blocks(subject, magic)?, "inode flags"));
     }
     checks.extend(of_model(number, answers));
     Ok(checks.into_iter().flatten().collect())
 }
 
-/// How many blocks lie in a row before the first indirect block takes a place among them; `None`: nothing lies there.
-fn direct_blocks(subject: &Subject, block_bytes: u64) -> anyhow::Result<Option<f64>> {
+/// The direct blocks of an inode of ext2, ext3 or ext4 that is not mapped by extents (`EXT4_NDIR_BLOCKS` in fs/ext4/ext4.h);
+/// `None`: it is mapped by extents, or of another file system.
+fn direct_blocks(subject: &Subject, magic: u64) -> anyhow::Result<Option<f64>> {
+    /// `EXT4_EXTENTS_FL` in fs/ext4/ext4.h.
+    const EXTENTS: u32 = 0x0008_0000;
+    /// `EXT4_SUPER_MAGIC`, that of ext2 and ext3, too.
+    const EXT: u64 = 0xef53;
+    if magic != EXT {
+        return Ok(None);
+    }
     let file = File::open(subject.path()).context("open the test file again")?;
-    let Ok(extents) = fiemap::extents(&file, 0, 64 * block_bytes) else { return Ok(None) };
-    let first = extents.first();
-    Ok(first.filter(|first| first.length_bytes < 64 * block_bytes).map(|first| (first.length_bytes / block_bytes) as f64))
+    let flags = rustix::fs::ioctl_getflags(&file).map_err(std::io::Error::from).context("ask for an inode's flags")?;
+    Ok((flags.bits() as u32 & EXTENTS == 0).then_some(12.0))
 }
 
 /// What the model of an emulated disk says.

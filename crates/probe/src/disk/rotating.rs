@@ -105,13 +105,14 @@ fn buffer_answer(bytes: Option<u64>, what: &str) -> Answer {
 
 /// Bytes per second at the two ends of the disk.
 fn rates(reads: &Reads) -> Result<(f64, f64)> {
-    let stretch = (reads.capacity_bytes / STRETCH).max(8 * LONGEST);
+    // Three parts of the stretch: what was read once lies in the drive's buffer.
+    let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST) & !(LONGEST - 1);
     let at = |from: u64| -> Result<f64> {
         let rates: Result<Vec<f64>> =
-            (0..3).map(|_| reads.sequential(from & !(LONGEST - 1), stretch, DEPTH, RATE_TIME)).collect();
+            (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect();
         Ok(median(&rates?))
     };
-    Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(stretch))?))
+    Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(3 * part) & !(LONGEST - 1))?))
 }
 
 /// What a request costs that is served out of the buffer, nanoseconds.
