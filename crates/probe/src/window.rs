@@ -11,12 +11,13 @@
 //!
 //! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Value};
 use crate::error::Result;
 use crate::eyes::Eyes;
 use crate::statistics::most_frequent;
 use crate::subject::PAGE_BYTES;
 use crate::Run;
+use ahead_kernel::cache;
 use serde::Serialize;
 use std::fs::File;
 
@@ -102,9 +103,14 @@ pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
         run.watcher.go_on("read-ahead of a sequential reader")?;
         runs.push(steps(run, eyes)?);
     }
-    let (window, trigger) = steady_answers(run, eyes, &runs)?;
+    let (mut window, mut trigger) = steady_answers(run, eyes, &runs)?;
+    let willneed_cap = willneed_cap(run, eyes, window.whole(), false)?;
+    let doubled = willneed_cap_doubled(run, eyes, &window, &willneed_cap)?;
+    if let Some(by_cap) = doubled.filter(|by_cap| by_cap.whole() > window.whole()) {
+        trigger = trigger_of_growth(eyes, &runs, &by_cap);
+        window = by_cap;
+    }
     let (initial_window, growth) = first_answers(eyes, &runs, &window);
-    let willneed_cap = willneed_cap(run, eyes, window.whole())?;
     let max_request = max_request(run, &window, &willneed_cap)?;
     Ok(Windows { window, initial_window, growth, trigger, max_request, willneed_cap })
 }
@@ -265,15 +271,50 @@ fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Resul
     Ok((found > known || reads > known, found))
 }
 
-/// One call for all of the file.
-fn willneed_cap(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<Answer> {
+/// The window by two explicit requests: each is cut at the window or the largest request, and advice of sequential reading
+/// doubles the window, not the request. `None`: it makes no difference, the window is no more than half of the request.
+///
+/// A file system may cut windows short itself while many requests are under way (FUSE does above `congestion_threshold`);
+/// what is asked for explicitly it brings.
+fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) -> Result<Option<Answer>> {
+    let doubled = willneed_cap(run, eyes, window.whole().map(|bytes| 2 * bytes), true)?;
+    let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
+    let method = format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
+    Ok((bytes > cap_bytes).then(|| Answer {
+        method,
+        value: Some(Value::Whole(bytes / 2)),
+        ..doubled
+    }))
+}
+
+/// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?
+fn trigger_of_growth(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> Answer {
+    /// Windows that have grown by so many steps are small everywhere.
+    const SMALL: usize = 3;
+    let pairs = runs.iter().flat_map(|steps| steps.windows(2).skip(1).take(SMALL));
+    let firsts: Vec<bool> = pairs.map(|pair| pair[1].page == pair[0].from).collect();
+    let all = firsts.len() as u64;
+    match window.whole().filter(|_| all > 0 && firsts.iter().all(|is_first| *is_first)) {
+        Some(bytes) => {
+            let method = format!("{}: the first page of the newest window, as in those that grew ({all} seen)", eyes.name());
+            Answer::counted(bytes, "bytes", (all, all), method)
+        }
+        None => Answer::none("bytes", "the largest windows come in pieces, and the page that triggers them is not the same"),
+    }
+}
+
+/// One call for all of the file, perhaps with the window doubled before.
+fn willneed_cap(run: &Run, eyes: Eyes, window_bytes: Option<u64>, is_doubled: bool) -> Result<Answer> {
     let subject = run.subject;
     let mut ends = Vec::new();
     for _ in 0..RUNS {
         run.watcher.go_on("what an explicit request brings")?;
         subject.make_cold()?;
         let (asker, look) = (subject.open()?, subject.open_exact()?);
-        ahead_kernel::cache::read_ahead(&asker, 0, subject.pages() * PAGE_BYTES)?;
+        if is_doubled {
+            cache::sequential_reads(&asker)?;
+        }
+        cache::read_ahead(&asker, 0, subject.pages() * PAGE_BYTES)?;
         let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
         ends.push(eyes.end_of_cached(subject, &look, 0, guess, subject.pages())?);
     }
