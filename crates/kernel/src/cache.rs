@@ -214,6 +214,11 @@ pub fn exact_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Random).map_err(|e| Error::io("advise random access", e))
 }
 
+/// Doubles the read-ahead window of this open file (`POSIX_FADV_SEQUENTIAL`).
+pub fn sequential_reads(fd: impl AsFd) -> Result<()> {
+    fadvise(fd, 0, None, Advice::Sequential).map_err(|e| Error::io("advise sequential access", e))
+}
+
 /// Whether the page at `offset_bytes` is there with its data, without waiting. If it is absent its read is started
 /// (and the kernel's own read-ahead with it, unless [`exact_reads`] was called). `false` at and beyond the file's end.
 ///
