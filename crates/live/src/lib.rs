@@ -55,10 +55,10 @@ pub use reader::Reader;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed, or is not permitted.
-    #[error(transparent)]
+    #[error("{0}")]
     Kernel(#[from] ahead_kernel::Error),
     /// Opening or reading failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Io(#[from] std::io::Error),
     /// Only regular files have pages to read ahead.
     #[error("{0} is not a regular file")]
