@@ -126,16 +126,10 @@ fn patterns(sizes: &Sizes) -> Vec<Variant> {
     let one = |name: &str, pattern| Variant::of_one(name, sizes.stream(pattern));
     let small = Sizes { file_bytes: sizes.file_bytes / SCAN_FILES, ..sizes.clone() };
     // The first file is the large one of the others.
-    let part = |number: u64| Part {
-        file: number as usize + 1,
-        stream: small.stream(Pattern::Sequential),
-        work: Work::None,
-    };
-    let scan = Variant {
-        name: "open/close scan".into(),
-        readers: vec![(0..SCAN_FILES).map(part).collect()],
-        timeline: false,
-    };
+    let part =
+        |number: u64| Part { file: number as usize + 1, stream: small.stream(Pattern::Sequential), work: Work::None };
+    let scan =
+        Variant { name: "open/close scan".into(), readers: vec![(0..SCAN_FILES).map(part).collect()], timeline: false };
     vec![
         one("backward", Pattern::Backward),
         one("stride", Pattern::Stride),
@@ -185,7 +179,8 @@ mod tests {
     #[test]
     fn bonnie_writes_before_it_reads() {
         let job = named("bonnie", &sizes()).unwrap();
-        let writes: Vec<bool> = job.variants.iter().map(|variant| variant.readers[0][0].stream.pattern.writes()).collect();
+        let writes: Vec<bool> =
+            job.variants.iter().map(|variant| variant.readers[0][0].stream.pattern.writes()).collect();
         assert_eq!(writes, [true, true, true, false, false]);
         assert_eq!(job.variants[0].used_bytes(), 0);
     }

@@ -25,8 +25,8 @@ mod error;
 mod files;
 mod job;
 mod look;
-mod row;
 mod rounds;
+mod row;
 mod run;
 mod spread;
 
@@ -38,5 +38,5 @@ pub use files::Files;
 pub use job::{Job, Part, Variant, Work};
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;
-pub use run::{How, Observed, Sample, Setting, Under, UnknownWay, run};
+pub use run::{How, Observed, Sample, Setting, Under, UnknownWay, run, run_under_kernel};
 pub use spread::Spread;

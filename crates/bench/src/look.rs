@@ -54,11 +54,7 @@ impl Looked {
     }
 
     pub fn add(self, other: Looked) -> Looked {
-        Looked {
-            hits: self.hits + other.hits,
-            locked: self.locked + other.locked,
-            misses: self.misses + other.misses,
-        }
+        Looked { hits: self.hits + other.hits, locked: self.locked + other.locked, misses: self.misses + other.misses }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Rounds: every variant under everybody, once in each round, there and back, so that what drifts drifts for all.
 
+use crate::Result;
 use crate::files::Files;
 use crate::job::Job;
 use crate::row::Row;
 use crate::run::{How, Observed, Setting, Under, run};
-use crate::Result;
 use ahead_policy::DeviceTraits;
 use std::sync::atomic::AtomicBool;
 

@@ -14,7 +14,7 @@ use rustix::fs::{major, minor};
 use serde::Serialize;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -190,6 +190,14 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     files.paths().iter().try_for_each(|path| settle(path))?;
     observed.reads = before.zip(files.device().reads()?).map(|(before, after)| after - before);
     Ok(observed)
+}
+
+/// Runs readers on files as they are, cold or not, under the kernel's own read-ahead. What the device does is not looked at.
+///
+/// Errors: reading failed.
+pub fn run_under_kernel(readers: &[Vec<Part>], files: &[PathBuf], each: bool) -> Result<Observed> {
+    let stop = AtomicBool::new(false);
+    run_readers(readers, &Surroundings { files, engine: None, looks: false, each, timeline: false, stop: &stop })
 }
 
 /// The kernel's own window on the device of these files, until the guard is dropped.

@@ -140,7 +140,7 @@ impl Reader {
                 Err(error) => return Err(io::Error::from(error).into()),
             }
         }
-        Ok(retry(|| self.fd.read_at(part, at))?)
+        retry(|| self.fd.read_at(part, at))
     }
 
     /// Copies a page out of a mapping of the file: a fault, if it is not mapped yet. Gives how much of it there is.
