@@ -89,7 +89,7 @@ fn curves(page: &mut Page, axes: [Axis; 2], named: &[(String, Vec<(f64, f64)>)],
     for named in named.chunks(MOST_CURVES) {
         let curves: Vec<Curve> = named.iter().map(|(name, points)| Curve { name, points }).collect();
         let legend: Vec<(&str, &str)> = SERIES.into_iter().zip(named.iter().map(|(name, _)| name.as_str())).collect();
-        page.legend(&legend).picture(&lines(x.clone(), y.clone(), &curves), caption);
+        page.legend(&legend).picture(&lines(x, y, &curves), caption);
     }
 }
 
