@@ -5,7 +5,7 @@ use crate::reader::Reader;
 use crate::world::World;
 use crate::{Error, Result};
 use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::{bdi, block, cache};
+use ahead_kernel::{bdi, block, cache, machine};
 use ahead_policy::{Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, Wants, WhenFull};
 use rustix::fs::{major, minor};
 use std::collections::{HashMap, VecDeque};
@@ -189,15 +189,30 @@ fn queue_limit(device: DeviceNumber) -> u32 {
     setting.unwrap_or(QUEUE_LIMIT).max(1)
 }
 
+/// Largest folio of a file system that takes large ones, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
+const LARGE_FOLIO: u8 = 9;
+/// File systems that take large folios, by the kernel that brought them: XFS, ext2 to ext4 (of which the magic number is one).
+const TAKE_LARGE: [(u64, (u32, u32)); 2] = [(0x5846_5342, (5, 18)), (0xef53, (6, 16))];
+
+/// Largest folio that the kernel's own read-ahead would have on a file.
+fn folio_order(fd: &File) -> u8 {
+    let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
+    let release = machine::kernel_release();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let takes_large = TAKE_LARGE.iter().any(|(of, since)| *of == magic && version >= *since);
+    if takes_large { LARGE_FOLIO } else { 0 }
+}
+
 /// The settings of what is below a file. A request is no longer than what one call brings.
-fn limits(device: DeviceNumber, window_pages: Option<u64>) -> Limits {
+fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits {
     let window_kb = || bdi::read_ahead_kb(device).unwrap_or(0);
     let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
     let request_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     Limits {
         window_pages: window_pages.unwrap_or_else(|| window_kb() * 1024 / PAGE_BYTES),
         request_pages: (request_kb.unwrap_or(cap_kb).min(cap_kb) * 1024 / PAGE_BYTES).max(1),
-        folio_order: 0,
+        folio_order: folio_order(fd),
     }
 }
 
@@ -209,7 +224,10 @@ impl State {
         books.resize_with(books.len().max(index(file) + 1), || None);
         match &mut books[index(file)] {
             Some(book) => book.grow(size),
-            none => *none = Some(Book::new(fd, size, limits(device, self.settings.window_pages))),
+            none => {
+                let limits = limits(&fd, device, self.settings.window_pages);
+                *none = Some(Book::new(fd, size, limits));
+            }
         }
         let free = self.opened.iter().position(Option::is_none).unwrap_or(self.opened.len());
         self.opened.resize(self.opened.len().max(free + 1), None);
@@ -237,7 +255,8 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
     for request in requests {
         match joined.back_mut() {
             Some(last)
-                if (last.file, last.when_full) == (request.file, request.when_full)
+                if (last.file, last.when_full, last.order) == (request.file, request.when_full, 0)
+                    && request.order == 0
                     && last.first + last.pages == request.first
                     && (last.mark.is_none() || request.mark.is_none()) =>
             {
@@ -266,29 +285,33 @@ impl Shared {
     pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, open: OpenId) -> Locked<'a> {
         let mut requests = joined(requests);
         while let Some(request) = requests.pop_front() {
-            let mut at = request.first;
-            while let Some(piece) = state.next_piece(&request, at) {
-                if !state.has_room() {
-                    if request.when_full == WhenFull::Drop {
-                        requests.extend(state.drop_rest(&request, piece.start, open));
-                        break;
-                    }
+            let mut rows: VecDeque<Range<Page>> =
+                state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
+            while let Some(row) = rows.front_mut() {
+                let Some(piece) = state.next_piece(request.file, row) else {
+                    rows.pop_front();
+                    continue;
+                };
+                if state.has_room() {
+                    row.start = piece.end;
+                    state = self.send(state, request.file, piece);
+                } else if request.when_full == WhenFull::Drop {
+                    requests.extend(state.drop_rest(request.file, &rows, open));
+                    break;
+                } else {
                     state.counters.queue_waits += 1;
                     let waited = self.room.wait_while(state, |state| !state.has_room());
                     state = waited.unwrap_or_else(PoisonError::into_inner);
-                    continue;
                 }
-                at = piece.end;
-                state = self.send(state, &request, piece);
             }
         }
         state
     }
 
     /// Sends pages that are absent; there is room for them.
-    fn send<'a>(&'a self, mut state: Locked<'a>, request: &Request, pages: Range<Page>) -> Locked<'a> {
-        let Some(book) = state.world.book_mut(request.file) else { return state };
-        book.ask(pages.clone(), request.mark);
+    fn send<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>) -> Locked<'a> {
+        let Some(book) = state.world.book_mut(file) else { return state };
+        book.ask(pages.clone());
         let (fd, count) = (book.file.clone(), pages.end - pages.start);
         state.world.queue.requests += 1;
         state.world.added_pages += count;
@@ -300,7 +323,7 @@ impl Shared {
             tracing::debug!("{error}");
         }
         let mut state = self.lock();
-        state.sent.push_back(Sent { fd, file: request.file, pages });
+        state.sent.push_back(Sent { fd, file, pages });
         self.sent.notify_one();
         state
     }
@@ -362,19 +385,21 @@ impl State {
         let _ = requests.take_rescued();
     }
 
-    /// The next absent pages of a request, from `at` on: no more than a request may have.
-    fn next_piece(&self, request: &Request, at: Page) -> Option<Range<Page>> {
-        let book = self.world.book(request.file)?;
-        let end = request.first.saturating_add(request.pages).min(book.file_pages());
-        let first = book.next_absent(at, end)?;
+    /// The next absent pages of a row that was laid out: no more than a request may have.
+    fn next_piece(&self, file: FileId, row: &Range<Page>) -> Option<Range<Page>> {
+        let book = self.world.book(file)?;
+        let end = row.end.min(book.file_pages());
+        let first = book.next_absent(row.start, end)?;
         Some(first..book.absent_end(first, end.min(first + book.limits.request_pages)))
     }
 
     /// Leaves out what is left of a request, and gives what the policy asks for instead.
-    fn drop_rest(&mut self, request: &Request, first: Page, open: OpenId) -> Vec<Request> {
-        let file_pages = self.world.book(request.file).map_or(0, Book::file_pages);
-        let pages = (request.first + request.pages).min(file_pages).saturating_sub(first);
+    fn drop_rest(&mut self, file: FileId, rows: &VecDeque<Range<Page>>, open: OpenId) -> Vec<Request> {
+        let Some(book) = self.world.book_mut(file) else { return Vec::new() };
+        rows.iter().for_each(|row| book.leave_out(row.clone()));
+        let pages: u64 = rows.iter().map(|row| row.end - row.start).sum();
         self.counters.dropped_pages += pages;
-        self.tell(&Event::Dropped { open, file: request.file, first, pages })
+        let first = rows.front().map_or(0, |row| row.start);
+        self.tell(&Event::Dropped { open, file, first, pages })
     }
 }

@@ -20,7 +20,8 @@
 //!   policy asks for at an arrival goes out from a reaper's thread.
 //! - **A full queue** makes the reader wait for room or loses the rest of the request, as the request says; requests are
 //!   counted until all their pages have arrived. Its limit is below the block layer's own, so that no submission blocks there.
-//! - **The cache holds single pages.** WILLNEED brings no large folios, so the policy is told that there are none.
+//! - **The cache holds single pages**, for WILLNEED brings no large folios. The book keeps those that a policy asked for, so that one
+//!   that decides by folios decides as the kernel would that has them.
 //!
 //! What it must never do: read a clock or do I/O on a policy's behalf inside the policy; hold its lock during I/O; panic on
 //! an error of the disk (readers get it); change anything beyond its own open files.

@@ -2,7 +2,7 @@
 
 use crate::book::{Book, index};
 use ahead_kernel::{machine, memory};
-use ahead_policy::{FileId, Limits, Memory, PAGE_BYTES, Page, Queue, View};
+use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,10 @@ impl View for World {
 
     fn is_locked(&self, file: FileId, page: Page) -> bool {
         self.book(file).is_some_and(|book| book.is_locked(page))
+    }
+
+    fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
+        self.book(file)?.folio(page)
     }
 
     fn limits(&self, file: FileId) -> Limits {
