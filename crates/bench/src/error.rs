@@ -29,7 +29,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// There is too little room for the files.
-    #[error("{} has room for {free_bytes} bytes, and the job's files take {needed_bytes}; make them smaller with --size", path.display())]
+    #[error(
+        "{} has room for {free_bytes} bytes, and the job's files take {needed_bytes}; make them smaller with --size",
+        path.display()
+    )]
     NoRoom {
         /// Where they were to be made.
         path: PathBuf,
@@ -39,7 +42,10 @@ pub enum Error {
         needed_bytes: u64,
     },
     /// The files stay cached whatever is done (a file system in memory; somebody has them mapped).
-    #[error("{} of {} stay in memory, so that no run on it is cold; choose a directory on a disk", size(*cached_bytes), path.display())]
+    #[error(
+        "{cached_bytes} bytes of {} stay in memory, so that no run on it is cold; choose a directory on a disk",
+        path.display()
+    )]
     NotCold {
         /// The file.
         path: PathBuf,
@@ -59,8 +65,4 @@ impl Error {
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }
-}
-
-fn size(bytes: u64) -> String {
-    format!("{bytes} bytes")
 }

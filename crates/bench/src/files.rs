@@ -15,13 +15,15 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Files are written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 /// What a file system needs beside the data (extents, inodes, a journal's commits): one part in so many.
 const SPARE_SHARE: u64 = 64;
-/// How often a file is evicted that stays: its last writes may still be under way.
-const EVICTIONS: u32 = 3;
+/// So long a file is evicted again and again: its last writes or reads may still be under way, other processors may hold pages
+/// that they have just handled.
+const LONGEST_EVICTION: Duration = Duration::from_secs(1);
 
 /// Files of a job, until this is dropped.
 #[derive(Debug)]
@@ -132,15 +134,16 @@ fn write_file(path: &Path, bytes: u64, seed: u64, stop: &AtomicBool) -> Result<(
 fn make_cold(path: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("open {}", path.display()), e);
     let (file, bytes) = (File::open(path).map_err(failed)?, path.metadata().map_err(failed)?.len());
-    let mut cached_bytes = 0;
-    for _ in 0..EVICTIONS {
+    let began = Instant::now();
+    loop {
         evict::file(&file)?;
-        cached_bytes = cache::resident(&file, 0, bytes)?.iter().map(|range| range.end - range.start).sum();
-        if cached_bytes == 0 {
-            return Ok(());
+        let cached_bytes = cache::resident(&file, 0, bytes)?.iter().map(|range| range.end - range.start).sum();
+        match cached_bytes {
+            0 => return Ok(()),
+            _ if began.elapsed() > LONGEST_EVICTION => return Err(Error::NotCold { path: path.into(), cached_bytes }),
+            _ => std::thread::yield_now(),
         }
     }
-    Err(Error::NotCold { path: path.into(), cached_bytes })
 }
 
 #[cfg(test)]

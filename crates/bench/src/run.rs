@@ -224,8 +224,11 @@ fn settle(path: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("open {}", path.display()), e);
     let (file, bytes) = (File::open(path).map_err(failed)?, path.metadata().map_err(failed)?.len());
     cache::exact_reads(&file)?;
-    let there = cache::present(&file, 0, bytes)?;
-    for range in cache::resident(&file, 0, bytes)? {
+    let (there, cached) = (cache::present(&file, 0, bytes)?, cache::resident(&file, 0, bytes)?);
+    if there == cached {
+        return Ok(());
+    }
+    for range in cached {
         for at in range.step_by(PAGE_BYTES as usize) {
             if !there.iter().any(|there| there.contains(&at)) {
                 cache::wait_for(&file, at)?;

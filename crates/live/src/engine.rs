@@ -24,6 +24,9 @@ const REAPERS: usize = 32;
 /// Their stacks, bytes: they call nothing that needs more.
 const REAPER_STACK_BYTES: usize = 128 << 10;
 
+/// Parts of a request that are waited for one by one, pages: a file's pieces are seldom shorter than 128 KiB.
+const PART_PAGES: usize = 32;
+
 /// How an engine works.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
@@ -249,6 +252,13 @@ impl State {
     }
 }
 
+/// Waits until a request has arrived; false: it could not be read. Its pages come together where they lie in one piece; the
+/// block layer may have cut it where they do not, so a page of each part is waited for.
+fn wait_for(sent: &Sent) -> bool {
+    let mut parts = sent.pages.clone().step_by(PART_PAGES).chain([sent.pages.end - 1]);
+    parts.all(|page| cache::wait_for(&*sent.fd, page * PAGE_BYTES).is_ok())
+}
+
 /// Requests that continue one another become one, as the block layer's plug would make them.
 fn joined(requests: Vec<Request>) -> VecDeque<Request> {
     let mut joined: VecDeque<Request> = VecDeque::new();
@@ -340,12 +350,11 @@ impl Shared {
                 continue;
             };
             drop(state);
-            // The pages of a request arrive together, the last one last.
-            let arrived = cache::wait_for(&*sent.fd, (sent.pages.end - 1) * PAGE_BYTES);
+            let arrived = wait_for(&sent);
             state = self.lock();
             state.world.queue.requests -= 1;
             self.room.notify_one();
-            state = self.arrived(state, &sent, arrived.is_ok());
+            state = self.arrived(state, &sent, arrived);
         }
     }
 
