@@ -298,13 +298,11 @@ impl Shared {
             let mut rows: VecDeque<Range<Page>> =
                 state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
             while let Some(row) = rows.front_mut() {
-                let Some(piece) = state.next_piece(request.file, row) else {
+                let pieces = state.take_pieces(request.file, row);
+                if !pieces.is_empty() {
+                    state = self.send(state, request.file, pieces);
+                } else if state.next_piece(request.file, row).is_none() {
                     rows.pop_front();
-                    continue;
-                };
-                if state.has_room() {
-                    row.start = piece.end;
-                    state = self.send(state, request.file, piece);
                 } else if request.when_full == WhenFull::Drop {
                     requests.extend(state.drop_rest(request.file, &rows, open));
                     break;
@@ -318,23 +316,22 @@ impl Shared {
         state
     }
 
-    /// Sends pages that are absent; there is room for them.
-    fn send<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>) -> Locked<'a> {
-        let Some(book) = state.world.book_mut(file) else { return state };
-        book.ask(pages.clone());
-        let (fd, count) = (book.file.clone(), pages.end - pages.start);
-        state.world.queue.requests += 1;
-        state.world.added_pages += count;
-        state.counters.requests += 1;
-        state.counters.issued_pages += count;
+    /// Sends what was taken, all of it in a row: a disk with a head reads what it gets at once without another's in between.
+    fn send<'a>(&'a self, state: Locked<'a>, file: FileId, pieces: Vec<Range<Page>>) -> Locked<'a> {
+        let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
         drop(state);
-        if let Err(error) = cache::read_ahead(&*fd, pages.start * PAGE_BYTES, count * PAGE_BYTES) {
-            // Whoever waits for the pages reads them, and gets the disk's own error.
-            tracing::debug!("{error}");
+        for pages in &pieces {
+            let (first, count) = (pages.start, pages.end - pages.start);
+            if let Err(error) = cache::read_ahead(&*fd, first * PAGE_BYTES, count * PAGE_BYTES) {
+                // Whoever waits for the pages reads them, and gets the disk's own error.
+                tracing::debug!("{error}");
+            }
         }
         let mut state = self.lock();
-        state.sent.push_back(Sent { fd, file, pages });
-        self.sent.notify_one();
+        for pages in pieces {
+            state.sent.push_back(Sent { fd: fd.clone(), file, pages });
+            self.sent.notify_one();
+        }
         state
     }
 
@@ -400,6 +397,25 @@ impl State {
         let end = row.end.min(book.file_pages());
         let first = book.next_absent(row.start, end)?;
         Some(first..book.absent_end(first, end.min(first + book.limits.request_pages)))
+    }
+
+    /// Takes as much of a row as there is room for; it counts as asked for from now on.
+    fn take_pieces(&mut self, file: FileId, row: &mut Range<Page>) -> Vec<Range<Page>> {
+        let mut pieces = Vec::new();
+        while self.has_room()
+            && let Some(piece) = self.next_piece(file, row)
+            && let Some(book) = self.world.book_mut(file)
+        {
+            book.ask(piece.clone());
+            let count = piece.end - piece.start;
+            self.world.queue.requests += 1;
+            self.world.added_pages += count;
+            self.counters.requests += 1;
+            self.counters.issued_pages += count;
+            row.start = piece.end;
+            pieces.push(piece);
+        }
+        pieces
     }
 
     /// Leaves out what is left of a request, and gives what the policy asks for instead.
