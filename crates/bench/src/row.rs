@@ -2,12 +2,13 @@
 
 use crate::job::Variant;
 use crate::run::{Observed, Sample, Under};
-use crate::spread::{Spread, median};
+use crate::spread::Spread;
 use ahead_live::Counters;
 use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 
-/// What a variant came to under somebody. Medians; times in seconds.
+/// What a variant came to under somebody. Times are medians, in seconds; counts are those of the run with the median time, of an
+/// even number of runs the faster of the middle two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The job.
@@ -66,7 +67,7 @@ pub struct Row {
     pub device_bytes: Option<u64>,
     /// Bytes of the device by bytes used; null where one of them is unknown or nothing was read.
     pub amplification: Option<f64>,
-    /// How time went, where that is of interest: of the last run.
+    /// How time went, where that is of interest.
     pub timeline: Vec<Sample>,
 }
 
@@ -76,6 +77,13 @@ fn seconds(time_ns: u64) -> f64 {
 
 fn throughput(run: &Observed) -> f64 {
     (run.read_bytes + run.write_bytes) as f64 / seconds(run.elapsed_ns).max(1e-9)
+}
+
+/// The run with the median time.
+fn typical(runs: &[Observed]) -> Option<&Observed> {
+    let mut sorted: Vec<&Observed> = runs.iter().collect();
+    sorted.sort_by_key(|run| run.elapsed_ns);
+    sorted.get(runs.len().saturating_sub(1) / 2).copied()
 }
 
 impl Row {
@@ -89,16 +97,12 @@ impl Row {
         found: Option<[u64; 3]>,
     ) -> Row {
         let time = |of: fn(&Observed) -> u64| Spread::of(runs.iter().map(|run| seconds(of(run)))).median;
-        let found_of = |index: usize| {
-            let counted: Option<Vec<u64>> = runs.iter().map(|run| run.found.map(|found| found[index])).collect();
-            counted.filter(|counted| !counted.is_empty()).map(median).or(found.map(|found| found[index]))
-        };
-        let engine = |of: fn(&Counters) -> u64| {
-            let counted: Option<Vec<u64>> = runs.iter().map(|run| run.counters.as_ref().map(of)).collect();
-            counted.map(median)
-        };
-        let device = |of: fn(&Observed) -> Option<u64>| runs.iter().map(of).collect::<Option<Vec<u64>>>().map(median);
-        let device_bytes = device(|run| run.reads.map(|reads| reads.bytes));
+        // Counts belong together: medians of each by itself would not add up.
+        let typical = typical(runs);
+        let found = typical.and_then(|run| run.found).or(found);
+        let engine = |of: fn(&Counters) -> u64| typical.and_then(|run| run.counters.as_ref()).map(of);
+        let reads = typical.and_then(|run| run.reads);
+        let device_bytes = reads.map(|reads| reads.bytes);
         let used_bytes = variant.used_bytes();
         let idle = |run: &Observed| seconds(run.elapsed_ns.saturating_sub(run.user_ns + run.system_ns));
         let cpu = |run: &Observed| (run.user_ns + run.system_ns) as f64 * 100.0 / run.elapsed_ns.max(1) as f64;
@@ -118,20 +122,35 @@ impl Row {
             idle_s: Spread::of(runs.iter().map(idle)).median,
             cpu_percent: Spread::of(runs.iter().map(cpu)).median,
             latency_most_s: time(|run| run.latency_most_ns),
-            read_bytes: median(runs.iter().map(|run| run.read_bytes)),
-            write_bytes: median(runs.iter().map(|run| run.write_bytes)),
+            read_bytes: typical.map_or(0, |run| run.read_bytes),
+            write_bytes: typical.map_or(0, |run| run.write_bytes),
             used_bytes,
-            hits: found_of(0),
-            locked: found_of(1),
-            misses: found_of(2),
+            hits: found.map(|found| found[0]),
+            locked: found.map(|found| found[1]),
+            misses: found.map(|found| found[2]),
             queue_waits: engine(|counters| counters.queue_waits),
             issued_bytes: engine(|counters| counters.issued_pages * PAGE_BYTES),
             wasted_bytes: engine(|counters| (counters.wasted_pages + counters.unread_pages) * PAGE_BYTES),
             dropped_bytes: engine(|counters| counters.dropped_pages * PAGE_BYTES),
-            device_requests: device(|run| run.reads.map(|reads| reads.requests)),
+            device_requests: reads.map(|reads| reads.requests),
             device_bytes,
             amplification: device_bytes.filter(|_| used_bytes > 0).map(|bytes| bytes as f64 / used_bytes as f64),
-            timeline: runs.last().map(|run| run.timeline.clone()).unwrap_or_default(),
+            timeline: typical.map(|run| run.timeline.clone()).unwrap_or_default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: medians of each count by itself did not add up to the pages that were read.
+    #[test]
+    fn counts_are_those_of_one_run() {
+        let run = |elapsed_ns, found| Observed { elapsed_ns, found: Some(found), ..Observed::default() };
+        let runs = [run(9, [7, 2, 1]), run(5, [5, 4, 1]), run(7, [6, 1, 3]), run(1, [0, 0, 10])];
+        assert_eq!(typical(&runs).map(|run| run.elapsed_ns), Some(5));
+        assert_eq!(typical(&runs[..3]).and_then(|run| run.found), Some([6, 1, 3]));
+        assert!(typical(&[]).is_none());
     }
 }

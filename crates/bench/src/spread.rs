@@ -27,11 +27,6 @@ impl Spread {
     }
 }
 
-/// The median of counts.
-pub(crate) fn median(values: impl IntoIterator<Item = u64>) -> u64 {
-    Spread::of(values.into_iter().map(|value| value as f64)).median as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +36,5 @@ mod tests {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).median, 2.5);
         assert_eq!(Spread::of([]), Spread::default());
-        assert_eq!(median([7, 9, 8]), 8);
     }
 }
