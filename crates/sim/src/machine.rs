@@ -141,6 +141,8 @@ pub struct Machine {
     moved_until_ns: u64,
     /// What the processor does, and programmed input interrupts.
     at_work: AtWork,
+    /// Programs' work that is less than a nanosecond and not yet counted.
+    user_rest_ns: f64,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
@@ -184,6 +186,7 @@ impl Machine {
             counters: Counters::default(),
             moved_until_ns: 0,
             at_work: AtWork::Idle,
+            user_rest_ns: 0.0,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
             positions: Vec::new(),
@@ -215,10 +218,11 @@ impl Machine {
                     let Some(next_ns) = self.next_event_ns() else {
                         unreachable!("processes wait for nothing");
                     };
-                    self.world.now_ns = self.world.now_ns.max(next_ns);
+                    self.world.now_ns = self.world.now_ns.max(next_ns.min(self.settings.end_ns));
                 }
             }
         }
+        self.counters.ended = self.alive.is_empty();
         self.counters.elapsed_ns = self.world.now_ns;
         self.counters.unread_pages = self.world.cache.unused_pages();
         self.drain();
@@ -338,8 +342,11 @@ impl Machine {
         }
     }
 
+    /// What is left of a nanosecond is kept for the next time: the same work takes the same time, whatever it is divided into.
     fn user(&mut self, time_ns: f64) {
         self.at_work = AtWork::User;
+        let time_ns = time_ns + self.user_rest_ns;
+        self.user_rest_ns = time_ns.fract();
         self.world.now_ns += time_ns as u64;
         self.counters.user_ns += time_ns as u64;
     }
