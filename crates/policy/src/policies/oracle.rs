@@ -5,9 +5,9 @@
 //!                 how many of them: the fewest that come at the disk's best rate   ──▶ requests, as many as keep the disk busy
 //! ```
 //!
-//! The next batch is asked for when the disk is about to run out of work. Where a reader comes to a page that is in no batch, a disk
-//! that serves one request at a time stays there for its part of the memory: to go there for each of many readers in turn, a page
-//! at a time, takes longer than all that is read.
+//! The next batch is asked for when the disk is about to run out of work. Where several read and one of them comes to a page that is
+//! in no batch, the disk stays there for that reader's part of the memory: to go there for each of many readers in turn, a page at
+//! a time, takes longer than all that is read. An arm takes along what lies on its way.
 //!
 //! What was looked at and is there is not looked at again, until something is evicted or dropped or a reader misses: so it takes
 //! a time that grows with the accesses, and no faster.
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 /// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a batch and what
 /// is unread before it take one part in so many of it.
 const MEMORY_SHARE: u64 = 2;
-/// The smallest batch, pages: what a first access waits for; of a disk that serves one at a time for each reader.
+/// The smallest batch for each reader, pages: what a first access waits for.
 const LEAST_BATCH: usize = 32;
 /// A request is not cut shorter than this, pages, however fast the disk is.
 const LEAST_REQUEST_PAGES: u64 = 64;
@@ -40,16 +40,16 @@ const PATIENCE: u32 = 3;
 /// once so many more, that neighbours go together.
 const DEPTH: u32 = 2;
 const SENT_AT_ONCE: u32 = 8;
-/// What a first batch may take for each reader, in random accesses; later ones may take as long as the run has taken besides: a
-/// program that waits for a whole batch loses at most a part of the time.
+/// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program that waits
+/// for a whole batch loses at most a part of the time.
 const FIRST_BATCH: f64 = 8.0;
+/// A batch that takes longer must be better by this factor.
+const WORTH_WAITING: f64 = 0.85;
 /// Who reads when so many more accesses have been made (or half of those that are left) counts as a reader already: at the
 /// beginning nobody has begun.
 const SOON: u64 = 1024;
 /// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
 const LOOK_AGAIN: u64 = 4;
-/// A batch that takes longer must be better by this factor.
-const WORTH_WAITING: f64 = 0.5;
 /// A disk of one channel that serves pages near one another so many times as fast as pages anywhere has an arm.
 const ARM_FACTOR: u64 = 8;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
@@ -271,8 +271,7 @@ impl Oracle {
     /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
     fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Next, Batch)> {
         let request_pages = self.request_pages(file, view);
-        let first_batch = FIRST_BATCH * self.readers() as f64;
-        let longest_ns = first_batch * self.device.access_ns as f64 + view.now_ns() as f64;
+        let longest_ns = FIRST_BATCH * self.device.access_ns as f64 + view.now_ns() as f64;
         let rate = |length: usize, batch: &Batch| batch.cost_ns / length as f64;
         self.plans += 1;
         let patience = if self.far_gains || self.plans.is_power_of_two() { u32::MAX } else { PATIENCE };
