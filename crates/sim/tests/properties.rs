@@ -75,7 +75,7 @@ fn scenario() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Every page that was asked for is used, wasted or still cached; every access is a hit, a wait or a miss; times add up;
     /// and the same scenario gives the same figures.
