@@ -195,7 +195,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as `ahead sim policies` lists them; several with commas between them, or the option again' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows (read_ahead_kb), likewise' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/formats.md)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Run so many at a time [default: as many as there are processors]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with the figures and pictures of them into this file' -r -F

@@ -117,7 +117,7 @@ fn a_profile_is_a_workload() {
         assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
     }
     fs::write(&place, "no profile").unwrap();
-    let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead"));
+    let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead").count(1));
     ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
@@ -186,6 +186,110 @@ fn policies_are_listed() {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
     ahead(&["sim", "policies"]).assert().success().stdout(predicate::str::contains("fixed(n)"));
+}
+
+/// What each parameter may be, and what it is when it is left out.
+#[test]
+fn parameters_are_listed_with_range_and_default() {
+    let list = json(&["sim", "policies", "--json"]);
+    let of = |name: &str| {
+        list.as_array().unwrap().iter().find(|policy| policy["name"] == name).unwrap()["parameters"].clone()
+    };
+    let parameters = of("true-readahead");
+    let [n, period] = [&parameters[0], &parameters[1]];
+    assert_eq!((&n["name"], &n["unit"], &n["default"]), (&"n".into(), &"pages".into(), &Value::Null));
+    assert_eq!((&n["least"], &n["most"], &n["words"]), (&1.into(), &16_777_216.into(), &Value::Array(vec![])));
+    assert_eq!((&period["name"], &period["unit"], &period["default"]), (&"P".into(), &"accesses".into(), &16.into()));
+    assert_eq!(period["words"], Value::from(vec!["adaptive"]));
+    assert_eq!(of("linux-6.18"), Value::Array(vec![]));
+    let says = predicate::str::contains("P: a number of accesses from 1 to 16777216 or adaptive")
+        .and(predicate::str::contains("16 if left out"));
+    ahead(&["sim", "policies"]).assert().success().stdout(says);
+}
+
+/// A run that ends at `end_s` before its programs do is not taken for a whole one.
+#[test]
+fn a_run_that_is_cut_off_is_marked_everywhere() {
+    let slow = "rate_kb_per_s = 64\nblock_kb = 256";
+    let text = format!(
+        "policies = [\"none\"]\n[machine]\nend_s = 5\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n{slow}\n"
+    );
+    let (home, path) = scenario(&text);
+    let (path, page) = (path.to_str().unwrap(), home.path().join("page.html"));
+    let warns = || predicate::str::contains("none: cut off after 5 s (end_s)");
+    let json_says = predicate::str::contains("\"ended\": false");
+    ahead(&["sim", "run", path, "--json"]).assert().success().stdout(json_says.clone()).stderr(warns());
+    ahead(&["sim", "sweep", path, "--json"]).assert().success().stdout(json_says).stderr(warns());
+    let csv = ahead(&["sim", "run", path, "--csv"]).assert().success().get_output().stdout.clone();
+    let csv = String::from_utf8(csv).unwrap();
+    let cells: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let column = cells[0].iter().position(|name| *name == "ended").unwrap();
+    assert_eq!(cells[1][column], "false");
+    let marked = || predicate::str::contains("cut at 5.000 s");
+    let out = ["--html", page.to_str().unwrap()];
+    ahead(&[&["sim", "run", path], &out[..]].concat()).assert().success().stdout(marked()).stderr(warns());
+    assert!(marked().eval(&fs::read_to_string(&page).unwrap()));
+    // Who ends says so, too, and nothing else.
+    let (_home, path) = scenario(SCENARIO);
+    let whole = predicate::str::contains("\"ended\": true").and(predicate::str::contains("false").not());
+    ahead(&["sim", "run", path.to_str().unwrap(), "--json"]).assert().success().stdout(whole).stderr("");
+}
+
+/// Names come from whoever wrote the scenario; a terminal obeys none of them.
+#[test]
+fn names_do_not_reach_the_terminal_as_they_are() {
+    let evil = |text: &str| {
+        text.replace("a scan", "a \\u001b[2J scan")
+            .replace("file_mb = 2\n[[", "file_mb = 2\nname = \"x\\u001b]0;y\"\n[[")
+    };
+    let (_home, path) = scenario(&evil(SCENARIO));
+    for command in ["run", "sweep"] {
+        let output = ahead(&["sim", command, path.to_str().unwrap()]).assert().success().get_output().clone();
+        assert!(![output.stdout, output.stderr].concat().contains(&0x1b), "{command}");
+    }
+    let shown = predicate::str::contains("a \\u{1b}[2J scan on ssd");
+    ahead(&["sim", "run", path.to_str().unwrap()]).assert().success().stdout(shown);
+    ahead(&["sim", "sweep", path.to_str().unwrap()])
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("x\\u{1b}]0;y"));
+}
+
+/// Runs that nothing tells apart are an error, not run twice.
+#[test]
+fn a_sweep_runs_nothing_twice() {
+    let (_home, path) = scenario(SCENARIO);
+    for (axis, says) in [
+        (["--device", "hdd,hdd"], "--device hdd is named twice"),
+        (["--window", "128K,131072"], "--window 128K is named twice"),
+        (["--policy", "true-readahead(8),true-readahead(8,16)"], "--policy true-readahead(8, 16) is named twice"),
+    ] {
+        let arguments = [&["sim", "sweep", path.to_str().unwrap()], &axis[..]].concat();
+        ahead(&arguments).assert().code(1).stdout("").stderr(predicate::str::contains(says));
+    }
+    // Windows that look alike when they are rounded are not equal.
+    ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "1024K,1028K"]).assert().success();
+    let (_home, path) = scenario(&SCENARIO.replace("random", "sequential"));
+    let says =
+        predicate::str::contains("scan.toml: line 8: a workload before is called \"sequential\", too: give it a name");
+    ahead(&["sim", "sweep", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
+}
+
+/// Every command of `ahead sim` that the guide shows and that needs no privilege does what it should, where its files are there.
+#[test]
+fn the_guide_s_commands_work() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let (home, path) = scenario(SCENARIO);
+    fs::rename(path, home.path().join("S.toml")).unwrap();
+    fs::copy(root.join("crates/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
+    std::os::unix::fs::symlink(root.join("bench"), home.path().join("bench")).unwrap();
+    let guide = fs::read_to_string(root.join("docs/guide.md")).unwrap();
+    let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("    ahead sim ")).collect();
+    assert!(commands.len() >= 4, "{commands:?}");
+    for command in commands {
+        let words: Vec<&str> = command.split('#').next().unwrap().split_whitespace().collect();
+        ahead(&[&["sim"], &words[..]].concat()).current_dir(&home).assert().success();
+    }
 }
 
 #[test]

@@ -8,9 +8,10 @@ mod trace;
 
 use crate::output;
 use ahead_kernel::user::User;
-use ahead_policy::{CATALOGUE, PAGE_BYTES};
+use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
 use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -101,9 +102,23 @@ impl Run {
             let page = page::of_run(&scenario, &scenario.text, &results, &table(&results));
             output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
         }
+        results.iter().for_each(|(name, counters)| tell_if_cut(name, &scenario, counters));
         printed?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A run that was cut off looks like any other in its figures.
+fn tell_if_cut(what: &str, scenario: &Scenario, counters: &Counters) {
+    if !counters.ended {
+        let end_s = scenario.settings.end_ns / 1_000_000_000;
+        eprintln!("ahead: {what}: cut off after {end_s} s (end_s), before its programs had ended");
+    }
+}
+
+/// How long a run took.
+fn elapsed(counters: &Counters) -> String {
+    format!("{}{:.3} s", if counters.ended { "" } else { "cut at " }, seconds(counters.elapsed_ns))
 }
 
 fn seconds(time_ns: u64) -> f64 {
@@ -114,6 +129,7 @@ fn as_json(name: &str, counters: &Counters) -> Value {
     let bytes = |pages: u64| pages * PAGE_BYTES;
     json!({
         "policy": name,
+        "ended": counters.ended,
         "elapsed_s": seconds(counters.elapsed_ns),
         "drained_s": seconds(counters.drained_ns),
         "user_s": seconds(counters.user_ns),
@@ -180,7 +196,8 @@ fn csv_of(rows: &[Value]) -> String {
 fn about(scenario: &Scenario) -> String {
     let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
     let disk = &scenario.disk;
-    format!("{title} on {}, read-ahead {} KiB", disk.model.name(), disk.window_pages * 4)
+    let [title, model] = [title, disk.model.name()].map(|name| printable(name.as_bytes()));
+    format!("{title} on {model}, read-ahead {} KiB", disk.window_pages * 4)
 }
 
 fn table(results: &[(String, Counters)]) -> Table {
@@ -192,7 +209,7 @@ fn table(results: &[(String, Counters)]) -> Table {
         let time = |time_ns: u64| format!("{:.3} s", seconds(time_ns));
         table.row([
             name.clone(),
-            time(counters.elapsed_ns),
+            elapsed(counters),
             time(counters.user_ns),
             time(counters.system_ns),
             time(counters.idle_ns()),
@@ -213,18 +230,49 @@ fn table(results: &[(String, Counters)]) -> Table {
 impl Policies {
     fn run(self) -> anyhow::Result<ExitCode> {
         let text = if self.json {
-            let policies = CATALOGUE.iter().map(|policy| {
-                json!({ "name": policy.name, "usage": policy.usage(), "summary": policy.summary, "source": policy.source })
-            });
-            format!("{}\n", serde_json::to_string_pretty(&policies.collect::<Vec<Value>>())?)
+            format!("{}\n", serde_json::to_string_pretty(&CATALOGUE.iter().map(described).collect::<Vec<Value>>())?)
         } else {
             let mut table = Table::new([("policy", Kind::Text), ("what it does", Kind::Text), ("source", Kind::Text)]);
             for policy in CATALOGUE {
                 table.row([policy.usage(), policy.summary.to_owned(), policy.source.to_owned()]);
             }
-            table.render(Screen::stdout())
+            format!("{}\n{}", table.render(Screen::stdout()), parameters())
         };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn described(policy: &Description) -> Value {
+    let parameters = policy.arguments.iter().map(|argument| {
+        json!({
+            "name": argument.name,
+            "summary": argument.summary,
+            "unit": argument.unit,
+            "least": Argument::LEAST,
+            "most": Argument::MOST,
+            "words": argument.words,
+            "default": argument.default,
+        })
+    });
+    json!({
+        "name": policy.name,
+        "usage": policy.usage(),
+        "summary": policy.summary,
+        "source": policy.source,
+        "parameters": parameters.collect::<Vec<Value>>(),
+    })
+}
+
+/// What each parameter may be: those that are the same for several policies once.
+fn parameters() -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for argument in CATALOGUE.iter().flat_map(|policy| policy.arguments) {
+        let default = argument.default.map_or("must be given".to_owned(), |default| format!("{default} if left out"));
+        let line = format!("{}: {} ({}); {default}\n", argument.name, argument.accepts(), argument.summary);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.concat()
 }

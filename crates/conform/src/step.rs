@@ -115,8 +115,10 @@ impl Step {
     }
 
     fn sync(&mut self, task: u32, asked: &Asked) {
-        // A fault of a sequential mapping goes on as if it were a read.
-        if self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.said.is_empty()) {
+        // A fault of a sequential mapping goes on as if it were a read, and is a fault all the same.
+        let is_fault = self.ledger.pending(task).is_some_and(|one| one.kind == Kind::Fault && one.said.is_empty());
+        let kind = if is_fault { Kind::Fault } else { Kind::Read };
+        if is_fault {
             self.ledger.withdraw(task);
         }
         if self.is_comparable(task, &asked.by) {
@@ -124,7 +126,7 @@ impl Step {
             let expected = expect(&self.rules, &self.pages, asked.by.file, |decision| {
                 decision.sync(&mut state, asked.page, asked.wanted)
             });
-            self.begin(task, Kind::Read, &asked.by, asked.page, asked.wanted, expected);
+            self.begin(task, kind, &asked.by, asked.page, asked.wanted, expected);
             let alternatives = self.alternatives(task, asked);
             if let Some(pending) = self.ledger.pending(task) {
                 pending.alternatives = alternatives;

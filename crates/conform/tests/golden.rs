@@ -1,7 +1,7 @@
 //! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 by `make test-kernels`: every decision must be the policy's, without privilege and
 //! wherever this is built.
 
-use ahead_conform::{Report, conform};
+use ahead_conform::{KINDS, Report, conform};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,18 @@ fn every_decision_of_the_golden_traces_is_the_policy_s() {
         beyond += report.step.beyond_single_pages;
     }
     assert!(decisions > 5_000 && beyond > 3_000, "{decisions} decisions, {beyond} beyond single pages");
+}
+
+/// A decision is of the same kind, whichever way it is compared: a fault of a sequential mapping is a fault in both.
+#[test]
+fn both_ways_count_the_same_decisions_of_each_kind() {
+    for path in traces() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Report { step, free_running: free, .. } = report(&path, None);
+        for kind in KINDS {
+            assert_eq!(step.of(kind).decisions, free.of(kind).decisions, "{name}: {kind:?}");
+        }
+    }
 }
 
 #[test]

@@ -8,9 +8,6 @@ use crate::policies::{
 };
 use crate::{Parameters, Policy};
 
-/// Largest number that an argument may be, pages: 64 GiB.
-const MOST_PAGES: u64 = 1 << 24;
-
 /// A policy that can be had.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
@@ -25,15 +22,32 @@ pub struct Description {
     build: fn(&[Value], &Parameters) -> Box<dyn Policy>,
 }
 
-/// An argument of a policy: a number, or one of some words.
+/// An argument of a policy: a number from [`Argument::LEAST`] to [`Argument::MOST`], or one of some words.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
     /// What it is called in the description.
     pub name: &'static str,
+    /// What it counts.
+    pub unit: &'static str,
+    /// What it is for, in one line.
+    pub summary: &'static str,
     /// What it is if it is left out; `None`: it may not be.
     pub default: Option<u64>,
     /// Words that are accepted beside numbers.
     pub words: &'static [&'static str],
+}
+
+impl Argument {
+    /// Smallest number that an argument may be.
+    pub const LEAST: u64 = 1;
+    /// Largest number that an argument may be: of pages, 64 GiB.
+    pub const MOST: u64 = 1 << 24;
+
+    /// What is accepted: `a number of pages from 1 to 16777216`.
+    pub fn accepts(&self) -> String {
+        let words = self.words.iter().map(|known| format!(" or {known}")).collect::<String>();
+        format!("a number of {} from {} to {}{words}", self.unit, Argument::LEAST, Argument::MOST)
+    }
 }
 
 /// The value of an argument.
@@ -52,8 +66,16 @@ impl Value {
     }
 }
 
-const PAGES: Argument = Argument { name: "n", default: None, words: &[] };
+const PAGES: Argument =
+    Argument { name: "n", unit: "pages", summary: "asked for at a time", default: None, words: &[] };
 const ADAPTIVE: &str = "adaptive";
+const PERIODS: Argument = Argument {
+    name: "P",
+    unit: "accesses",
+    summary: "from look to look, at most n; adaptive: doubled where nothing was to be asked for, halved by waits",
+    default: Some(PERIOD),
+    words: &[ADAPTIVE],
+};
 
 macro_rules! plain {
     ($name:literal, $summary:literal, $source:literal, $build:expr) => {
@@ -101,7 +123,7 @@ pub const CATALOGUE: &[Description] = &[
     },
     Description {
         name: "true-readahead",
-        arguments: &[PAGES, Argument { name: "P", default: Some(PERIOD), words: &[ADAPTIVE] }],
+        arguments: &[PAGES, PERIODS],
         summary: "this group and the next of n pages, looked at every P accesses, never blocking",
         source: "O'Connor and Tracy 2000",
         build: |arguments, _| {
@@ -250,13 +272,16 @@ impl std::fmt::Display for Choice {
 /// Errors: an unknown name, or arguments that it does not have.
 pub fn named(text: &str) -> Result<Choice, UnknownPolicy> {
     let (name, given) = match text.trim().split_once('(') {
-        Some((name, rest)) => (name.trim(), rest.strip_suffix(')')),
-        None => (text.trim(), Some("")),
+        Some((name, rest)) => (name.trim(), rest.split_once(')')),
+        None => (text.trim(), Some(("", ""))),
     };
     let found = CATALOGUE.iter().find(|description| description.name == name);
     let description = found.ok_or_else(|| UnknownPolicy::Name { name: text.to_owned() })?;
     let wrong = |why: String| UnknownPolicy::Arguments { given: text.to_owned(), usage: description.usage(), why };
-    let given = given.ok_or_else(|| wrong("a parenthesis is not closed".into()))?;
+    let (given, behind) = given.ok_or_else(|| wrong("a parenthesis is not closed".into()))?;
+    if !behind.is_empty() {
+        return Err(wrong(format!("{behind:?} behind the parenthesis is too much")));
+    }
     let given: Vec<&str> = given.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     if given.len() > description.arguments.len() {
         return Err(wrong(format!("{} is too much", given[description.arguments.len()])));
@@ -275,11 +300,8 @@ fn value(word: &str, argument: &Argument) -> Result<Value, String> {
         return Ok(Value::Word(known));
     }
     match word.parse::<u64>() {
-        Ok(number) if (1..=MOST_PAGES).contains(&number) => Ok(Value::Number(number)),
-        _ => {
-            let words = argument.words.iter().map(|known| format!(" or {known}")).collect::<String>();
-            Err(format!("{} is a number of pages from 1 to {MOST_PAGES}{words}", argument.name))
-        }
+        Ok(number) if (Argument::LEAST..=Argument::MOST).contains(&number) => Ok(Value::Number(number)),
+        _ => Err(format!("{} is {}", argument.name, argument.accepts())),
     }
 }
 
@@ -318,9 +340,11 @@ mod tests {
             ("fixed", "fixed(n) is meant; n is missing"),
             ("fixed(0)", "n is a number of pages from 1 to 16777216"),
             ("fixed(8", "a parenthesis is not closed"),
+            ("fixed(8)x", "fixed(n) is meant; \"x\" behind the parenthesis is too much"),
+            ("fixed(8) )", "\" )\" behind the parenthesis is too much"),
             ("fixed(8, 9)", "9 is too much"),
             ("linux-6.18(32)", "32 is too much"),
-            ("true-readahead(8, soon)", "P is a number of pages from 1 to 16777216 or adaptive"),
+            ("true-readahead(8, soon)", "P is a number of accesses from 1 to 16777216 or adaptive"),
         ] {
             let error = named(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -107,7 +107,7 @@ mod view;
 pub mod policies;
 
 pub use access::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Wants};
-pub use catalogue::{CATALOGUE, Choice, Description, UnknownPolicy, named};
+pub use catalogue::{Argument, CATALOGUE, Choice, Description, UnknownPolicy, named};
 pub use parameters::{DeviceTraits, Parameters};
 pub use request::{Folio, Request, Requests, Rest, WhenFull, folios};
 pub use view::{Limits, Memory, Queue, View};

@@ -38,6 +38,8 @@ impl Moved {
 /// Everything that is counted. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
+    /// Every process has ended; false: the run was cut off at its end.
+    pub ended: bool,
     /// From the beginning to the end of the last process.
     pub elapsed_ns: u64,
     /// From the beginning until the disk has done what it was asked for by then: the end of the account in `device`, and of what

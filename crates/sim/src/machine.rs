@@ -102,6 +102,8 @@ struct Process {
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
     waits_for_writeback: bool,
+    /// It was woken because the queue has room, and has not tried yet.
+    has_turn: bool,
 }
 
 /// What came of asking the disk for pages.
@@ -139,6 +141,8 @@ pub struct Machine {
     moved_until_ns: u64,
     /// What the processor does, and programmed input interrupts.
     at_work: AtWork,
+    /// Programs' work that is less than a nanosecond and not yet counted.
+    user_rest_ns: f64,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
@@ -162,6 +166,7 @@ impl Machine {
             waits_since_ns: 0,
             waits_for: None,
             waits_for_writeback: false,
+            has_turn: false,
         };
         let processes: Vec<Process> = programs.into_iter().map(process).collect();
         Machine {
@@ -181,6 +186,7 @@ impl Machine {
             counters: Counters::default(),
             moved_until_ns: 0,
             at_work: AtWork::Idle,
+            user_rest_ns: 0.0,
             evicted: Vec::new(),
             deferred: BTreeMap::new(),
             positions: Vec::new(),
@@ -212,10 +218,11 @@ impl Machine {
                     let Some(next_ns) = self.next_event_ns() else {
                         unreachable!("processes wait for nothing");
                     };
-                    self.world.now_ns = self.world.now_ns.max(next_ns);
+                    self.world.now_ns = self.world.now_ns.max(next_ns.min(self.settings.end_ns));
                 }
             }
         }
+        self.counters.ended = self.alive.is_empty();
         self.counters.elapsed_ns = self.world.now_ns;
         self.counters.unread_pages = self.world.cache.unused_pages();
         self.drain();
@@ -256,7 +263,7 @@ impl Machine {
                 DiskOp::Write => done.ranges.iter().for_each(|range| self.written(range)),
             }
             // There is room for a request now.
-            self.ready.extend(self.waiting_for_room.pop_front());
+            self.wake_for_room();
             self.write_back();
         }
         if self.next_expiry_ns().is_some_and(|at_ns| at_ns <= self.world.now_ns) {
@@ -335,8 +342,11 @@ impl Machine {
         }
     }
 
+    /// What is left of a nanosecond is kept for the next time: the same work takes the same time, whatever it is divided into.
     fn user(&mut self, time_ns: f64) {
         self.at_work = AtWork::User;
+        let time_ns = time_ns + self.user_rest_ns;
+        self.user_rest_ns = time_ns.fract();
         self.world.now_ns += time_ns as u64;
         self.counters.user_ns += time_ns as u64;
     }
@@ -347,8 +357,20 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process goes on until something has to be looked at anew.
+    /// The process goes on until something has to be looked at anew. If it was its turn to ask the disk, or it has asked, and there
+    /// is still room in the queue, the next one may try that waits for room: nobody else would wake it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
+        let has_turn = std::mem::take(&mut self.processes[process].has_turn);
+        let tries = has_turn || !self.processes[process].requests.is_empty();
+        let step = self.go_on(process, end_ns);
+        let queue = &self.world.queue;
+        if tries && queue.requests() < queue.limit() && self.waiting_for_room.back() != Some(&process) {
+            self.wake_for_room();
+        }
+        step
+    }
+
+    fn go_on(&mut self, process: usize, end_ns: u64) -> Step {
         self.note_end_of_wait(process);
         self.note_end_of_writeback_wait(process);
         if !self.submit_for(process) {
@@ -421,10 +443,6 @@ impl Machine {
         match submitted {
             Submitted::All => {
                 self.world.queue.unplug(self.world.now_ns);
-                if self.world.queue.requests() < self.world.queue.limit() {
-                    // It did not need all the room that there is: the next one may try.
-                    self.ready.extend(self.waiting_for_room.pop_front());
-                }
                 true
             }
             Submitted::NoRoom => {
@@ -462,6 +480,14 @@ impl Machine {
         self.world.queue.unplug(self.world.now_ns);
         self.counters.queue_waits += 1;
         self.waiting_for_room.push_back(process);
+    }
+
+    /// The one that has waited longest for room in the queue may try.
+    fn wake_for_room(&mut self) {
+        if let Some(process) = self.waiting_for_room.pop_front() {
+            self.processes[process].has_turn = true;
+            self.ready.push_back(process);
+        }
     }
 
     fn begin(&mut self, process: usize, op: Op) -> Step {

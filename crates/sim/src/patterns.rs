@@ -45,7 +45,7 @@ pub struct Stream {
     pub id: u32,
     /// Length of the file, pages.
     pub file_pages: u64,
-    /// A block, pages.
+    /// A block, pages; the last one of the file may be shorter.
     pub block_pages: u64,
     /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by page.
     pub call_bytes: u64,
@@ -100,7 +100,13 @@ impl Chance {
 
 impl Stream {
     fn blocks(&self) -> u64 {
-        self.file_pages / self.block_pages
+        self.file_pages.div_ceil(self.block_pages)
+    }
+
+    /// The first block of the `reader`th part of the file: parts differ by a block at most.
+    fn part(&self, reader: u64) -> u64 {
+        let blocks = self.blocks();
+        reader * (blocks / self.readers) + reader.min(blocks % self.readers)
     }
 
     /// The first page of the `index`th block of a pass.
@@ -112,18 +118,14 @@ impl Stream {
             Pattern::Backward => blocks.checked_sub(index + 1).and_then(page),
             Pattern::Stride => {
                 let first = index.checked_mul(self.stride_pages)?;
-                (first + self.block_pages <= self.file_pages).then_some(first)
+                (first < self.file_pages).then_some(first)
             }
-            Pattern::Interleaved => {
-                let each = blocks / self.readers;
-                let (reader, block) = (index % self.readers, index / self.readers);
-                if block < each { page(reader * each + block) } else { None }
+            // Those whose part is longer come first: whatever the round, each of these readers has a block left.
+            Pattern::Interleaved if index < blocks => page(self.part(index % self.readers) + index / self.readers),
+            Pattern::InterleavedBackward if index < blocks => {
+                page(self.part(index % self.readers + 1) - index / self.readers - 1)
             }
-            Pattern::InterleavedBackward => {
-                let each = blocks / self.readers;
-                let (reader, block) = (index % self.readers, index / self.readers);
-                if block < each { page((reader + 1) * each - block - 1) } else { None }
-            }
+            Pattern::Interleaved | Pattern::InterleavedBackward => None,
             Pattern::Random => (index < blocks).then(|| chance.below(blocks) * self.block_pages),
             Pattern::Sparse => {
                 // One in four, more or less.
@@ -236,7 +238,8 @@ impl Iterator for StreamOps {
                 Next::Block => match self.stream.block(self.index, &mut self.chance) {
                     Some(first) => {
                         self.index += 1;
-                        let (at, end) = (first * PAGE_BYTES, (first + self.stream.block_pages) * PAGE_BYTES);
+                        let end = (first + self.stream.block_pages).min(self.stream.file_pages);
+                        let (at, end) = (first * PAGE_BYTES, end * PAGE_BYTES);
                         self.next = Next::Call { at, end, done: 0 };
                     }
                     None => self.next = Next::Sync,
@@ -366,6 +369,28 @@ mod tests {
     fn interleaved_readers_go_through_their_parts_in_turn() {
         assert_eq!(places(Pattern::Interleaved, u64::MAX), [0, 12, 4, 16, 8, 20]);
         assert_eq!(places(Pattern::InterleavedBackward, u64::MAX), [8, 20, 4, 16, 0, 12]);
+    }
+
+    /// Whatever the length of a block: each page once, also those behind the last whole block, and whole parts for all readers.
+    #[test]
+    fn the_end_of_the_file_is_read_though_the_block_does_not_divide_it() {
+        for pattern in [Pattern::Sequential, Pattern::Backward, Pattern::Interleaved, Pattern::InterleavedBackward] {
+            for (file_pages, block_pages, readers) in [(256, 192, 1), (256, 25, 3), (24, 5, 2), (24, 24, 1), (7, 2, 4)]
+            {
+                let touched = |op| if let Op::Touch { first, pages, .. } = op { first..first + pages } else { 0..0 };
+                let stream = Stream { file_pages, block_pages, readers, ..stream(pattern) };
+                let mut pages: Vec<u64> = stream.ops().flat_map(touched).collect();
+                pages.sort_unstable();
+                assert!(pages.iter().copied().eq(0..file_pages), "{stream:?}: {pages:?}");
+            }
+        }
+        let short = Stream { file_pages: 22, mapped: false, ..stream(Pattern::Stride) };
+        let last = short.ops().filter_map(|op| match op {
+            Op::Read { offset_bytes, length_bytes, .. } => Some((offset_bytes / PAGE_BYTES, length_bytes / PAGE_BYTES)),
+            _ => None,
+        });
+        assert_eq!(last.last(), Some((16, 4)));
+        assert_eq!(places_of(Stream { file_pages: 18, ..stream(Pattern::Stride) }), [0, 8, 16]);
     }
 
     #[test]

@@ -270,15 +270,23 @@ impl Scenario {
 
 /// The text of a scenario or model; of one that is longer than any, its beginning and a little more.
 ///
-/// Errors: what reading says; it is no regular file.
+/// Errors: what reading says; it is no regular file, or no text: then with the line.
 pub fn read_small(path: &Path) -> std::io::Result<String> {
     // A device or FIFO is not even opened.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_TEXT_BYTES {
+        // It may end within a character.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        std::io::Error::new(std::io::ErrorKind::InvalidData, format!("line {line}: not UTF-8"))
+    })
 }
 
 /// A random read of one page on a fresh disk of 64 GiB: the median of 63.

@@ -1,4 +1,5 @@
-//! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the disk.
+//! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the disk; where many
+//! read at the same time, by no more than 8 %.
 
 use ahead_sim::Scenario;
 
@@ -15,31 +16,43 @@ const PATTERNS: [&str; 9] = [
     "pattern = \"sequential\"\nvia = \"mmap\"",
 ];
 
-fn scenario(disk: &str, pattern: &str) -> Scenario {
+/// Many readers and many files. How much to read for one while others wait cannot be known from the order of accesses alone:
+/// eight large files are read 7 % faster on `hdd` by who stays longer with each, but then slow readers wait longer for their first page.
+const MANY: [&str; 8] = [
+    "pattern = \"interleaved\"\nfile_mb = 5\nstreams = 40",
+    "pattern = \"sequential\"\nfile_mb = 2\nstreams = 40",
+    "pattern = \"sequential\"\nfile_mb = 2\nstreams = 8",
+    "pattern = \"sequential\"\nfile_mb = 32\nstreams = 8\nblock_kb = 16",
+    "pattern = \"sequential\"\nfile_mb = 8\nstreams = 8\nrate_kb_per_s = 1000",
+    "pattern = \"sequential\"\nfile_mb = 1\nstreams = 64\nreopens = true",
+    "pattern = \"backward\"\nfile_mb = 8\nstreams = 16\nblock_kb = 16",
+    "pattern = \"random\"\nfile_mb = 8\nstreams = 8\nblock_kb = 16",
+];
+
+fn scenario(disk: &str, workload: &str) -> Scenario {
     let text = format!(
-        "policies = [\"none\", \"fixed(32)\", \"linux-2.4\", \"linux-2.6\", \"advise(64)\", \"true-readahead(64)\", \"wu-adaptive\", \
-         \"linux-6.12\", \"linux-6.18\", \"amp\", \"competitive\", \"zfetch\", \"read-stream\", \"ahead\", \"oracle\"]\n\
-         [machine]\nmemory_mb = 256\n[disk]\nmodel = \"{disk}\"\n[[workload]]\nfile_mb = 64\n{pattern}\n"
+        "policies = [\"none\", \"fixed(32)\", \"fixed(64)\", \"linux-2.4\", \"linux-2.6\", \"advise(64)\", \"true-readahead(64)\", \
+         \"wu-adaptive\", \"linux-6.12\", \"linux-6.18\", \"amp\", \"competitive\", \"zfetch\", \"read-stream\", \"ahead\", \"oracle\"]\n\
+         [machine]\nmemory_mb = 256\n[disk]\nmodel = \"{disk}\"\n[[workload]]\n{workload}\n"
     );
     Scenario::from_toml(&text, ".".as_ref()).unwrap()
 }
 
+/// Who is faster than `oracle` by more than this factor.
+fn beaten(disk: &str, workload: &str, most: f64) -> Vec<String> {
+    let scenario = scenario(disk, workload);
+    let run = |choice| scenario.run(choice).unwrap().elapsed_ns as f64;
+    let times = scenario.policies.iter().map(|choice| (choice.to_string(), run(choice)));
+    let times: Vec<(String, f64)> = times.collect();
+    let bound_ns = times.iter().find(|(name, _)| name == "oracle").unwrap().1;
+    let faster = times.iter().filter(|(_, time_ns)| bound_ns / time_ns > most);
+    faster.map(|(name, time_ns)| format!("{workload:?} on {disk}: {name} by {:.3}", bound_ns / time_ns)).collect()
+}
+
 fn nobody_beats_oracle(disk: &str) {
-    let mut beaten = Vec::new();
-    for pattern in PATTERNS {
-        let scenario = scenario(disk, pattern);
-        let time_ns = |name: &str| {
-            let choice = scenario.policies.iter().find(|choice| choice.to_string() == name).unwrap();
-            scenario.run(choice).unwrap().elapsed_ns
-        };
-        let bound_ns = time_ns("oracle") as f64;
-        for other in &scenario.policies {
-            let by = bound_ns / time_ns(&other.to_string()) as f64;
-            if by > 1.02 {
-                beaten.push(format!("{pattern:?} on {disk}: {other} by {by:.3}"));
-            }
-        }
-    }
+    let alone = PATTERNS.iter().flat_map(|pattern| beaten(disk, &format!("file_mb = 64\n{pattern}"), 1.02));
+    let many = MANY.iter().flat_map(|workload| beaten(disk, workload, 1.08));
+    let beaten: Vec<String> = alone.chain(many).collect();
     assert!(beaten.is_empty(), "{beaten:#?}");
 }
 

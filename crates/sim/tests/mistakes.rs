@@ -42,6 +42,29 @@ fn mistakes_are_told_with_their_line() {
         ("pattern = \"sequential\"\nfile_mb = 1", "file_mb = 1", "a workload has one of these"),
         ("pattern = \"sequential\"\nfile_mb = 1", "profile = \"x\"\nfsync = true", "fsync goes with a pattern alone"),
         ("pattern = \"sequential\"\nfile_mb = 1", "profile = \"x\"", "line 5: ./x: recordings cannot be read here"),
+        (
+            "pattern = \"sequential\"\nfile_mb = 1",
+            "profile = \"x\"\n\nstride_kb = 8",
+            "line 7: stride_kb goes with a pattern alone; a profile takes name, via and block_kb besides",
+        ),
+        (
+            "pattern = \"sequential\"\nfile_mb = 1",
+            "trace = \"x\"\nreopens = true",
+            "line 6: reopens goes with a pattern alone; a trace takes name besides",
+        ),
+        (
+            "pattern = \"sequential\"\nfile_mb = 1",
+            "trace = \"x\"\nvia = \"read\"",
+            "line 6: via goes with a pattern or a profile; a trace takes name besides",
+        ),
+        (
+            "pattern = \"sequential\"\nfile_mb = 1",
+            "trace = \"x\"\nblock_kb = 64",
+            "line 6: block_kb goes with a pattern or a profile; a trace takes name besides",
+        ),
+        ("[disk]", "[machine]\ncall_us = 1e300\n[disk]", "line 3: 1e300 is not a number from 0 to 1000000"),
+        ("[disk]", "[machine]\ncall_us = -1e-300\n[disk]", "line 3: -1e-300 is not a number from 0 to"),
+        ("[disk]", "[machine]\n\nfault_around_pages = 12\n[disk]", "line 4: fault_around_pages is a power of two"),
         ("file_mb = 1", "", "missing field `file_mb`"),
         ("file_mb = 1", "file_mb = 1\nfsync = true", "fsync goes with the patterns write and rewrite"),
         ("[disk]", "[machine]\nmemory_mb = 0\n[disk]", "line 3: 0 is not a whole number"),
@@ -57,6 +80,35 @@ fn mistakes_are_told_with_their_line() {
     ] {
         let error = told(from, to);
         assert!(error.contains(says) && !error.contains('\n'), "{to:?}: {error}");
+    }
+}
+
+/// Where two fields do not go together, the line is that of the one that could be another, not of the workload.
+#[test]
+fn a_field_that_does_not_go_with_another_is_told_with_its_own_line() {
+    for (fields, says) in [
+        ("file_mb = 1\nblock_kb = 2048", "line 7: a block (block_kb) is larger"),
+        ("file_mb = 1\nblock_kb = 5", "line 7: block_kb is a multiple of 4"),
+        ("file_mb = 1\nstride_kb = 4", "line 7: stride_kb goes with pattern"),
+        ("file_mb = 1\n# four\nreaders = 4", "line 8: readers goes with pattern"),
+        ("file_mb = 1\nfsync = true", "line 7: fsync goes with the patterns"),
+        ("file_mb = 1\ncall_bytes = 70000", "line 7: a call (call_bytes) reads at most a block"),
+        ("file_mb = 1\nvia = \"mmap\"\ncall_bytes = 7", "line 8: call_bytes goes with via"),
+        (
+            "file_mb = 1\nstreams = 90000\n[[workload]]\nfile_mb = 1\nstreams = 20000",
+            "line 10: there are at most 100000",
+        ),
+    ] {
+        let error = told("file_mb = 1", fields);
+        assert!(error.starts_with(says), "{fields:?}: {error}");
+    }
+    for (pattern, fields, says) in [
+        ("stride", "file_mb = 1\nblock_kb = 64\nstride_kb = 32", "line 8: the stride (stride_kb) is shorter"),
+        ("interleaved", "readers = 99\nfile_mb = 1", "line 6: there are more readers than blocks"),
+        ("write", "file_mb = 1\nvia = \"mmap\"", "line 7: a pattern that writes goes with via"),
+    ] {
+        let error = told("sequential\"\nfile_mb = 1", &format!("{pattern}\"\n{fields}"));
+        assert!(error.starts_with(says), "{fields:?}: {error}");
     }
 }
 
@@ -108,7 +160,7 @@ fn what_cannot_be_is_told_with_what_is_accepted() {
         (
             "file_mb = 1",
             "file_mb = 1\nstreams = 60000\n[[workload]]\npattern = \"random\"\nfile_mb = 1\nstreams = 50000",
-            "line 8: there are at most 100000 streams, here 110000",
+            "line 11: there are at most 100000 streams, here 110000",
         ),
         (
             "[disk]",

@@ -82,7 +82,13 @@ pub fn of_run(scenario: &Scenario, text: &str, results: &[(String, Counters)], t
     let mut page = Page::new(title(scenario));
     page.text("Simulated: one processor, a page cache, a request queue and a disk model; the same on every machine.");
     page.section("Machine and programs").facts(&facts(scenario));
-    page.section("Policies").table(table);
+    page.section("Policies");
+    if results.iter().any(|(_, run)| !run.ended) {
+        page.text(
+            "A run that was cut off (cut at …) ended at end_s, before its programs had: it is not to be compared.",
+        );
+    }
+    page.table(table);
     for chart in &CHARTS {
         add_rows(&mut page, chart, results);
     }

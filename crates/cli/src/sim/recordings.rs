@@ -8,7 +8,7 @@
 mod trace;
 
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
-use ahead_profile::{Extent, Profile};
+use ahead_profile::{Extent, LoadError, Profile};
 use ahead_sim::{Op, Recording, RecordingKind, Recordings};
 use std::path::Path;
 
@@ -19,11 +19,20 @@ impl Recordings for Files {
     fn load(&self, kind: RecordingKind, path: &Path) -> Result<Recording, String> {
         match kind {
             RecordingKind::Profile => {
-                let profile = ahead_profile::load(path).map_err(|error| error.to_string().replace('\n', " "))?;
+                let profile = ahead_profile::load(path).map_err(|error| reason(error).replace('\n', " "))?;
                 Ok(of_profile(&profile))
             }
             RecordingKind::Trace => trace::load(path),
         }
+    }
+}
+
+/// Why there is no profile, without its path: who asked for it says that.
+fn reason(error: LoadError) -> String {
+    match error {
+        LoadError::Io { source, .. } => source.to_string(),
+        LoadError::NotAFile { kind, .. } => format!("{kind}, not a profile: name a file that `ahead record` wrote"),
+        LoadError::Decode { source, .. } => source.to_string(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
 
 use super::recordings::Files;
-use super::{as_json, csv_of, page, seconds};
+use super::{as_json, csv_of, elapsed, page, tell_if_cut};
 use crate::output;
 use crate::units::parse_size;
 use ahead_device::Model;
@@ -10,10 +10,12 @@ use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_report::number::size;
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
 use ahead_sim::{Blame, Counters, Disk, Scenario};
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +33,7 @@ pub struct Sweep {
     /// Policies, as `ahead sim policies` lists them; several with commas between them, or the option again
     #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
     policy: Vec<Choices>,
-    /// Largest windows (read_ahead_kb), likewise
+    /// Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_window)]
     window: Vec<u64>,
     /// Disks, likewise: built-in models, or files with a model (see docs/formats.md)
@@ -93,6 +95,11 @@ pub(super) struct Job {
 }
 
 impl Job {
+    /// The workload on its disk, for people.
+    fn place(&self) -> [String; 2] {
+        [self.workload.as_str(), self.scenario.disk.model.name()].map(|name| printable(name.as_bytes()))
+    }
+
     fn row(&self, counters: &Counters) -> Value {
         let mut row = as_json(&self.choice.to_string(), counters);
         if let Some(row) = row.as_object_mut() {
@@ -115,7 +122,7 @@ impl Sweep {
         self.check_names(&scenario)?;
         let jobs = self.list(&scenario);
         for job in &jobs {
-            let what = || format!("{} on {}, {}", job.workload, job.scenario.disk.model.name(), job.choice);
+            let what = || format!("{}, {}", job.place().join(" on "), job.choice);
             job.scenario.check().with_context(what)?;
         }
         let results = self.run_all(&jobs)?;
@@ -132,16 +139,20 @@ impl Sweep {
             let page = page::of_sweep(&scenario, &jobs, &results, &table(&jobs, &results));
             output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
         }
+        for (job, counters) in jobs.iter().zip(&results) {
+            let window = size(job.scenario.disk.window_pages * PAGE_BYTES);
+            let what = format!("{}, {window}, {}", job.place().join(" on "), job.choice);
+            tell_if_cut(&what, &job.scenario, counters);
+        }
         printed?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs are told by workload and policy.
+    /// Runs are told by workload, disk, window and policy.
     fn check_names(&self, scenario: &Scenario) -> anyhow::Result<()> {
-        let names: Vec<String> = self.policies().map(Choice::to_string).collect();
-        if let Some((_, twice)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
-            anyhow::bail!("--policy {twice} is named twice: once is enough");
-        }
+        once("--policy", self.policies().map(Choice::to_string))?;
+        once("--device", self.device.iter().map(|model| model.name().to_owned()))?;
+        once("--window", self.window.iter().map(|pages| format!("{}K", pages * PAGE_BYTES / 1024)))?;
         for (index, workload) in scenario.workloads.iter().enumerate() {
             if scenario.workloads[..index].iter().any(|before| before.name == workload.name) {
                 let line = scenario.line_of(Blame::Workload(index, "name")).unwrap_or(1);
@@ -196,7 +207,7 @@ impl Sweep {
                     while let Some((index, job)) =
                         Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
                     {
-                        progress.say(format!("{} {} {}", job.workload, job.scenario.disk.model.name(), job.choice));
+                        progress.say(format!("{} {}", job.place().join(" "), job.choice));
                         let result = job.scenario.run(&job.choice);
                         progress.step();
                         results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[index] = Some(result);
@@ -209,17 +220,29 @@ impl Sweep {
     }
 }
 
+/// Errors: a value that an option names twice.
+fn once(option: &str, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if let Some(twice) = seen.replace(name) {
+            anyhow::bail!("{option} {twice} is named twice: once is enough");
+        }
+    }
+    Ok(())
+}
+
 fn table(jobs: &[Job], results: &[Counters]) -> Table {
     let text = ["workload", "disk", "policy"].map(|name| (name, Kind::Text));
     let numbers = ["window", "elapsed", "MB/s", "misses", "waits", "issued", "unused", "requests"];
     let mut table = Table::new(text.into_iter().chain(numbers.map(|name| (name, Kind::Number))));
     for (job, counters) in jobs.iter().zip(results) {
+        let [workload, disk] = job.place();
         table.row([
-            job.workload.clone(),
-            job.scenario.disk.model.name().to_owned(),
+            workload,
+            disk,
             job.choice.to_string(),
             size(job.scenario.disk.window_pages * PAGE_BYTES),
-            format!("{:.3} s", seconds(counters.elapsed_ns)),
+            elapsed(counters),
             format!("{:.2}", counters.throughput_bytes_per_s() / 1e6),
             counters.misses.to_string(),
             counters.locked.to_string(),

@@ -5,8 +5,15 @@
 //!                 how many of them: the fewest that come at the disk's best rate   ──▶ requests, as many as keep the disk busy
 //! ```
 //!
-//! The next batch is asked for when the disk is about to run out of work. It is no claim to be optimal to the last microsecond:
-//! it knows the disk by its traits alone, and what to evict is left to the machine.
+//! The next batch is asked for when the disk is about to run out of work. Where several read and one of them comes to a page that is
+//! in no batch, the disk stays there for that reader's part of the memory: to go there for each of many readers in turn, a page at
+//! a time, takes longer than all that is read. An arm takes along what lies on its way.
+//!
+//! What was looked at and is there is not looked at again, until something is evicted or dropped or a reader misses: so it takes
+//! a time that grows with the accesses, and no faster.
+//!
+//! It is no claim to be optimal to the last microsecond: it knows the disk by its traits alone, it knows the order of accesses and
+//! not their times, and what to evict is left to the machine.
 
 use crate::{
     Access, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
@@ -17,7 +24,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 /// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a batch and what
 /// is unread before it take one part in so many of it.
 const MEMORY_SHARE: u64 = 2;
-/// The smallest batch, pages: what a first access waits for.
+/// The smallest batch for each reader, pages: what a first access waits for.
 const LEAST_BATCH: usize = 32;
 /// A request is not cut shorter than this, pages, however fast the disk is.
 const LEAST_REQUEST_PAGES: u64 = 64;
@@ -37,7 +44,12 @@ const SENT_AT_ONCE: u32 = 8;
 /// for a whole batch loses at most a part of the time.
 const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
-const WORTH_WAITING: f64 = 0.5;
+const WORTH_WAITING: f64 = 0.85;
+/// Who reads when so many more accesses have been made (or half of those that are left) counts as a reader already: at the
+/// beginning nobody has begun.
+const SOON: u64 = 1024;
+/// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
+const LOOK_AGAIN: u64 = 4;
 /// A disk of one channel that serves pages near one another so many times as fast as pages anywhere has an arm.
 const ARM_FACTOR: u64 = 8;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
@@ -49,6 +61,9 @@ const FAR_PAGES: f64 = 5_592_405.0;
 /// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks that were
 /// mapped before).
 const MOST_SKIPPED: usize = 4096;
+/// After an access that is not among those, only one in so many of the next ones is looked for so far off, the others so many
+/// times nearer: who reads otherwise than foretold mostly goes on so.
+const STRAYS: usize = 64;
 
 /// What will be read of a file.
 #[derive(Clone, Debug, Default)]
@@ -57,14 +72,39 @@ struct Future {
     accesses: Vec<(u64, Page)>,
     /// The next access.
     now: usize,
-    /// The first access that was not planned yet.
+    /// The first access that was not planned yet: those before are asked for, or were there.
     planned: usize,
+    /// Some page is accessed more than once.
+    repeats: bool,
+    /// Accesses in a row that were not foretold.
+    strays: usize,
+}
+
+impl Future {
+    /// The first access that is still to be planned.
+    fn next(&self) -> usize {
+        self.planned.max(self.now)
+    }
+
+    /// Whether it is begun and not ended at this place among all accesses.
+    fn spans(&self, place: u64) -> bool {
+        let ends = self.accesses.first().zip(self.accesses.last());
+        ends.is_some_and(|(first, last)| (first.0..last.0).contains(&place))
+    }
+
+    fn has_repeats(&self) -> bool {
+        let mut pages: Vec<Page> = self.accesses.iter().map(|(_, page)| *page).collect();
+        pages.sort_unstable();
+        pages.windows(2).any(|two| two[0] == two[1])
+    }
 }
 
 /// Knows the future.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     files: BTreeMap<FileId, Future>,
+    /// All accesses.
+    total: u64,
     /// How far the program that is farthest has come among all accesses.
     front: u64,
     device: DeviceTraits,
@@ -75,13 +115,20 @@ pub struct Oracle {
     unsent: VecDeque<Run>,
     /// Pages of the last batch, gaps included, for each that is used.
     blowup: f64,
+    /// Accesses that have been made, and how many have to be until it is worth looking again for what is missing.
+    progress: u64,
+    rests_until: u64,
     /// How often was planned, and whether looking as far as memory allows was worth it the last time.
     plans: u64,
     far_gains: bool,
 }
 
-/// A page to be used, and the access of its file up to which the file is planned once the page is.
-type Next = (FileId, Page, usize);
+/// Pages to be used, in this order, and for each file that was looked at the first access that was not.
+#[derive(Clone, Debug, Default)]
+struct Next {
+    pages: Vec<(FileId, Page)>,
+    looked_to: Vec<(FileId, usize)>,
+}
 
 /// Pages that are asked for together.
 #[derive(Clone, Debug, Default)]
@@ -114,13 +161,36 @@ impl Oracle {
         for (at, (file, page)) in (0..).zip(parameters.future.iter().flat_map(|future| future.iter())) {
             files.entry(*file).or_default().accesses.push((at, *page));
         }
-        let (device, budget_pages) = (parameters.device, parameters.budget_pages);
-        let (unread, unsent) = (HashSet::new(), VecDeque::new());
-        Oracle { files, front: 0, device, budget_pages, unread, unsent, blowup: 1.0, plans: 0, far_gains: false }
+        files.values_mut().for_each(|future| future.repeats = future.has_repeats());
+        Oracle {
+            total: files.values().map(|future| future.accesses.len() as u64).sum(),
+            files,
+            front: 0,
+            device: parameters.device,
+            budget_pages: parameters.budget_pages,
+            unread: HashSet::new(),
+            unsent: VecDeque::new(),
+            blowup: 1.0,
+            progress: 0,
+            rests_until: 0,
+            plans: 0,
+            far_gains: false,
+        }
+    }
+
+    /// How many read at the same time.
+    fn readers(&self) -> u64 {
+        let at = |place: u64| self.files.values().filter(|future| future.spans(place)).count() as u64;
+        let soon = SOON.min(self.total.saturating_sub(self.front) / 2);
+        at(self.front).max(at(self.front + soon)).max(1)
+    }
+
+    fn is_serial(&self) -> bool {
+        self.device.parallelism == 1
     }
 
     fn has_arm(&self) -> bool {
-        self.device.parallelism == 1 && self.device.request_ns * ARM_FACTOR < self.device.access_ns
+        self.is_serial() && self.device.request_ns * ARM_FACTOR < self.device.access_ns
     }
 
     /// What it costs to leave out so many pages and go on behind them with a request of its own, nanoseconds.
@@ -137,37 +207,40 @@ impl Oracle {
         future.accesses[at].0 - self.front.min(future.accesses[future.now].0)
     }
 
-    /// The pages to be used next that are not there, in the order of their use, at most so many; with each the access of its file
-    /// up to which the file is then planned. Looks no farther than so many accesses.
-    fn next_pages(&self, most: usize, farthest: u64, view: &dyn View) -> Vec<Next> {
+    /// The pages to be used next that are not there, in the order of their use, at most so many: of one file, or of all. Looks no
+    /// farther than so many accesses.
+    fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> Next {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
-        for (file, future) in
-            self.files.iter().filter(|(_, future)| future.planned.max(future.now) < future.accesses.len())
-        {
-            let at = future.planned.max(future.now);
-            heads.push(Reverse((self.distance(future, at), *file, at)));
-        }
-        let (mut pages, mut taken) = (Vec::new(), HashSet::new());
-        while pages.len() < most
-            && let Some(Reverse((distance, file, at))) = heads.pop()
+        let head = |file: FileId, future: &Future, at: usize| {
+            (at < future.accesses.len()).then(|| Reverse((self.distance(future, at), file, at)))
+        };
+        let files = self.files.iter().filter(|(file, _)| of.is_none_or(|of| of == **file));
+        heads.extend(files.filter_map(|(file, future)| head(*file, future, future.next())));
+        let (mut next, mut taken) = (Next::default(), HashSet::new());
+        while next.pages.len() < most
+            && let Some(Reverse((distance, file, at))) = heads.peek().copied()
             && distance <= farthest
         {
+            heads.pop();
             let future = &self.files[&file];
             let page = future.accesses[at].1;
             if page < view.file_pages(file) && !view.is_present(file, page) && taken.insert((file, page)) {
-                pages.push((file, page, at + 1));
+                next.pages.push((file, page));
             }
-            if at + 1 < future.accesses.len() {
-                heads.push(Reverse((self.distance(future, at + 1), file, at + 1)));
+            match head(file, future, at + 1) {
+                Some(head) => heads.push(head),
+                None => next.looked_to.push((file, at + 1)),
             }
         }
-        pages
+        next.looked_to.extend(heads.into_iter().map(|Reverse((_, file, at))| (file, at)));
+        next
     }
 
     /// These pages by place, in runs of at most a request, with gaps that are cheaper read than left out,
     /// so long as not more pages come together than memory lets live.
-    fn batch(&self, pages: &[Next], request_pages: u64, most: u64) -> Batch {
-        let mut sorted: Vec<Next> = pages.iter().enumerate().map(|(at, (file, page, _))| (*file, *page, at)).collect();
+    fn batch(&self, pages: &[(FileId, Page)], request_pages: u64, most: u64) -> Batch {
+        let mut sorted: Vec<(FileId, Page, usize)> =
+            pages.iter().enumerate().map(|(at, (file, page))| (*file, *page, at)).collect();
         sorted.sort_unstable();
         let mut batch = Batch::default();
         let mut spare = most.saturating_sub(pages.len() as u64);
@@ -189,29 +262,39 @@ impl Oracle {
         batch
     }
 
-    /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
-    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Vec<Next>, Batch)> {
+    fn request_pages(&self, file: FileId, view: &dyn View) -> u64 {
         let longest_pages = view.limits(file).request_pages.max(1);
         let short_pages = self.device.pages_per_access().max(LEAST_REQUEST_PAGES);
-        let request_pages = if self.has_arm() { longest_pages } else { longest_pages.min(short_pages) };
+        if self.has_arm() { longest_pages } else { longest_pages.min(short_pages) }
+    }
+
+    /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
+    fn best(&mut self, most: u64, view: &dyn View, file: FileId) -> Option<(Next, Batch)> {
+        let request_pages = self.request_pages(file, view);
         let longest_ns = FIRST_BATCH * self.device.access_ns as f64 + view.now_ns() as f64;
         let rate = |length: usize, batch: &Batch| batch.cost_ns / length as f64;
         self.plans += 1;
         let patience = if self.far_gains || self.plans.is_power_of_two() { u32::MAX } else { PATIENCE };
-        let (mut best, mut length, mut losses) = (None, LEAST_BATCH.min(most as usize).max(1), 0);
+        let least = LEAST_BATCH * self.readers() as usize;
+        let (mut best, mut length, mut losses) = (None, least.min(most as usize).max(1), 0);
         while losses < patience {
-            let pages = self.next_pages(length.min(most as usize), HORIZON * most, view);
-            let batch = self.batch(&pages, request_pages, most);
-            let is_all = pages.len() < length || length as u64 >= most;
+            let next = self.next_pages(None, length.min(most as usize), HORIZON * most, view);
+            let count = next.pages.len();
+            if count == 0 {
+                self.rest(next.looked_to, HORIZON * most);
+                return None;
+            }
+            let batch = self.batch(&next.pages, request_pages, most);
+            let is_all = count < length || length as u64 >= most;
             let fits = batch.pages <= most;
             let worth = if batch.cost_ns <= longest_ns { WORTH } else { WORTH_WAITING };
-            let gains = best.as_ref().is_none_or(|(before, other): &(Vec<_>, Batch)| {
-                fits && rate(pages.len(), &batch) < rate(before.len(), other) * worth
+            let gains = best.as_ref().is_none_or(|(before, other): &(Next, Batch)| {
+                fits && rate(count, &batch) < rate(before.pages.len(), other) * worth
             });
             losses += 1;
-            if !pages.is_empty() && gains {
+            if gains {
                 self.far_gains = losses > PATIENCE;
-                (best, losses) = (Some((pages, batch)), 0);
+                (best, losses) = (Some((next, batch)), 0);
             }
             if is_all {
                 break;
@@ -221,26 +304,69 @@ impl Oracle {
         best
     }
 
-    /// Plans the next batch if the one before has been sent.
-    fn plan(&mut self, file: FileId, view: &dyn View) {
-        let memory = view.memory();
-        let budget = self.budget_pages.unwrap_or((memory.free_pages + memory.inactive_pages) / MEMORY_SHARE).max(1);
-        let most = budget.saturating_sub((self.unread.len() as f64 * self.blowup) as u64);
-        if most < budget.div_ceil(2) || !self.unsent.is_empty() {
-            return;
-        }
-        let Some((pages, mut batch)) = self.best(most, view, file) else { return };
-        self.blowup = batch.pages as f64 / pages.len() as f64;
-        for (file, page, planned) in pages {
-            self.unread.insert((file, page));
+    /// Nothing is missing among so many accesses: what was looked at is not looked at again, and others not until many of these
+    /// have been made.
+    fn rest(&mut self, looked_to: Vec<(FileId, usize)>, farthest: u64) {
+        self.note_looked(looked_to);
+        self.rests_until = self.progress + (farthest / LOOK_AGAIN / self.readers()).max(1);
+    }
+
+    fn note_looked(&mut self, looked_to: Vec<(FileId, usize)>) {
+        for (file, at) in looked_to {
             if let Some(future) = self.files.get_mut(&file) {
-                future.planned = future.planned.max(planned);
+                future.planned = future.planned.max(at);
             }
         }
+    }
+
+    /// Something of a file is missing again that had been planned or was there.
+    fn look_again(&mut self, file: FileId) {
+        if let Some(future) = self.files.get_mut(&file) {
+            future.planned = future.planned.min(future.now);
+            self.rests_until = 0;
+        }
+    }
+
+    /// Pages that may be unread, and how many of them there is room for.
+    fn budget(&self, view: &dyn View) -> (u64, u64) {
+        let (memory, unread) = (view.memory(), (self.unread.len() as f64 * self.blowup) as u64);
+        let share = (memory.free_pages + memory.inactive_pages) / MEMORY_SHARE;
+        // Where all that is left finds room, nothing has to go for it.
+        let left = self.total.saturating_sub(self.progress);
+        let own = if left <= memory.free_pages { share.max(left + unread) } else { share };
+        let budget = self.budget_pages.unwrap_or(own).max(1);
+        (budget, budget.saturating_sub(unread))
+    }
+
+    /// Plans the next batch if the one before has been sent.
+    fn plan(&mut self, file: FileId, view: &dyn View) {
+        if !self.unsent.is_empty() || self.progress < self.rests_until {
+            return;
+        }
+        let (budget, most) = self.budget(view);
+        if most < budget.div_ceil(2) {
+            return;
+        }
+        let Some((next, mut batch)) = self.best(most, view, file) else { return };
+        self.blowup = batch.pages as f64 / next.pages.len() as f64;
+        self.unread.extend(next.pages);
+        self.note_looked(next.looked_to);
         if !self.has_arm() {
             batch.runs.sort_unstable_by_key(|run| run.first_use);
         }
         self.unsent.extend(batch.runs);
+    }
+
+    /// Plans a reader's part of the memory for this file alone, to be sent before all others.
+    fn plan_part(&mut self, file: FileId, view: &dyn View) {
+        let (budget, most) = self.budget(view);
+        let part = (budget / self.readers()).min(most).max(LEAST_BATCH as u64);
+        self.unsent.retain(|run| run.file != file);
+        let next = self.next_pages(Some(file), part as usize, HORIZON * budget, view);
+        let batch = self.batch(&next.pages, self.request_pages(file, view), part);
+        self.unread.extend(next.pages);
+        self.note_looked(next.looked_to);
+        batch.runs.into_iter().rev().for_each(|run| self.unsent.push_front(run));
     }
 
     /// Sends what keeps the disk busy, as far as there is room.
@@ -266,20 +392,26 @@ impl Oracle {
     }
 
     /// A program needs a page that is not there: what it is a part of goes at once. If it was evicted, or found no room, everything
-    /// that is missing is planned anew.
+    /// that is missing is planned anew; and if it is still in no batch, because others' batches fill the memory or have not been
+    /// sent, what this reader needs next.
     fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
         let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
         if !self.unsent.iter().any(holds) {
-            if let Some(future) = self.files.get_mut(&file) {
-                future.planned = future.planned.min(future.now);
-            }
+            self.look_again(file);
             self.plan(file, view);
+            if self.readers() > 1 && !self.unsent.iter().any(holds) {
+                self.plan_part(file, view);
+            }
         }
         let Some(at) = self.unsent.iter().position(holds) else { return };
         // Where an arm has to go there, it stays for what follows.
         let most = if self.has_arm() { SENT_AT_ONCE as usize } else { 1 };
         let length = self.unsent.range(at..).take(most).take_while(|run| run.file == file).count();
-        for run in self.unsent.drain(at..at + length) {
+        // Where others read besides, it takes along what lies on its way there: else it would have to come back for it.
+        let queue = view.queue(file);
+        let room = queue.limit.saturating_sub(queue.requests) as usize;
+        let from = if self.has_arm() && self.readers() > 1 && at + length <= room { 0 } else { at };
+        for run in self.unsent.drain(from..at + length) {
             let when_full = if holds(&run) { WhenFull::Wait } else { WhenFull::Drop };
             requests.add(Request { when_full, ..run.request() });
         }
@@ -291,19 +423,24 @@ impl Oracle {
         let Some(future) = self.files.get_mut(&file) else { return };
         self.unread.remove(&(file, page));
         let rest = &future.accesses[future.now..];
-        if let Some(skipped) = rest.iter().take(MOST_SKIPPED).position(|(_, next)| *next == page) {
-            for (_, page) in &rest[..skipped] {
-                self.unread.remove(&(file, *page));
-            }
-            self.front = self.front.max(rest[skipped].0 + 1);
-            future.now += skipped + 1;
+        let most = if future.strays.is_multiple_of(STRAYS) { MOST_SKIPPED } else { MOST_SKIPPED / STRAYS };
+        let Some(skipped) = rest.iter().take(most).position(|(_, next)| *next == page) else {
+            future.strays += 1;
+            return;
+        };
+        for (_, page) in &rest[..skipped] {
+            self.unread.remove(&(file, *page));
         }
+        self.front = self.front.max(rest[skipped].0 + 1);
+        self.progress += skipped as u64 + 1;
+        future.now += skipped + 1;
+        future.strays = 0;
     }
 }
 
 impl Policy for Oracle {
     fn wants(&self) -> Wants {
-        Wants { pages: true, faults: true, arrivals: true, ..Wants::default() }
+        Wants { pages: true, faults: true, arrivals: true, evictions: true, ..Wants::default() }
     }
 
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
@@ -321,8 +458,12 @@ impl Policy for Oracle {
                 for page in *first..first + pages {
                     self.unread.remove(&(*file, page));
                 }
-                if let Some(future) = self.files.get_mut(file) {
-                    future.planned = future.now;
+                self.look_again(*file);
+            }
+            Event::Evicted { file, page, unused } => {
+                let was_planned = self.unread.remove(&(*file, *page));
+                if (*unused && was_planned) || self.files.get(file).is_some_and(|future| future.repeats) {
+                    self.look_again(*file);
                 }
             }
             _ => {}

@@ -41,7 +41,7 @@ struct MachineText {
     fault_us: Amount<1_000_000>,
     request_us_per_page: Amount<1_000_000>,
     pio_us_per_page: Amount<1_000_000>,
-    fault_around_pages: Whole<1, 512>,
+    fault_around_pages: toml::Spanned<Whole<1, 512>>,
     dirty_background_ratio: Whole<0, 100>,
     dirty_ratio: Whole<0, 100>,
     dirty_expire_ms: Whole<0, 1_000_000_000>,
@@ -59,7 +59,7 @@ impl Default for MachineText {
             fault_us: Amount(0.5),
             request_us_per_page: Amount(0.2),
             pio_us_per_page: Amount(0.0),
-            fault_around_pages: Whole(16),
+            fault_around_pages: toml::Spanned::new(0..0, Whole(16)),
             dirty_background_ratio: Whole(10),
             dirty_ratio: Whole(20),
             dirty_expire_ms: Whole(30_000),
@@ -110,8 +110,7 @@ struct WorkloadText {
     streams: Whole<1, 100_000>,
     #[serde(default = "one")]
     passes: Whole<1, 1_000_000>,
-    #[serde(default)]
-    via: Via,
+    via: Option<Via>,
     block_kb: Option<Whole<4, 1_048_576>>,
     call_bytes: Option<Whole<1, 1_073_741_824>>,
     stride_kb: Option<Whole<4, 1_048_576>>,
@@ -132,15 +131,18 @@ fn one<const MOST: u64>() -> Whole<1, MOST> {
     Whole(1)
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Via {
-    #[default]
     Read,
     Mmap,
 }
 
 impl WorkloadText {
+    fn is_mapped(&self) -> bool {
+        self.via == Some(Via::Mmap)
+    }
+
     /// What it is called unless it says so: `sequential`, `4 × random, mmap`.
     fn describe(&self) -> String {
         let streams = if self.streams.0 > 1 { format!("{} × ", self.streams.0) } else { String::new() };
@@ -150,7 +152,7 @@ impl WorkloadText {
             (Some(other), _) => format!("{other:?}").to_lowercase(),
             (None, recording) => recording.map_or(String::new(), |path| path.get_ref().clone()),
         };
-        let via = if self.via == Via::Mmap { ", mmap" } else { "" };
+        let via = if self.is_mapped() { ", mmap" } else { "" };
         format!("{streams}{pattern}{via}")
     }
 }
@@ -170,8 +172,12 @@ impl Lines<'_> {
 
     /// The same; `None` if the field is not written there.
     fn written(&self, header: &str, index: usize, field: &str) -> Option<usize> {
-        let first = self.header(header, index)? + 1;
-        let table = self.0.lines().enumerate().skip(first).take_while(|(_, line)| !line.trim_start().starts_with('['));
+        self.below(self.header(header, index)? + 1, field)
+    }
+
+    /// The line of a field in the table whose header is on this line.
+    fn below(&self, header: usize, field: &str) -> Option<usize> {
+        let table = self.0.lines().enumerate().skip(header).take_while(|(_, line)| !line.trim_start().starts_with('['));
         let is_field = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == field);
         table.into_iter().find(|(_, line)| is_field(line)).map(|(line, _)| line + 1)
     }
@@ -189,6 +195,18 @@ impl Lines<'_> {
 
     fn wrong<T>(&self, span: std::ops::Range<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
         Err(ScenarioError::Field { line: self.of(span.start), message: message.into() })
+    }
+
+    /// The first of these fields that is written in a table is wrong; if none is, the table itself.
+    fn wrong_in<S, T>(
+        &self,
+        table: &toml::Spanned<S>,
+        fields: &[&str],
+        message: impl Into<String>,
+    ) -> Result<T, ScenarioError> {
+        let header = self.of(table.span().start);
+        let line = fields.iter().find_map(|field| self.below(header, field)).unwrap_or(header);
+        self.wrong_at(Some(line), message)
     }
 }
 
@@ -244,8 +262,8 @@ impl Scenario {
             // Before room is made for them.
             streams = streams.saturating_add(workload.get_ref().streams.0);
             if streams > MOST_STREAMS as u64 {
-                return lines
-                    .wrong(workload.span(), format!("there are at most {MOST_STREAMS} streams, here {streams}"));
+                let message = format!("there are at most {MOST_STREAMS} streams, here {streams}");
+                return lines.wrong_in(workload, &["streams"], message);
             }
             let text = workload.get_ref();
             let name = text.name.clone().unwrap_or_else(|| text.describe());
@@ -266,6 +284,10 @@ impl Scenario {
                 .or_else(|| lines.key("[machine]", 0, "dirty_ratio"));
             let message = "dirty_background_ratio is at most dirty_ratio, or writers wait before anything is written";
             return lines.wrong_at(at, message);
+        }
+        if !machine.fault_around_pages.get_ref().0.is_power_of_two() {
+            let message = "fault_around_pages is a power of two: the pages around a fault are an aligned group";
+            return lines.wrong(machine.fault_around_pages.span(), message);
         }
         let scenario = Scenario {
             name: parsed.name,
@@ -359,7 +381,7 @@ fn settings(machine: &MachineText) -> Settings {
     Settings {
         costs,
         slice_ns: (machine.slice_ms.0 * 1e6) as u64,
-        fault_around_pages: machine.fault_around_pages.0,
+        fault_around_pages: machine.fault_around_pages.get_ref().0,
         dirty: DirtyLimits {
             background_pages: memory_pages(machine) * machine.dirty_background_ratio.0 / 100,
             most_pages: memory_pages(machine) * machine.dirty_ratio.0 / 100,
@@ -369,6 +391,8 @@ fn settings(machine: &MachineText) -> Settings {
         end_ns: machine.end_s.0 * 1_000_000_000,
     }
 }
+
+const TRACE_TAKES: &str = "a trace takes name";
 
 /// The recording that a workload names; `None`: it has a pattern.
 fn recording(
@@ -399,14 +423,19 @@ fn recording(
         ("fsync", text.fsync),
     ];
     if let Some((field, _)) = given.iter().find(|(_, given)| *given) {
-        let message = format!("{field} goes with a pattern alone; a recording takes name, via and block_kb");
-        return lines.wrong(spanned.span(), message);
+        let takes = if kind == RecordingKind::Profile { "a profile takes name, via and block_kb" } else { TRACE_TAKES };
+        return lines.wrong_in(spanned, &[field], format!("{field} goes with a pattern alone; {takes} besides"));
+    }
+    let of_profile = [("via", text.via.is_some()), ("block_kb", text.block_kb.is_some())];
+    if let Some((field, _)) = of_profile.iter().find(|(_, given)| *given && kind == RecordingKind::Trace) {
+        let message = format!("{field} goes with a pattern or a profile; {TRACE_TAKES} besides: it tells how it read");
+        return lines.wrong_in(spanned, &[field], message);
     }
     let path = directory.join(name.get_ref());
     let loaded = recordings.load(kind, &path).and_then(|recording| recording.check().map(|()| recording));
     let recording = loaded.or_else(|error| lines.wrong(name.span(), format!("{}: {error}", path.display())))?;
     let call_bytes = text.block_kb.map_or(64, |kb| kb.0) << 10;
-    Ok(Some(recording.done(Manner { mapped: text.via == Via::Mmap, call_bytes })))
+    Ok(Some(recording.done(Manner { mapped: text.is_mapped(), call_bytes })))
 }
 
 fn stream(
@@ -415,51 +444,52 @@ fn stream(
     layout: Scheme,
     lines: &Lines,
 ) -> Result<Stream, ScenarioError> {
-    let (text, span) = (spanned.get_ref(), spanned.span());
+    let text = spanned.get_ref();
+    let wrong = |fields: &[&str], message: &str| lines.wrong_in(spanned, fields, message);
     let (Some(pattern), Some(file_mb)) = (text.pattern, text.file_mb) else {
-        return lines.wrong(span, "missing field `file_mb`: a pattern goes through a file of this size");
+        return wrong(&[], "missing field `file_mb`: a pattern goes through a file of this size");
     };
-    let default_kb = if text.via == Via::Mmap { 4 } else { 64 };
+    let default_kb = if text.is_mapped() { 4 } else { 64 };
     let block_pages = text.block_kb.map_or(default_kb, |kb| kb.0) / 4;
     let file_pages = (file_mb.0 << 20) / PAGE_BYTES;
     let stride_pages = text.stride_kb.map_or(4 * block_pages, |kb| kb.0 / 4);
     for (name, kb) in [("block_kb", text.block_kb.map(|kb| kb.0)), ("stride_kb", text.stride_kb.map(|kb| kb.0))] {
         if kb.is_some_and(|kb| kb % 4 != 0) {
-            return lines.wrong(span, format!("{name} is a multiple of 4: whole pages"));
+            return wrong(&[name], &format!("{name} is a multiple of 4: whole pages"));
         }
     }
-    if text.readers.is_some_and(|readers| readers.0 > file_pages / block_pages) {
-        return lines.wrong(span, "there are more readers than blocks in the file");
+    if text.readers.is_some_and(|readers| readers.0 > file_pages.div_ceil(block_pages)) {
+        return wrong(&["readers"], "there are more readers than blocks in the file");
     }
     if block_pages > file_pages {
-        return lines.wrong(span, "a block (block_kb) is larger than the file (file_mb)");
+        return wrong(&["block_kb", "file_mb"], "a block (block_kb) is larger than the file (file_mb)");
     }
     if pattern == Pattern::Stride && stride_pages < block_pages {
-        return lines.wrong(span, "the stride (stride_kb) is shorter than a block (block_kb)");
+        return wrong(&["stride_kb"], "the stride (stride_kb) is shorter than a block (block_kb)");
     }
     if text.stride_kb.is_some() && pattern != Pattern::Stride {
-        return lines.wrong(span, "stride_kb goes with pattern = \"stride\" alone");
+        return wrong(&["stride_kb"], "stride_kb goes with pattern = \"stride\" alone");
     }
     let is_interleaved = matches!(pattern, Pattern::Interleaved | Pattern::InterleavedBackward);
     if text.readers.is_some() && !is_interleaved {
-        return lines.wrong(span, "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
+        return wrong(&["readers"], "readers goes with pattern = \"interleaved\" and \"interleaved-backward\" alone");
     }
     let block_bytes = block_pages * PAGE_BYTES;
-    if text.call_bytes.is_some() && text.via == Via::Mmap {
-        return lines.wrong(span, "call_bytes goes with via = \"read\" alone");
+    if text.call_bytes.is_some() && text.is_mapped() {
+        return wrong(&["call_bytes"], "call_bytes goes with via = \"read\" alone");
     }
     if text.call_bytes.is_some_and(|bytes| bytes.0 > block_bytes) {
-        return lines.wrong(span, "a call (call_bytes) reads at most a block (block_kb)");
+        return wrong(&["call_bytes"], "a call (call_bytes) reads at most a block (block_kb)");
     }
-    if pattern.writes() && text.via == Via::Mmap {
-        return lines.wrong(span, "a pattern that writes goes with via = \"read\" alone: by calls");
+    if pattern.writes() && text.is_mapped() {
+        return wrong(&["via"], "a pattern that writes goes with via = \"read\" alone: by calls");
     }
     if text.fsync && !pattern.writes() {
-        return lines.wrong(span, "fsync goes with the patterns write and rewrite alone");
+        return wrong(&["fsync"], "fsync goes with the patterns write and rewrite alone");
     }
     if file_pages > layout.most_pages() {
-        return lines
-            .wrong(span, format!("with this layout a file (file_mb) has at most {} MiB", layout.most_pages() >> 8));
+        let most_mb = layout.most_pages() >> 8;
+        return wrong(&["file_mb"], &format!("with this layout a file (file_mb) has at most {most_mb} MiB"));
     }
     let sleep_ns = text.rate_kb_per_s.map_or(0, |rate| block_pages * 4 * 1_000_000_000 / rate.0);
     Ok(Stream {
@@ -472,7 +502,7 @@ fn stream(
         readers: text.readers.map_or(4, |readers| readers.0),
         most_blocks: text.blocks.map_or(u64::MAX, |blocks| blocks.0),
         passes: text.passes.0,
-        mapped: text.via == Via::Mmap,
+        mapped: text.is_mapped(),
         user_per_page_ns: text.user_us_per_page.0 * 1e3,
         compute_ns: (text.compute_us.0 * 1e3) as u64,
         sleep_ns,

@@ -55,6 +55,12 @@ impl<'de> Deserialize<'de> for Slice {
     }
 }
 
+/// A number as people write it: very large and very small ones with an exponent.
+fn short(number: f64) -> String {
+    let is_plain = number == 0.0 || !number.is_finite() || (1e-5..1e16).contains(&number.abs());
+    if is_plain { number.to_string() } else { format!("{number:e}") }
+}
+
 struct AmountVisitor(f64, f64);
 
 impl Visitor<'_> for AmountVisitor {
@@ -65,7 +71,7 @@ impl Visitor<'_> for AmountVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
-        let wrong = || E::custom(format!("{number} is not a number from {} to {}", self.0, self.1));
+        let wrong = || E::custom(format!("{} is not a number from {} to {}", short(number), self.0, self.1));
         (self.0..=self.1).contains(&number).then_some(number).ok_or_else(wrong)
     }
 

@@ -1,0 +1,67 @@
+//! What once was wrong: each mistake by itself.
+
+use ahead_sim::{Counters, Scenario, read_small};
+
+fn runs(text: &str) -> Vec<(String, Counters)> {
+    let scenario = Scenario::from_toml(text, ".".as_ref()).unwrap();
+    scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
+}
+
+/// Half a second of work in each of ten seconds, cut off in the midst of a sleep: the time is that of the end, and it is told.
+#[test]
+fn a_run_that_is_cut_off_says_so() {
+    let text = |end_s: u64| {
+        format!(
+            "policies = [\"none\"]\n[machine]\nend_s = {end_s}\n[disk]\nmodel = \"ssd\"\n\
+             [[workload]]\npattern = \"sequential\"\nfile_mb = 1\nblock_kb = 256\nrate_kb_per_s = 64\n"
+        )
+    };
+    let (_, cut) = runs(&text(5)).remove(0);
+    assert!(!cut.ended);
+    assert_eq!(cut.elapsed_ns, 5_000_000_000);
+    let (_, whole) = runs(&text(100)).remove(0);
+    assert!(whole.ended && whole.read_bytes == 1 << 20);
+}
+
+/// The last block of a file is shorter where blocks do not divide it, and it is read.
+#[test]
+fn a_file_is_read_to_its_end_whatever_the_block() {
+    for pattern in ["sequential", "backward", "interleaved", "interleaved-backward"] {
+        for (via, block_kb) in [("read", 768), ("mmap", 768), ("read", 100), ("mmap", 100)] {
+            let readers = if pattern.starts_with("inter") { "readers = 2\n" } else { "" };
+            let text = format!(
+                "policies = [\"none\", \"linux-6.18\", \"ahead\", \"oracle\"]\n[disk]\nmodel = \"ssd\"\n[[workload]]\n\
+                 pattern = \"{pattern}\"\nfile_mb = 1\nblock_kb = {block_kb}\nvia = \"{via}\"\n{readers}"
+            );
+            for (policy, run) in runs(&text) {
+                assert_eq!(run.read_bytes, 1 << 20, "{pattern}, {via}, {block_kb}, {policy}");
+            }
+        }
+    }
+    let (_, rewritten) =
+        runs("policies = [\"none\"]\n[[workload]]\npattern = \"rewrite\"\nfile_mb = 1\nblock_kb = 768\n").remove(0);
+    assert_eq!((rewritten.read_bytes, rewritten.write_bytes), (1 << 20, 1 << 20));
+}
+
+/// However a policy divides a program's work on its bytes, it is the same work.
+#[test]
+fn the_same_work_takes_the_same_time_under_every_policy() {
+    let text = "policies = [\"none\", \"fixed(7)\", \"linux-2.6\", \"linux-6.18\", \"zfetch\", \"ahead\", \"oracle\"]\n\
+                [disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 4\ncall_bytes = 4097\n\
+                user_us_per_page = 1.7\n";
+    for (policy, run) in runs(text) {
+        assert_eq!(run.user_ns, 1024 * 1700, "{policy}");
+    }
+}
+
+#[test]
+fn a_scenario_that_is_no_text_is_told_with_its_line() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("latin-1.toml");
+    std::fs::write(&path, b"policies = [\"none\"]\nname = \"caf\xe9\"\n").unwrap();
+    assert_eq!(read_small(&path).unwrap_err().to_string(), "line 2: not UTF-8");
+    assert_eq!(Scenario::load(&path).unwrap_err().to_string(), "line 2: not UTF-8");
+    // Only too long: the character that its end cuts is no mistake.
+    std::fs::write(&path, "é".repeat(1 << 18)).unwrap();
+    assert!(Scenario::load(&path).unwrap_err().to_string().contains("at most 262144 bytes"));
+}

@@ -1,0 +1,53 @@
+//! Room in the queue: whoever waits for it gets it as soon as it is there, however many wait and however little room there is.
+
+use ahead_sim::{Counters, Scenario};
+
+fn runs(text: &str) -> Vec<(String, Counters)> {
+    let scenario = Scenario::from_toml(text, ".".as_ref()).unwrap();
+    scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
+}
+
+/// Once each process has its inode and pointer block, writing takes no disk; they waited for a timer of writeback instead.
+#[test]
+fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
+    for (streams, requests, most_ns) in [(16, 1, 10_000_000), (40, 1, 50_000_000), (300, 4, 100_000_000)] {
+        let text = format!(
+            "policies = [\"none\"]\n[disk]\nmodel = \"hdd\"\nlayout = \"ext2\"\nnr_requests = {requests}\n\
+             [[workload]]\npattern = \"write\"\nfile_mb = 1\nblocks = 4\nstreams = {streams}\n"
+        );
+        for (policy, run) in runs(&text) {
+            assert!(run.ended && run.elapsed_ns < most_ns, "{streams}, {policy}: {run:?}");
+        }
+    }
+}
+
+/// A process that was woken and found its inode there let the others wait for ever.
+#[test]
+fn readers_of_few_requests_never_wait_for_nothing() {
+    for pattern in ["stride", "sequential", "random", "sparse"] {
+        for more in ["streams = 8", "streams = 40\nreopens = true\nblocks = 4\npasses = 2"] {
+            let text = format!(
+                "policies = [\"none\", \"linux-6.18\", \"true-readahead(64)\", \"ahead\", \"oracle\"]\n[disk]\nlayout = \"ext2\"\n\
+                 nr_requests = 1\n[[workload]]\npattern = \"{pattern}\"\nfile_mb = 1\n{more}\n"
+            );
+            for (policy, run) in runs(&text) {
+                let works_ns = run.device.busy_ns + run.user_ns + run.system_ns;
+                assert!(run.ended && run.elapsed_ns <= works_ns, "{pattern}, {more}, {policy}: {run:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hundreds_of_readers_share_a_few_requests() {
+    for (streams, requests) in [(300, 2), (1000, 4)] {
+        let text = format!(
+            "policies = [\"none\", \"linux-6.18\", \"ahead\"]\n[disk]\nlayout = \"ext2\"\nnr_requests = {requests}\n\
+             [[workload]]\npattern = \"random\"\nfile_mb = 1\nblocks = 4\nstreams = {streams}\n"
+        );
+        for (policy, run) in runs(&text) {
+            let works_ns = run.device.busy_ns + run.user_ns + run.system_ns;
+            assert!(run.ended && run.elapsed_ns <= works_ns, "{streams}, {policy}: {run:?}");
+        }
+    }
+}
