@@ -12,7 +12,10 @@ pub const PAGE: &str = "index.html";
 /// File names and what is in them.
 pub fn render(path: &Path, figures: &[Figure]) -> Vec<(String, String)> {
     let mut page = Page::new("What times of reads tell");
-    page.text(&format!("Figures 1 to 5 of Pelouin, Investigating ext2 optimizations in Linux (2009), from data of {}.", shown(path)));
+    page.text(&format!(
+        "Figures 1 to 5 of Pelouin, Investigating ext2 optimizations in Linux (2009), from data of {}.",
+        shown(path)
+    ));
     let mut files = Vec::new();
     for figure in figures {
         let axis = |label| Axis { label, is_logarithmic: false };
