@@ -291,7 +291,7 @@ fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) ->
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
     let method =
         format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
-    Ok((bytes > cap_bytes).then(|| Answer { method, value: Some(Value::Whole(bytes / 2)), ..doubled }))
+    Ok((bytes > cap_bytes).then_some(Answer { method, value: Some(Value::Whole(bytes / 2)), ..doubled }))
 }
 
 /// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?

@@ -3,7 +3,7 @@
 use super::shown;
 use ahead_probe::figures::Figure;
 use ahead_report::html::Page;
-use ahead_report::svg::{Axis, Curve, lines};
+use ahead_report::svg::{Axis, Curve, lines, standalone};
 use std::path::Path;
 
 /// The page with all figures.
@@ -22,7 +22,7 @@ pub fn render(path: &Path, figures: &[Figure]) -> Vec<(String, String)> {
         let curve = Curve { name: figure.title, points: &figure.points };
         let picture = lines(axis(figure.x), axis(figure.y), &[curve]);
         page.section(&format!("Figure {}: {}", figure.number, figure.title)).picture(&picture, figure.title);
-        files.push((format!("figure-{}.svg", figure.number), picture));
+        files.push((format!("figure-{}.svg", figure.number), standalone(&picture)));
     }
     files.push((PAGE.to_owned(), page.render()));
     files
