@@ -58,7 +58,8 @@ fn outputs_are_checked_before_the_work() {
 #[test]
 fn a_part_can_be_asked_for_alone() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let output = ahead(&[home.path().to_str().unwrap(), "--only", "layout", "--size", "8M", "--json"]).assert().success();
+    let output =
+        ahead(&[home.path().to_str().unwrap(), "--only", "layout", "--size", "8M", "--json"]).assert().success();
     let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     assert!(found["block_size"]["value"].as_u64().is_some_and(u64::is_power_of_two), "{found:#}");
     assert_eq!(found["window"]["method"], "not asked for");

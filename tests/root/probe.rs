@@ -14,7 +14,12 @@ use std::process::Stdio;
 
 fn probe(path: &Path, more: &[&str]) -> Value {
     let output = Command::cargo_bin("ahead").unwrap().arg("probe").arg(path).arg("--json").args(more).output().unwrap();
-    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

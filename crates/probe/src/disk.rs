@@ -118,7 +118,7 @@ impl Single {
             std::thread::sleep(Duration::from_nanos(took as u64));
             anywhere.push(took);
         }
-        let middle = reads.capacity_bytes / 2 & !(PAGE_BYTES - 1);
+        let middle = (reads.capacity_bytes / 2) & !(PAGE_BYTES - 1);
         let mut neighbours = |step: i64| -> Result<Vec<f64>> {
             let first = reads.within(middle / 2, middle, PAGE_BYTES) as i64;
             reads.one(first as u64, PAGE_BYTES)?;

@@ -20,7 +20,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The test file has no room.
-    #[error("{directory} has {free_bytes} bytes free, and a test file of {wanted_bytes} bytes and a reserve are wanted; choose a smaller one with --size, or another directory")]
+    #[error(
+        "{directory} has {free_bytes} bytes free, and a test file of {wanted_bytes} bytes and a reserve are wanted; choose a smaller one with --size, or another directory"
+    )]
     NoSpace {
         /// Where.
         directory: String,

@@ -73,7 +73,11 @@ fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
 /// Time of the first page, read directly again after so many others: microseconds by bytes.
 pub(crate) fn again(run: &Run, reads: &mut Reads) -> Result<Vec<(f64, f64)>> {
     let mut points = Vec::new();
-    let place = reads.within(0, reads.capacity_bytes - AGAIN_PAGES.min(reads.capacity_bytes / PAGE_BYTES / 2) * PAGE_BYTES, PAGE_BYTES);
+    let place = reads.within(
+        0,
+        reads.capacity_bytes - AGAIN_PAGES.min(reads.capacity_bytes / PAGE_BYTES / 2) * PAGE_BYTES,
+        PAGE_BYTES,
+    );
     for pages in (0..AGAIN_PAGES.min(reads.capacity_bytes / PAGE_BYTES / 2)).step_by(AGAIN_STEP as usize) {
         run.watcher.go_on("the drive's buffer")?;
         for page in (0..pages).step_by(AGAIN_STEP as usize) {
@@ -95,7 +99,11 @@ pub fn pelouin(run: &Run, again: &[(f64, f64)]) -> Result<Vec<Figure>> {
         figure(2, "Reads of 512 bytes with read-ahead", rates(run, 512, 768 << 10, true, false)?),
         buffered(3, "The first block read again, past the page cache, up to a megabyte", first),
         buffered(4, "The first block read again, past the page cache", again.to_vec()),
-        figure(5, "Reads of 2048 bytes without read-ahead and with cold metadata", rates(run, 2048, 96 << 10, false, true)?),
+        figure(
+            5,
+            "Reads of 2048 bytes without read-ahead and with cold metadata",
+            rates(run, 2048, 96 << 10, false, true)?,
+        ),
     ])
 }
 

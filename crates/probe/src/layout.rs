@@ -66,22 +66,33 @@ type Pointers = std::result::Result<(Vec<u64>, String, f64), String>;
 fn conclude(asked: Answer, pointers: Pointers) -> Layout {
     let (at, method, confidence) = match pointers {
         Ok(found) => found,
-        Err(why) => return Layout { block_size: asked, direct_blocks: Answer::none("blocks", why), indirect_at: Vec::new() },
+        Err(why) => {
+            return Layout { block_size: asked, direct_blocks: Answer::none("blocks", why), indirect_at: Vec::new() };
+        }
     };
     // The place of the second block of pointers tells the block size by itself: 12 + block / 4 blocks.
-    let fits = |block: &&u64| at.first() == Some(&(12 * **block)) && at.get(1).is_none_or(|second| *second == (12 + **block / 4) * **block);
+    let fits = |block: &&u64| {
+        at.first() == Some(&(12 * **block)) && at.get(1).is_none_or(|second| *second == (12 + **block / 4) * **block)
+    };
     let by_pointers = BLOCKS.iter().find(fits).copied();
     let block = asked.whole().or(by_pointers);
     let direct_blocks = match (at.first(), block) {
-        (Some(first), Some(block)) if first % block == 0 => Answer {
-            confidence: Some(confidence),
-            ..Answer::counted(first / block, "blocks", (0, 0), method.clone())
-        },
-        (None, _) => Answer::none("blocks", format!("{method}: no block of pointers is read in the first {} pages: extents", LAYOUT_PAGES)),
-        _ => Answer::none("blocks", format!("{method}: a block of pointers is read at {at:?} bytes, which no layout of direct blocks explains")),
+        (Some(first), Some(block)) if first % block == 0 => {
+            Answer { confidence: Some(confidence), ..Answer::counted(first / block, "blocks", (0, 0), method.clone()) }
+        }
+        (None, _) => Answer::none(
+            "blocks",
+            format!("{method}: no block of pointers is read in the first {} pages: extents", LAYOUT_PAGES),
+        ),
+        _ => Answer::none(
+            "blocks",
+            format!("{method}: a block of pointers is read at {at:?} bytes, which no layout of direct blocks explains"),
+        ),
     };
     let block_size = match (asked.value, by_pointers) {
-        (None, Some(block)) => Answer { confidence: Some(confidence), ..Answer::counted(block, "bytes", (0, 0), method) },
+        (None, Some(block)) => {
+            Answer { confidence: Some(confidence), ..Answer::counted(block, "bytes", (0, 0), method) }
+        }
         _ => asked,
     };
     Layout { block_size, direct_blocks, indirect_at: at }
@@ -161,7 +172,8 @@ fn timed_pointers(run: &Run) -> Result<Pointers> {
     }
     // The first page waits for the arm, whatever the layout.
     let medians: Vec<f64> = times[1..].iter().map(|times| median(times)).collect();
-    let method = format!("timing: the page that takes longest of {TIMED_PAGES}, medians of {RUNS} runs with cold metadata");
+    let method =
+        format!("timing: the page that takes longest of {TIMED_PAGES}, medians of {RUNS} runs with cold metadata");
     Ok(match standing_out(&medians) {
         Some((index, by)) if by >= STANDS_OUT => {
             let at = (index as u64 + 1) * PAGE_BYTES;

@@ -97,7 +97,8 @@ pub enum Part {
 /// Errors: reads fail, or the watcher ends it.
 pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
     let is_asked = |part| parts.contains(&part);
-    let (windows, read_around) = if is_asked(Part::Windows) { windows(run, timing_only)? } else { no_windows(NOT_ASKED) };
+    let (windows, read_around) =
+        if is_asked(Part::Windows) { windows(run, timing_only)? } else { no_windows(NOT_ASKED) };
     let layout = if is_asked(Part::Layout) { layout::find(run, timing_only)? } else { Layout::unknown(NOT_ASKED) };
     let fault_around = match is_asked(Part::Faults) {
         true => mapped::fault_around(run)?,

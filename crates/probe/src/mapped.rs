@@ -3,7 +3,7 @@
 use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
-use crate::eyes::Eyes;
+use crate::eyes::{Eyes, Ran, count, search};
 use crate::statistics::{most_frequent, quantile};
 use crate::subject::PAGE_BYTES;
 use ahead_kernel::mapping::Mapping;
@@ -29,40 +29,29 @@ pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     let pages = subject.pages();
     // A multiple of every power of two that a window may be, so that ends do not depend on where it is.
     let page = (pages / 2) & !((1_u64 << (pages / 4).max(1).ilog2()) - 1);
-    let mut found = Vec::new();
-    for _ in 0..RUNS {
+    let fault = || -> Result<Ran> {
         run.watcher.go_on("what is read around a fault")?;
         subject.make_cold()?;
-        let (file, look) = (subject.open()?, subject.open_exact()?);
-        let mapping = Mapping::new(&file, (pages * PAGE_BYTES) as usize)?;
+        let (_reader, look) = (subject.open()?, subject.open_exact()?);
+        let mapping = Mapping::new(&_reader, (pages * PAGE_BYTES) as usize)?;
         mapping.touch((page * PAGE_BYTES) as usize);
-        let end = eyes.end_of_cached(subject, &look, page + 1, page + 17, pages)?;
-        found.push(end - page + before(run, eyes, &look, page)?);
+        Ok(Ran { look, _reader, _mapping: Some(mapping) })
+    };
+    let mut found = Vec::new();
+    for _ in 0..RUNS {
+        found.push(match eyes {
+            Eyes::Asking => count(&fault()?.look, 0, pages)?,
+            Eyes::Timing(_) => {
+                let after = eyes.end_of_cached(subject, page + 1, page + 17, pages, &fault)? - page;
+                // As far before as after, if it is in the middle.
+                let before = search(0, after.min(page), page, |far| eyes.is_there(subject, page - 1 - far, &fault))?;
+                after + before
+            }
+        });
     }
     let (around, votes) = most_frequent(&found).expect("there were runs");
     let method = format!("{}: what the fault of a page in the middle of a mapping brings, {RUNS} runs", eyes.name());
     Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))
-}
-
-/// How many pages in a row are cached before one.
-fn before(run: &Run, eyes: Eyes, look: &std::fs::File, page: u64) -> Result<u64> {
-    let subject = run.subject;
-    match eyes {
-        Eyes::Asking => eyes.end_of_cached(subject, look, 0, 0, page),
-        Eyes::Timing(clock) => {
-            let (mut low, mut step) = (0, 1);
-            while low + step <= page && clock.is_there(subject, look, page - low - step)? {
-                (low, step) = (low + step, step * 2);
-            }
-            // The first that is absent lies less than a step further.
-            let mut high = low + step;
-            while low + 1 < high {
-                let middle = (low + high) / 2;
-                if clock.is_there(subject, look, page - middle)? { low = middle } else { high = middle }
-            }
-            Ok(low)
-        }
-    }
 }
 
 /// How many bytes of cached pages one fault maps, by the times of touches in a mapping of cached pages.
@@ -102,7 +91,10 @@ fn period(faults: &[u64], pages: u64) -> Answer {
         }
         None => Answer::none(
             "bytes",
-            format!("timing: among {pages} cached pages {} touches stand out: each page faults, or one fault maps all", faults.len()),
+            format!(
+                "timing: among {pages} cached pages {} touches stand out: each page faults, or one fault maps all",
+                faults.len()
+            ),
         ),
     }
 }

@@ -63,7 +63,9 @@ impl Subject {
         let magic = openat::handle(directory)?.file_system_magic()?;
         if !openat::has_page_cache(magic) {
             let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
-            return Err(ahead_kernel::Error::Unsupported { what: format!("probing {}", directory.display()), why }.into());
+            return Err(
+                ahead_kernel::Error::Unsupported { what: format!("probing {}", directory.display()), why }.into()
+            );
         }
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
         if free_bytes < size_bytes + size_bytes / RESERVE {
@@ -94,7 +96,9 @@ impl Subject {
                 "{} is in use (mounted, or part of something); probe a directory on it instead",
                 path.display()
             )),
-            std::io::ErrorKind::PermissionDenied => ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into(),
+            std::io::ErrorKind::PermissionDenied => {
+                ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into()
+            }
             _ => Error::io(what.clone(), e),
         })?;
         let size_bytes = rustix::fs::seek(&held, rustix::fs::SeekFrom::End(0)).map_err(|e| Error::io(what, e))?;

@@ -3,6 +3,7 @@
 //! Of several models that could have answered so the one is taken whose answers come nearest: each is asked, as the device that
 //! it is, for what was observed.
 
+use crate::statistics::median;
 use crate::subject::PAGE_BYTES;
 use ahead_device::{Device, Model, ModelError, Op, Request};
 use std::collections::BinaryHeap;
@@ -156,8 +157,10 @@ impl Observed {
         self.by_length.first().map_or(S, |(_, ns)| *ns)
     }
 
+    /// With as many at once as were tried: the median of the last three.
     fn most_requests_per_s(&self) -> f64 {
-        self.by_depth.iter().map(|(_, rate)| *rate).fold(1.0, f64::max)
+        let rates: Vec<f64> = self.by_depth.iter().rev().take(3).map(|(_, rate)| *rate).collect();
+        median(&rates).max(1.0)
     }
 }
 
@@ -185,7 +188,8 @@ fn flash(observed: &Observed, channels: u32) -> Flash {
     // out. Requests are as long as reads were.
     let request = REQUEST_BYTES;
     let per_request_ns = request * S / observed.bytes_per_s;
-    let bus_ns = if channels == 1 { (per_request_ns - sequential_read_ns).max(per_request_ns / 2.0) } else { per_request_ns };
+    let bus_ns =
+        if channels == 1 { (per_request_ns - sequential_read_ns).max(per_request_ns / 2.0) } else { per_request_ns };
     Flash { read_ns, sequential_read_ns, bytes_per_s: request * S / bus_ns, channels }
 }
 
@@ -223,7 +227,8 @@ fn error(observed: &Observed, twin: &Twin) -> f64 {
     let device = || Device::new(&model, observed.capacity_bytes.max(1 << 20));
     let away = |ours: f64, theirs: f64| (ours.max(1.0) / theirs.max(1.0)).ln().powi(2);
     let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
-    let lengths: f64 = observed.by_length.iter().map(|(length, ns)| away(rate_ns(&mut device(), *length, 1, 1), *ns)).sum();
+    let lengths: f64 =
+        observed.by_length.iter().map(|(length, ns)| away(rate_ns(&mut device(), *length, 1, 1), *ns)).sum();
     let batch = batch(&mut device(), observed.batch.len());
     let batch: f64 = batch.iter().zip(&observed.batch).map(|(ours, theirs)| away(*ours, *theirs)).sum();
     let depths: f64 = observed
@@ -292,7 +297,7 @@ mod tests {
             sequential_page_ns: (second - first) as f64,
             batch: batch(&mut device(), 256),
             bytes_per_s: model.bandwidth_bytes_per_s(),
-            by_depth: depths.map(|depth| (depth, S / rate_ns(&mut device(), 4096, depth, 40 * depth))).to_vec(),
+            by_depth: depths.map(|depth| (depth, S / rate_ns(&mut device(), 4096, depth, 40 * depth + 400))).to_vec(),
         }
     }
 

@@ -11,15 +11,14 @@
 //!
 //! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
 
+use crate::Run;
 use crate::answer::{Answer, Value};
 use crate::error::Result;
-use crate::eyes::Eyes;
+use crate::eyes::{Eyes, Ran, count};
 use crate::statistics::most_frequent;
 use crate::subject::PAGE_BYTES;
-use crate::Run;
 use ahead_kernel::cache;
 use serde::Serialize;
-use std::fs::File;
 
 /// Runs that are compared.
 const RUNS: usize = 3;
@@ -88,7 +87,9 @@ impl Windows {
         if window.max(PAGE_BYTES) == around {
             return;
         }
-        let why = format!("timing: by steps it is {window} bytes, by a fault {around}: other work on the machine disturbs it");
+        let why = format!(
+            "timing: by steps it is {window} bytes, by a fault {around}: other work on the machine disturbs it"
+        );
         for answer in [&mut self.window, &mut self.trigger, &mut self.initial_window, &mut self.max_request] {
             *answer = Answer::none("bytes", why.clone());
         }
@@ -140,17 +141,22 @@ fn steady_answers(run: &Run, eyes: Eyes, runs: &[Vec<Step>]) -> Result<(Answer, 
 fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     let mut more = Vec::new();
     for _ in 0..RUNS {
-        run.subject.make_cold()?;
-        let (reader, look) = (run.subject.open()?, run.subject.open_exact()?);
-        run.subject.read(&reader, 0, (LARGE_READ * PAGE_BYTES) as usize)?;
-        let end = eyes.end_of_cached(run.subject, &look, 0, LARGE_READ, run.subject.pages())?;
-        more.push(u64::from(end > LARGE_READ));
+        more.push(u64::from(eyes.is_there(run.subject, LARGE_READ, &|| {
+            run.subject.make_cold()?;
+            let (_reader, look) = (run.subject.open()?, run.subject.open_exact()?);
+            run.subject.read(&_reader, 0, (LARGE_READ * PAGE_BYTES) as usize)?;
+            Ok(Ran { look, _reader, _mapping: None })
+        })?));
     }
     let (pages, votes) = most_frequent(&more).expect("there were runs");
-    let method = format!("{}: each page comes alone; a read of {LARGE_READ} pages brings {}", eyes.name(), match pages {
-        0 => "no more",
-        _ => "more",
-    });
+    let method = format!(
+        "{}: each page comes alone; a read of {LARGE_READ} pages brings {}",
+        eyes.name(),
+        match pages {
+            0 => "no more",
+            _ => "more",
+        }
+    );
     let trigger = Answer::none("bytes", "nothing is read ahead");
     Ok((Answer::counted(pages * PAGE_BYTES, "bytes", votes, method), trigger))
 }
@@ -182,20 +188,20 @@ fn steady(steps: &[Step]) -> Option<&[Step]> {
 
 fn steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
     match eyes {
-        Eyes::Asking => asked_steps(run, eyes),
+        Eyes::Asking => asked_steps(run),
         Eyes::Timing(_) => timed_steps(run, eyes),
     }
 }
 
 /// One run, asking after each page.
-fn asked_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
+fn asked_steps(run: &Run) -> Result<Vec<Step>> {
     let subject = run.subject;
     subject.make_cold()?;
     let (reader, look) = (subject.open()?, subject.open_exact()?);
     let (mut steps, mut end) = (Vec::new(), 0);
     for page in 0..subject.pages() {
         subject.read_page(&reader, page)?;
-        let now = eyes.end_of_cached(subject, &look, end, end, subject.pages())?;
+        let now = end + count(&look, end, subject.pages())?;
         if now == subject.pages() {
             break;
         }
@@ -212,20 +218,22 @@ fn asked_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
 
 /// A fresh run for each question: a question leaves traces.
 fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
-    let subject = run.subject;
-    let pages = subject.pages();
-    let (_, to) = end_after(run, eyes, 0, 1, 4)?;
+    /// Steps up to the largest window, and some that repeat: doubling from a page to a gigabyte takes fewer.
+    const MOST_STEPS: usize = 24;
+    let pages = run.subject.pages();
+    let to = end_after(run, eyes, 1, 1, 4)?;
     let mut steps = vec![Step { page: 0, from: 0, to }];
-    while steady(&steps).is_none() {
-        run.watcher.go_on("read-ahead of a sequential reader")?;
+    while steady(&steps).is_none() && steps.len() < MOST_STEPS {
+        run.watcher.go_on("read-ahead of a sequential reader, by timing")?;
         let last = steps[steps.len() - 1];
         if last.to + 1 >= pages {
             break;
         }
-        // The first page of the newest window is the trigger of most kernels.
-        let guess = last.from.max(last.page + 1);
-        let page = trigger_after(run, eyes, last, guess)?;
-        let (_, to) = end_after(run, eyes, last.to, page + 1, last.to + 2 * last.pages())?;
+        // The first page of the newest window is the trigger of most kernels; then comes as much again, or twice as much.
+        let page = trigger_after(run, eyes, last, last.from.max(last.page + 1))?;
+        let repeats = steps.len() > 1 && steps[steps.len() - 2].pages() == last.pages();
+        let guess = last.to + if repeats { last.pages() } else { 2 * last.pages() };
+        let to = end_after(run, eyes, last.to.max(page + 1), page + 1, guess)?;
         if to >= pages {
             break;
         }
@@ -238,7 +246,7 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
 fn trigger_after(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<u64> {
     // Reads of so many pages don't make it grow, of so many do: the first absent page has to be read.
     let (mut low, mut high) = (last.page + 1, last.to + 1);
-    let grows = |reads: u64| -> Result<bool> { Ok(end_after(run, eyes, last.to, reads, last.to)?.0) };
+    let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
     if guess + 1 > low && guess + 1 < high {
         if grows(guess + 1)? {
             high = guess + 1;
@@ -256,19 +264,21 @@ fn trigger_after(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<u64> {
     Ok(high - 1)
 }
 
-/// Reads so many pages one by one, and says whether more is cached than up to `known`, and where that ends. With a guess
-/// that is no further than what is known only the first is asked.
-fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Result<(bool, u64)> {
+/// Where what is cached ends after reads of so many pages one by one; up to `known` it is.
+fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Result<u64> {
+    eyes.end_of_cached(run.subject, known, guess, run.subject.pages(), &|| read_pages(run, reads))
+}
+
+/// Reads so many pages of the cold file one by one.
+fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
     let subject = run.subject;
+    run.watcher.go_on("read-ahead of a sequential reader, by timing")?;
     subject.make_cold()?;
-    let (reader, look): (File, File) = (subject.open()?, subject.open_exact()?);
+    let (_reader, look) = (subject.open()?, subject.open_exact()?);
     for page in 0..reads.min(subject.pages()) {
-        subject.read_page(&reader, page)?;
+        subject.read_page(&_reader, page)?;
     }
-    let known = known.max(reads);
-    let end = if guess <= known { (known + 1).min(subject.pages()) } else { subject.pages() };
-    let found = eyes.end_of_cached(subject, &look, known, guess, end)?;
-    Ok((found > known || reads > known, found))
+    Ok(Ran { look, _reader, _mapping: None })
 }
 
 /// The window by two explicit requests: each is cut at the window or the largest request, and advice of sequential reading
@@ -279,12 +289,9 @@ fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Resul
 fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) -> Result<Option<Answer>> {
     let doubled = willneed_cap(run, eyes, window.whole().map(|bytes| 2 * bytes), true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
-    let method = format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
-    Ok((bytes > cap_bytes).then(|| Answer {
-        method,
-        value: Some(Value::Whole(bytes / 2)),
-        ..doubled
-    }))
+    let method =
+        format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
+    Ok((bytes > cap_bytes).then_some(Answer { method, value: Some(Value::Whole(bytes / 2)), ..doubled }))
 }
 
 /// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?
@@ -296,10 +303,13 @@ fn trigger_of_growth(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> Answer 
     let all = firsts.len() as u64;
     match window.whole().filter(|_| all > 0 && firsts.iter().all(|is_first| *is_first)) {
         Some(bytes) => {
-            let method = format!("{}: the first page of the newest window, as in those that grew ({all} seen)", eyes.name());
+            let method =
+                format!("{}: the first page of the newest window, as in those that grew ({all} seen)", eyes.name());
             Answer::counted(bytes, "bytes", (all, all), method)
         }
-        None => Answer::none("bytes", "the largest windows come in pieces, and the page that triggers them is not the same"),
+        None => {
+            Answer::none("bytes", "the largest windows come in pieces, and the page that triggers them is not the same")
+        }
     }
 }
 
@@ -309,14 +319,16 @@ fn willneed_cap(run: &Run, eyes: Eyes, window_bytes: Option<u64>, is_doubled: bo
     let mut ends = Vec::new();
     for _ in 0..RUNS {
         run.watcher.go_on("what an explicit request brings")?;
-        subject.make_cold()?;
-        let (asker, look) = (subject.open()?, subject.open_exact()?);
-        if is_doubled {
-            cache::sequential_reads(&asker)?;
-        }
-        cache::read_ahead(&asker, 0, subject.pages() * PAGE_BYTES)?;
         let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
-        ends.push(eyes.end_of_cached(subject, &look, 0, guess, subject.pages())?);
+        ends.push(eyes.end_of_cached(subject, 0, guess, subject.pages(), &|| {
+            subject.make_cold()?;
+            let (_reader, look) = (subject.open()?, subject.open_exact()?);
+            if is_doubled {
+                cache::sequential_reads(&_reader)?;
+            }
+            cache::read_ahead(&_reader, 0, subject.pages() * PAGE_BYTES)?;
+            Ok(Ran { look, _reader, _mapping: None })
+        })?);
     }
     let (pages, votes) = most_frequent(&ends).expect("there were runs");
     if pages >= subject.pages() {

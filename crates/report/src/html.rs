@@ -3,7 +3,7 @@
 use crate::table::{Kind, Table};
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("html/style.css");
+pub(crate) const STYLE: &str = include_str!("html/style.css");
 
 /// For text and attribute values alike. What HTML cannot hold at all becomes U+FFFD.
 pub fn escape(text: &str) -> String {

@@ -15,7 +15,7 @@ pub use page_map::{FileMap, page_map};
 pub use rows::rows;
 pub use timeline::{Dot, Event, Row, Timeline, timeline};
 
-use crate::html::escape;
+use crate::html::{STYLE, escape};
 use std::fmt::Write;
 
 /// The classes of series that stand side by side, in their order.
@@ -23,6 +23,16 @@ pub const SERIES: [&str; 6] = ["series-1", "series-2", "series-3", "series-4", "
 
 /// Width of every picture in its own units; the page scales it.
 const WIDTH: f64 = 960.0;
+
+/// A picture as a file of its own, with the style sheet in it.
+pub fn standalone(picture: &str) -> String {
+    let head = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" ");
+    let picture = picture.replacen("<svg ", &head, 1);
+    match picture.find('>') {
+        Some(end) => format!("{}\n<style>\n{STYLE}</style>{}\n", &picture[..=end], &picture[end + 1..]),
+        None => picture,
+    }
+}
 
 /// Which point of a text its coordinates are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,7 +46,8 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
     let windows = &answers.windows;
     // The kernel counts whole pages.
     let window = bdi::read_ahead_kb(number).ok().map(|kb| (kb * 1024 / PAGE_BYTES * PAGE_BYTES) as f64);
-    let request = block::disk_setting(number, "max_sectors_kb").and_then(|kb| kb.parse::<f64>().ok()).map(|kb| kb * 1024.0);
+    let request =
+        block::disk_setting(number, "max_sectors_kb").and_then(|kb| kb.parse::<f64>().ok()).map(|kb| kb * 1024.0);
     let by_bdi = "sysfs: read_ahead_kb";
     let mut checks = vec![
         Check::new("window", &windows.window, window, by_bdi),

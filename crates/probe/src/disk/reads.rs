@@ -121,4 +121,3 @@ impl Reads {
         Ok(if last > first { (end - skipped - 1) as f64 * 1e9 / (last - first) } else { 0.0 })
     }
 }
-

@@ -45,7 +45,8 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
     run.watcher.go_on("a rotating disk's buffer")?;
     let read_on = read_on(reads, inner, overhead_ns)?;
     let drive_cache = drive_cache(reads, overhead_ns)?;
-    let seeks = if reads.is_whole { Some(Seeks::measure(run, reads, (outer, inner), turn_ns, overhead_ns)?) } else { None };
+    let seeks =
+        if reads.is_whole { Some(Seeks::measure(run, reads, (outer, inner), turn_ns, overhead_ns)?) } else { None };
     let access = access_time(single, true, reads.is_whole);
     let twin = Twin::Rotating(Rotating {
         turn_ns,
@@ -70,7 +71,14 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
         read_on: buffer_answer(read_on, "so far behind a read the drive has read on by itself"),
         drive_cache: buffer_answer(drive_cache, "after so much the first page is not in the drive's buffer any more"),
     };
-    Ok(Found { access_time: access, bandwidth, parallelism, rotation: Some(rotation), twin: Some(twin), ..Found::unknown("") })
+    Ok(Found {
+        access_time: access,
+        bandwidth,
+        parallelism,
+        rotation: Some(rotation),
+        twin: Some(twin),
+        ..Found::unknown("")
+    })
 }
 
 fn turn_answer(single: &Single, page_ns: f64) -> Answer {

@@ -141,10 +141,20 @@ fn limits(twin: &Twin, is_volume: bool) -> Limits {
                 [volume.requests_per_s * 0.97, volume.requests_per_s * 1.03],
                 format!("timing: the pace of {BATCH} reads at once, and of many for {} ms", RATE_TIME.as_millis()),
             ),
-            burst_requests: Answer::counted(volume.burst_requests.into(), "requests", (1, 1), "timing: so many of a batch are served at once"),
+            burst_requests: Answer::counted(
+                volume.burst_requests.into(),
+                "requests",
+                (1, 1),
+                "timing: so many of a batch are served at once",
+            ),
             burst_bytes: match volume.burst_bytes {
                 0 => none("bytes"),
-                bytes => Answer::counted(bytes, "bytes", (1, 1), "timing: reads up to this length take no longer than a page's"),
+                bytes => Answer::counted(
+                    bytes,
+                    "bytes",
+                    (1, 1),
+                    "timing: reads up to this length take no longer than a page's",
+                ),
             },
         },
         _ => Limits { requests: none("requests_per_s"), burst_requests: none("requests"), burst_bytes: none("bytes") },
