@@ -34,6 +34,9 @@ _ahead() {
             ahead,papers)
                 cmd="ahead__subcmd__papers"
                 ;;
+            ahead,probe)
+                cmd="ahead__subcmd__probe"
+                ;;
             ahead,record)
                 cmd="ahead__subcmd__record"
                 ;;
@@ -123,6 +126,9 @@ _ahead() {
                 ;;
             ahead__subcmd__help,papers)
                 cmd="ahead__subcmd__help__subcmd__papers"
+                ;;
+            ahead__subcmd__help,probe)
+                cmd="ahead__subcmd__help__subcmd__probe"
                 ;;
             ahead__subcmd__help,record)
                 cmd="ahead__subcmd__help__subcmd__record"
@@ -224,7 +230,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version bench compare disk papers record run replay restore show sim generate help"
+            opts="-h -V --help --version bench compare disk papers probe record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -682,7 +688,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="bench compare disk papers record run replay restore show sim generate help"
+            opts="bench compare disk papers probe record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -891,6 +897,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__probe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__record)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1053,6 +1073,36 @@ _ahead() {
             fi
             case "${prev}" in
                 --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__probe)
+            opts="-h -V --timing-only --only --size --verify --figures --model --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --only)
+                    COMPREPLY=($(compgen -W "windows faults layout disk" -- "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --figures)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --model)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
