@@ -28,8 +28,9 @@ const READS: u32 = 24;
 const DEPTHS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 /// For each depth.
 const RATE_TIME: Duration = Duration::from_millis(400);
-/// Reads at once after a pause.
-const BATCH: usize = 256;
+/// Reads at once after a pause: as many as SATA drives take. With more the block layer's queue may be full (`nr_requests`, 64 and more),
+/// and who asks waits there instead of seeing what is done.
+const BATCH: usize = 32;
 /// Such batches.
 const BATCHES: usize = 5;
 /// A sequential read has so many requests outstanding: 16 MiB, more than latency times bandwidth of any such disk but the farthest.
@@ -115,8 +116,8 @@ fn parallelism(observed: &Observed, twin: &Twin) -> Answer {
             "requests",
             format!("requests of a page fill the bandwidth: at least {}", (most * flash.read_ns / 1e9).floor() as u64),
         ),
-        Twin::Flash(flash) if flash.channels as usize * 2 > BATCH => {
-            Answer::none("requests", format!("no end up to {BATCH} at once"))
+        Twin::Flash(flash) if flash.channels as usize * 2 > DEPTHS[DEPTHS.len() - 1] => {
+            Answer::none("requests", format!("no end up to {} at once", DEPTHS[DEPTHS.len() - 1]))
         }
         Twin::Flash(flash) => {
             let near = observed.by_depth.iter().filter(|(_, rate)| *rate > 0.9 * most).count() as u64;
