@@ -7,6 +7,7 @@ mod fetch;
 mod generate;
 mod help;
 mod papers;
+mod probe;
 mod record;
 mod show;
 mod sim;

@@ -7,6 +7,7 @@ mod fetch;
 mod machine_lock;
 mod mounted;
 mod papers;
+mod probe;
 mod reclaim;
 mod record;
 mod strangers;

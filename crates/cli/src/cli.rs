@@ -1,6 +1,6 @@
 //! The one definition of the command line: help, man pages and completions are made from it.
 
-use crate::{compare, disk, generate, papers, record, replay, restore, run, show, sim};
+use crate::{compare, disk, generate, papers, probe, record, replay, restore, run, show, sim};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ pub enum Command {
     Compare(compare::Compare),
     Disk(disk::Disk),
     Papers(papers::Papers),
+    Probe(probe::Probe),
     Record(record::Record),
     Run(run::Run),
     Replay(replay::Replay),
@@ -34,6 +35,7 @@ impl Command {
             Command::Compare(command) => command.run(),
             Command::Disk(command) => command.run(),
             Command::Papers(command) => command.run(),
+            Command::Probe(command) => command.run(),
             Command::Record(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Replay(command) => command.run(),

@@ -86,9 +86,11 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
                 _ => return exec.code() as u8,
             }
         }
-        if let Some(own) = cause.downcast_ref::<ahead_kernel::Error>()
-            && own.is_unavailable()
-        {
+        let probing = match cause.downcast_ref() {
+            Some(ahead_probe::Error::Kernel(own)) => Some(own),
+            _ => None,
+        };
+        if probing.or_else(|| cause.downcast_ref()).is_some_and(ahead_kernel::Error::is_unavailable) {
             return UNAVAILABLE;
         }
     }

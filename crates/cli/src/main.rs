@@ -11,6 +11,7 @@ mod exit;
 mod generate;
 mod output;
 mod papers;
+mod probe;
 mod paths;
 mod record;
 mod replay;

@@ -77,6 +77,23 @@ pub fn file(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::DontNeed).map_err(|e| Error::io("evict a file", e))
 }
 
+/// `EXT4_IOC_CLEAR_ES_CACHE`, `_IO('f', 40)` in fs/ext4/ext4.h (Linux 5.4).
+const EXT4_IOC_CLEAR_ES_CACHE: libc::c_ulong = 0x6628;
+
+/// Lets ext4 (and whatever it mounts as ext2 or ext3) forget where the blocks of a file lie, so that a read looks it up again.
+/// Other file systems keep no such list, or do not let it be evicted: nothing happens then. Needs the file's owner or root.
+pub fn block_map(fd: impl AsFd) -> Result<()> {
+    // SAFETY: the request takes no argument.
+    if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), EXT4_IOC_CLEAR_ES_CACHE, 0) } == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => Ok(()),
+        _ => Err(Error::io("evict the list of a file's blocks", error)),
+    }
+}
+
 /// Evicts a block device's own page cache (the metadata of ext2, ext3 and ext4). Needs read permission on the device
 /// and CAP_SYS_ADMIN.
 pub fn block_device(path: &Path) -> Result<()> {

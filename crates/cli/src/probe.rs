@@ -1,0 +1,274 @@
+//! `ahead probe`: what a disk and a kernel really do, found from the outside.
+
+mod pages;
+mod verify;
+
+use crate::exit::Stopped;
+use crate::output;
+use crate::units::parse_size;
+use ahead_kernel::process::Signals;
+use ahead_kernel::user::User;
+use ahead_probe::figures::pelouin;
+use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Value, Watcher, find};
+use ahead_report::number::{grouped, size};
+use ahead_report::progress::Progress;
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicI32, Ordering};
+use verify::Check;
+
+/// Length of the test file, bytes: sixteen windows of 8 MiB, the largest that Linux gives by itself.
+const SIZE_BYTES: u64 = 128 << 20;
+/// Where there is less room a shorter one is made, but not shorter than this: some windows of the usual 128 KiB.
+const LEAST_BYTES: u64 = 8 << 20;
+
+/// Find out what a disk and a kernel really do: windows, block size, access time, bandwidth
+///
+/// Reads a test file (or the file or block device that is given) and looks at times and at what becomes cached. No setting is read:
+/// the answers are what happens, not what somebody wrote into a file. What cannot be told is not guessed. As root the disk itself is
+/// read, too (never written): seeks over all of it, and which metadata is read.
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// A directory on what is to be probed (a test file is made in it, without a name), a file, or a block device that is not in use
+    path: PathBuf,
+    /// Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE
+    #[arg(long)]
+    timing_only: bool,
+    /// Find out only this; several with commas between them [default: everything]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model"])]
+    only: Vec<PartChoice>,
+    /// Length of the test file [default: 128M, or what there is room for]
+    #[arg(long, value_parser = parse_size)]
+    size: Option<u64>,
+    /// Compare with what sysfs, the superblock and the emulated disk's model say; exit status 1 if something differs
+    #[arg(long)]
+    verify: bool,
+    /// Draw Pelouin's figures 1 to 5 from this disk's data into this directory, as SVG and as a page
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
+    /// Write the disk's twin, a model for `ahead sim` and `ahead disk`, into this file
+    #[arg(long, value_name = "OUT.toml")]
+    model: Option<PathBuf>,
+    /// Print JSON instead of a table (see docs/formats.md)
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of what can be found out.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PartChoice {
+    /// Windows of a sequential reader, explicit requests, what is read around a fault
+    Windows,
+    /// What a fault of cached pages maps
+    Faults,
+    /// Block size, direct and indirect blocks
+    Layout,
+    /// Access time, bandwidth, requests at once, seeks, limits
+    Disk,
+}
+
+impl PartChoice {
+    fn part(self) -> Part {
+        match self {
+            PartChoice::Windows => Part::Windows,
+            PartChoice::Faults => Part::Faults,
+            PartChoice::Layout => Part::Layout,
+            PartChoice::Disk => Part::Disk,
+        }
+    }
+}
+
+/// Shows progress, and ends the work when a signal asks for it.
+struct Watching {
+    progress: Progress,
+    signals: Signals,
+    /// The signal that ended it; 0: none.
+    stopped: AtomicI32,
+}
+
+impl Watcher for Watching {
+    fn go_on(&self, what: &str) -> ahead_probe::Result<()> {
+        self.progress.say(what);
+        match self.signals.poll() {
+            Some(signal) if signal.asks_to_stop() => {
+                self.stopped.store(signal.number, Ordering::Relaxed);
+                Err(Error::Stopped)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Probe {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let user = User::behind_sudo()?;
+        output::with_rights_of(user.as_ref(), || self.check_outputs())?;
+        // First: the thread that moves the spinner must not be the one that a signal ends.
+        let signals = Signals::take()?;
+        let watching = Watching { progress: Progress::spinner(), signals, stopped: AtomicI32::new(0) };
+        // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is not the disk's.
+        let worked = std::thread::scope(|scope| {
+            let quietly = || {
+                if let Err(error) = ahead_kernel::daemon::set_nice() {
+                    tracing::debug!("other programs may disturb the times: {error}");
+                }
+                self.work(&watching)
+            };
+            scope.spawn(quietly).join().map_err(|_| anyhow::anyhow!("probing has panicked"))?
+        });
+        // Whatever it was doing: this is why it ended.
+        match watching.stopped.load(Ordering::Relaxed) {
+            0 => {}
+            number => bail!(Stopped(number)),
+        }
+        let (answers, figures, checks) = worked?;
+        drop(watching);
+        output::with_rights_of(user.as_ref(), || self.write_outputs(&answers, &figures))?;
+        let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::from(u8::from(checks.iter().any(|check| !check.agrees))))
+    }
+
+    fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
+        watching.go_on("write the test file")?;
+        let subject = Subject::new(&self.path, self.size_bytes()?)?;
+        let directory = self.path.is_dir().then_some(self.path.as_path());
+        let run = Run { subject: &subject, directory, watcher: watching };
+        let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
+        let parts: Vec<Part> = wanted.iter().map(|choice| choice.part()).collect();
+        let answers = find(&run, &parts, self.timing_only)?;
+        let figures = match &self.figures {
+            Some(_) => pelouin(&run, &answers.disk.again)?,
+            None => Vec::new(),
+        };
+        let checks = if self.verify { verify::check(&self.path, &subject, &answers)? } else { Vec::new() };
+        Ok((answers, figures, checks))
+    }
+
+    /// As long as is asked for, or as there is room for.
+    fn size_bytes(&self) -> anyhow::Result<u64> {
+        if let Some(bytes) = self.size {
+            return Ok(bytes.max(LEAST_BYTES / 8) & !4095);
+        }
+        let space = rustix::fs::statvfs(&self.path).with_context(|| format!("look at {}", self.path.display()))?;
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        Ok(SIZE_BYTES.min((free_bytes / 2).max(LEAST_BYTES)) & !4095)
+    }
+
+    fn check_outputs(&self) -> anyhow::Result<()> {
+        if let Some(model) = &self.model {
+            output::check(model)?;
+        }
+        match &self.figures {
+            Some(directory) if directory.is_dir() => output::check(&directory.join(pages::PAGE)),
+            Some(directory) if directory.exists() => bail!("{} is not a directory", directory.display()),
+            Some(directory) => output::check(directory),
+            None => Ok(()),
+        }
+    }
+
+    fn write_outputs(&self, answers: &Answers, figures: &[ahead_probe::figures::Figure]) -> anyhow::Result<()> {
+        if let Some(path) = &self.model {
+            let twin = answers.disk.twin.as_ref().context("too little is known of the disk for a model")?;
+            let name = path.file_stem().map_or("twin".into(), |stem| printable(stem.as_bytes()));
+            let model = twin.model(&name, &format!("what `ahead probe` found of {}", shown(&self.path)));
+            output::replace(path, model.context("what was found makes no model")?.to_toml().as_bytes())?;
+        }
+        if let Some(directory) = &self.figures {
+            if !directory.exists() {
+                std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
+            }
+            for (name, content) in pages::render(&self.path, figures) {
+                output::replace(&directory.join(name), content.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn json(answers: &Answers, checks: &[Check]) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(answers)?;
+    if !checks.is_empty() {
+        value["verify"] = serde_json::to_value(checks)?;
+    }
+    Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
+}
+
+/// The answers, one after the other, with their names.
+fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
+    let (windows, disk) = (&answers.windows, &answers.disk);
+    let mut all = vec![
+        ("block size", &answers.block_size),
+        ("window", &windows.window),
+        ("first window", &windows.initial_window),
+        ("trigger before the end", &windows.trigger),
+        ("largest request", &windows.max_request),
+        ("one WILLNEED brings", &windows.willneed_cap),
+        ("read around a fault", &answers.read_around),
+        ("mapped by a fault", &answers.fault_around),
+        ("direct blocks", &answers.direct_blocks),
+        ("access time", &disk.access_time),
+        ("bandwidth", &disk.bandwidth),
+        ("requests at once", &disk.parallelism),
+    ];
+    if let Some(rotation) = &disk.rotation {
+        all.extend([
+            ("turn of the platter", &rotation.turn),
+            ("seek to the next track", &rotation.seek_track),
+            ("seek on average", &rotation.seek_average),
+            ("seek over the full stroke", &rotation.seek_full),
+            ("bandwidth at the end", &rotation.inner_bandwidth),
+            ("drive reads on", &rotation.read_on),
+            ("drive's buffer", &rotation.drive_cache),
+        ]);
+    }
+    if let Some(limits) = &disk.limits {
+        all.extend([
+            ("limit of requests", &limits.requests),
+            ("burst of requests", &limits.burst_requests),
+            ("burst of bytes", &limits.burst_bytes),
+        ]);
+    }
+    all
+}
+
+fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
+    let mut table =
+        Table::new([("what", Kind::Text), ("value", Kind::Number), ("sure", Kind::Number), ("how", Kind::Path)]);
+    for (name, answer) in all(answers).into_iter().filter(|(_, answer)| answer.is_asked()) {
+        let sure = answer.confidence.map_or(String::new(), |confidence| format!("{:.0} %", 100.0 * confidence));
+        table.row([name.to_owned(), value(answer), sure, answer.method.clone()]);
+    }
+    let mut text = table.render(screen);
+    let growth: Vec<String> = answers.windows.growth.iter().map(|bytes| size(*bytes)).collect();
+    if !growth.is_empty() {
+        text += &format!("\nwindows grow: {}\n", growth.join(", "));
+    }
+    if !checks.is_empty() {
+        text.push('\n');
+        text += &verify::table(checks).render(screen);
+    }
+    text
+}
+
+fn value(answer: &Answer) -> String {
+    match (answer.value, answer.unit) {
+        (None, _) => "not determined".to_owned(),
+        (Some(Value::Whole(bytes)), "bytes") => size(bytes),
+        (Some(value), "us") => format!("{:.1} us", value.number()),
+        (Some(value), "bytes_per_s") => format!("{:.1} MB/s", value.number() / 1e6),
+        (Some(value), "requests_per_s") => format!("{:.0}/s", value.number()),
+        (Some(value), _) => grouped(value.number().round() as u64),
+    }
+}
+
+/// How a path is named in answers to people.
+pub(super) fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
+}

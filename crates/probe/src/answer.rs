@@ -1,0 +1,93 @@
+//! An answer: a value with its unit, how sure it is and how it was found, or why there is none.
+
+use serde::Serialize;
+
+/// Said of what nobody asked for.
+pub(crate) const NOT_ASKED: &str = "not asked for";
+
+/// A number that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Counted: exact, or wrong.
+    Whole(u64),
+    /// Measured.
+    Real(f64),
+}
+
+impl Value {
+    /// As a number.
+    pub fn number(self) -> f64 {
+        match self {
+            Value::Whole(whole) => whole as f64,
+            Value::Real(real) => real,
+        }
+    }
+}
+
+/// What was found, or why nothing was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// The value; none: not determined.
+    pub value: Option<Value>,
+    /// `bytes`, `us`, `bytes_per_s`, `requests`, `blocks`.
+    pub unit: &'static str,
+    /// How sure it is, 0 to 1. Of what is counted: the rule of succession over the observations that agree and those that
+    /// don't ([`agreement`]). Of what is measured: that of the interval [`Answer::range`].
+    pub confidence: Option<f64>,
+    /// How it was found, or why it was not.
+    pub method: String,
+    /// Between these the value lies with that confidence, for what is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+}
+
+impl Answer {
+    /// Not determined, and why.
+    pub fn none(unit: &'static str, why: impl Into<String>) -> Answer {
+        Answer { value: None, unit, confidence: None, method: why.into(), range: None }
+    }
+
+    /// Whether it was asked for at all.
+    pub fn is_asked(&self) -> bool {
+        self.value.is_some() || self.method != NOT_ASKED
+    }
+
+    /// Something counted, seen in so many of so many observations.
+    pub fn counted(value: u64, unit: &'static str, (agree, all): (u64, u64), method: impl Into<String>) -> Answer {
+        let confidence = Some(agreement(agree, all));
+        Answer { value: Some(Value::Whole(value)), unit, confidence, method: method.into(), range: None }
+    }
+
+    /// Something measured: the middle of the observations and the interval in which it lies with 95 %.
+    pub fn measured(value: f64, unit: &'static str, range: [f64; 2], method: impl Into<String>) -> Answer {
+        let value = Some(Value::Real(value));
+        Answer { value, unit, confidence: Some(0.95), method: method.into(), range: Some(range) }
+    }
+
+    /// The value as a whole number, if it was counted.
+    pub fn whole(&self) -> Option<u64> {
+        match self.value {
+            Some(Value::Whole(whole)) => Some(whole),
+            _ => None,
+        }
+    }
+}
+
+/// How likely the next observation agrees, too, when so many of all did: (agree + 1) / (all + 2), Laplace's rule of
+/// succession. Three of three give 0.8, twelve of twelve 0.93; it never says 1.
+pub fn agreement(agree: u64, all: u64) -> f64 {
+    (agree + 1) as f64 / (all + 2) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_that_agree_are_surer_and_none_is_certain() {
+        assert_eq!(agreement(3, 3), 0.8);
+        assert!(agreement(12, 12) > agreement(3, 3) && agreement(12, 12) < 1.0);
+        assert!(agreement(2, 3) < agreement(3, 3));
+    }
+}

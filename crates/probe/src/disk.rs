@@ -1,0 +1,174 @@
+//! The disk itself: access time, bandwidth, how many requests it serves at once; of a rotating disk turns, seeks and its buffer, of
+//! any other the limits that it keeps.
+//!
+//! A disk rotates if reading backwards takes the same time again and again, a turn of the platter, whereas places here and there
+//! take times that differ, and the next block is there at once.
+
+mod reads;
+mod rotating;
+mod solid;
+
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::statistics::{mean, median, median_range, quantile};
+use crate::subject::PAGE_BYTES;
+use crate::twin::Twin;
+use crate::{Run, figures};
+pub(crate) use reads::Reads;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Random reads: enough for a mean within 2 % where a turn of the platter is most of it.
+const READS: usize = 400;
+/// But no longer.
+const READS_TIME: Duration = Duration::from_secs(6);
+/// Reads backwards and forwards.
+const NEIGHBOURS: u64 = 24;
+/// Turns of platters, nanoseconds: 30,000 to 1,000 per minute.
+const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
+/// Times count as the same where one in ten is quicker than the middle by no more than this part.
+const SAME: f64 = 0.03;
+
+/// What a rotating disk has besides.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rotation {
+    /// A turn of the platter, microseconds.
+    pub turn: Answer,
+    /// From track to track, microseconds.
+    pub seek_track: Answer,
+    /// The mean over all pairs of places.
+    pub seek_average: Answer,
+    /// The full stroke.
+    pub seek_full: Answer,
+    /// Bandwidth at the end of the disk, bytes per second.
+    pub inner_bandwidth: Answer,
+    /// The drive reads on by itself after a read, bytes.
+    pub read_on: Answer,
+    /// What is read again after so many bytes does not come out of the drive's buffer any more.
+    pub drive_cache: Answer,
+}
+
+/// The limits of a disk that does not rotate.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// Requests per second, however many are asked for at once.
+    pub requests: Answer,
+    /// So many requests are served before that limit holds.
+    pub burst_requests: Answer,
+    /// So many bytes are served before the bandwidth holds.
+    pub burst_bytes: Answer,
+}
+
+/// What was found about the disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// A read of a page anywhere, with nothing else under way, microseconds.
+    pub access_time: Answer,
+    /// Of a long sequential read, at the disk's beginning where that may be read, bytes per second.
+    pub bandwidth: Answer,
+    /// Requests that it serves at the same time.
+    pub parallelism: Answer,
+    /// Only of a disk that rotates.
+    pub rotation: Option<Rotation>,
+    /// Only of one that does not.
+    pub limits: Option<Limits>,
+    /// Whole disk, or a file on it.
+    pub whole_disk: bool,
+    /// The disk's model, if enough is known.
+    #[serde(skip)]
+    pub twin: Option<Twin>,
+    /// Data of the pictures about the drive's buffer.
+    #[serde(skip)]
+    pub again: Vec<(f64, f64)>,
+}
+
+impl Found {
+    pub(crate) fn unknown(why: &str) -> Found {
+        Found {
+            access_time: Answer::none("us", why),
+            bandwidth: Answer::none("bytes_per_s", why),
+            parallelism: Answer::none("requests", why),
+            rotation: None,
+            limits: None,
+            whole_disk: false,
+            twin: None,
+            again: Vec::new(),
+        }
+    }
+}
+
+/// Times of single reads, nanoseconds.
+struct Single {
+    /// Anywhere, one after the other with as long a pause after each as it took: no limit on requests holds.
+    anywhere: Vec<f64>,
+    /// Each page just before the last one.
+    backwards: Vec<f64>,
+    /// Each just behind it.
+    forwards: Vec<f64>,
+}
+
+impl Single {
+    fn measure(run: &Run, reads: &mut Reads) -> Result<Single> {
+        let began = Instant::now();
+        let mut anywhere = Vec::new();
+        while anywhere.len() < READS && began.elapsed() < READS_TIME {
+            run.watcher.go_on("the disk's access time")?;
+            let place = reads.anywhere(PAGE_BYTES);
+            let took = reads.one(place, PAGE_BYTES)?;
+            std::thread::sleep(Duration::from_nanos(took as u64));
+            anywhere.push(took);
+        }
+        let middle = reads.capacity_bytes / 2 & !(PAGE_BYTES - 1);
+        let mut neighbours = |step: i64| -> Result<Vec<f64>> {
+            let first = reads.within(middle / 2, middle, PAGE_BYTES) as i64;
+            reads.one(first as u64, PAGE_BYTES)?;
+            (1..=NEIGHBOURS as i64).map(|count| reads.one((first + step * count) as u64, PAGE_BYTES)).collect()
+        };
+        let backwards = neighbours(-(PAGE_BYTES as i64))?;
+        let forwards = neighbours(PAGE_BYTES as i64)?;
+        Ok(Single { anywhere, backwards, forwards })
+    }
+
+    fn rotates(&self) -> bool {
+        // Other programs only make reads slower.
+        let spread = |times: &[f64]| (median(times) - quantile(times, 0.1)) / median(times).max(1.0);
+        let turn_ns = median(&self.backwards);
+        TURNS_NS.contains(&turn_ns)
+            && spread(&self.backwards) < SAME
+            && spread(&self.anywhere) > 2.0 * SAME
+            && median(&self.forwards) < turn_ns / 4.0
+    }
+}
+
+/// Measures it.
+pub fn find(run: &Run) -> Result<Found> {
+    run.watcher.go_on("the disk")?;
+    let mut reads = match Reads::open(run) {
+        Ok(reads) => reads,
+        Err(why) => return Ok(Found::unknown(&why)),
+    };
+    let single = Single::measure(run, &mut reads)?;
+    let again = figures::again(run, &mut reads)?;
+    let found = if single.rotates() {
+        rotating::find(run, &mut reads, &single)?
+    } else {
+        solid::find(run, &mut reads, &single)?
+    };
+    Ok(Found { again, whole_disk: reads.is_whole, ..found })
+}
+
+/// The mean access time where a turn and seeks make times differ, else the middle one: what is far above it other programs have
+/// done.
+fn access_time(single: &Single, rotates: bool, is_whole: bool) -> Answer {
+    let place = if is_whole { "all over the disk" } else { "in the test file alone" };
+    let count = single.anywhere.len();
+    let (ns, range, which) = match rotates {
+        true => {
+            let (ns, range) = mean(&single.anywhere);
+            (ns, range, "mean")
+        }
+        false => (median(&single.anywhere), median_range(&single.anywhere), "median"),
+    };
+    let method = format!("timing: {which} of {count} direct reads of a page, {place}");
+    Answer::measured(ns / 1e3, "us", range.map(|ns| ns / 1e3), method)
+}

@@ -1,0 +1,124 @@
+//! Timed reads past the page cache.
+
+use crate::Run;
+use crate::error::{Error, Result};
+use crate::subject::PAGE_BYTES;
+use ahead_kernel::block;
+use ahead_kernel::direct::{AlignedBuffer, DirectReads};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Longest single read, bytes.
+pub const LONGEST: u64 = 1 << 20;
+
+/// Reads of a disk, or of the part of it on which the test file lies.
+#[derive(Debug)]
+pub struct Reads {
+    path: PathBuf,
+    file: File,
+    buffer: AlignedBuffer,
+    /// What may be read, bytes.
+    pub capacity_bytes: u64,
+    /// It is the whole disk, not a file on it.
+    pub is_whole: bool,
+    /// State of the generator of places.
+    state: u64,
+}
+
+impl Reads {
+    /// The block device where we may read it, else the file. `Err` as text: neither can be read directly.
+    pub fn open(run: &Run) -> std::result::Result<Reads, String> {
+        let subject = run.subject;
+        let file_bytes = subject.pages() * PAGE_BYTES;
+        let places = [(subject.block_device(), true), (Some(subject.path()), false)];
+        for (path, is_whole) in places.into_iter().filter_map(|(path, is_whole)| Some((path?, is_whole))) {
+            let Ok(file) = File::options().read(true).custom_flags(block::O_DIRECT).open(path) else { continue };
+            let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).unwrap_or(file_bytes);
+            let capacity_bytes = if is_whole { end } else { file_bytes } & !(LONGEST - 1);
+            let buffer = AlignedBuffer::new(LONGEST as usize);
+            let mut reads =
+                Reads { path: path.to_owned(), file, buffer, capacity_bytes, is_whole, state: 0x2545_f491_4f6c_dd1d };
+            if capacity_bytes > 0 && reads.one(0, PAGE_BYTES).is_ok() {
+                return Ok(reads);
+            }
+        }
+        Err("the file system does not read past the page cache (O_DIRECT)".to_owned())
+    }
+
+    /// One read; nanoseconds.
+    pub fn one(&mut self, offset_bytes: u64, length_bytes: u64) -> Result<f64> {
+        let buffer = &mut self.buffer.bytes()[..length_bytes as usize];
+        let began = Instant::now();
+        self.file.read_exact_at(buffer, offset_bytes).map_err(|e| Error::io("read the disk", e))?;
+        Ok(began.elapsed().as_nanos() as f64)
+    }
+
+    /// A place by chance, a multiple of the length (splitmix64, Steele and others 2014).
+    pub fn anywhere(&mut self, length_bytes: u64) -> u64 {
+        self.within(0, self.capacity_bytes, length_bytes)
+    }
+
+    /// A place by chance in a part of the disk, a multiple of the length.
+    pub fn within(&mut self, from: u64, to: u64, length_bytes: u64) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        let places = ((to - from) / length_bytes).max(1);
+        from + mixed % places * length_bytes
+    }
+
+    /// Reads these places, so many at once, for at most so long; when each was done, nanoseconds from the beginning, in that
+    /// order.
+    pub fn many(&self, offsets: &[u64], length_bytes: u64, depth: usize, limit: Duration) -> Result<Vec<f64>> {
+        let mut reads = DirectReads::open(&self.path, length_bytes as usize, depth)?;
+        let (mut done, mut under_way) = (Vec::with_capacity(offsets.len()), 0);
+        let mut next = offsets.iter();
+        let began = Instant::now();
+        loop {
+            while reads.has_room() && began.elapsed() < limit {
+                let Some(offset) = next.next() else { break };
+                reads.start(*offset)?;
+                under_way += 1;
+            }
+            if under_way == 0 {
+                return Ok(done);
+            }
+            let ended = reads.wait()?.len();
+            let now_ns = began.elapsed().as_nanos() as f64;
+            done.extend(std::iter::repeat_n(now_ns, ended));
+            under_way -= ended;
+        }
+    }
+
+    /// Bytes per second of a sequential read from `from` on, at most so many bytes and so long. The first fifth of the time is
+    /// left out: what a disk has saved up must not count.
+    pub fn sequential(&self, from: u64, most_bytes: u64, depth: usize, limit: Duration) -> Result<f64> {
+        let offsets: Vec<u64> = (from..from + most_bytes.max(4 * LONGEST)).step_by(LONGEST as usize).collect();
+        let offsets: Vec<u64> = offsets.into_iter().filter(|at| at + LONGEST <= self.capacity_bytes).collect();
+        let done = self.many(&offsets, LONGEST, depth, limit)?;
+        let skipped = done.len() / 5;
+        let (Some(first), Some(last)) = (done.get(skipped), done.last()) else { return Ok(0.0) };
+        let reads = done.len() - skipped - 1;
+        Ok(if last > first { reads as f64 * LONGEST as f64 * 1e9 / (last - first) } else { 0.0 })
+    }
+
+    /// Reads per second of pages anywhere, so many at once.
+    pub fn rate(&mut self, depth: usize, limit: Duration) -> Result<f64> {
+        /// More reads than any disk serves in that time.
+        const MOST: usize = 200_000;
+        let most = (MOST as f64 * limit.as_secs_f64()) as usize;
+        let offsets: Vec<u64> = (0..most.max(4 * depth)).map(|_| self.anywhere(PAGE_BYTES)).collect();
+        let done = self.many(&offsets, PAGE_BYTES, depth, limit)?;
+        let skipped = (done.len() / 5).max(depth.min(done.len() / 2));
+        let (Some(first), Some(last)) = (done.get(skipped), done.last()) else { return Ok(0.0) };
+        // The last ones run out, fewer than the depth at once.
+        let end = done.len() - depth.min(done.len() / 4);
+        let last = done.get(end.saturating_sub(1)).unwrap_or(last);
+        Ok(if last > first { (end - skipped - 1) as f64 * 1e9 / (last - first) } else { 0.0 })
+    }
+}
+

@@ -1,0 +1,290 @@
+//! A disk with platters and an arm.
+//!
+//! ```text
+//!     turn      the page before the last one is one turn away, but for the two pages
+//!     seek      to a place at a distance: seek + 0 to 1 turns, evenly; the quick ones tell the seek
+//!     buffer    the same page again; the page so far behind the last one after a pause
+//! ```
+
+use super::reads::{LONGEST, Reads};
+use super::{Found, Rotation, Single, access_time};
+use crate::Run;
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::statistics::{line, mean, median, quantile};
+use crate::subject::PAGE_BYTES;
+use crate::twin::{Rotating, Twin};
+use std::time::Duration;
+
+/// Reads outstanding in a sequential read: the next is always there.
+const DEPTH: usize = 4;
+/// A stretch of this part of the disk has one rate.
+const STRETCH: u64 = 20;
+/// Longest measurement of a rate.
+const RATE_TIME: Duration = Duration::from_millis(700);
+/// Reads for each distance.
+const SEEKS: usize = 72;
+/// Distances, as shares of the stroke; the last is nearly all of it.
+const SHARES: [f64; 6] = [0.01, 0.05, 0.12, 0.22, 0.33, 0.97];
+/// From there on the arm coasts: time grows with distance, not with its root. The usual choice in models, as the mean distance of two
+/// places is a third of the stroke (Ruemmler and Wilkes, 1994).
+const KNEE: f64 = 1.0 / 3.0;
+/// Places around the two ends of a seek, bytes: several tracks, so that every angle comes about.
+const AROUND: u64 = 8 << 20;
+/// How far a drive may read on by itself, and how large a part of its buffer may be, bytes.
+const MOST_READ_ON: u64 = 32 << 20;
+/// These are found with that precision, bytes.
+const GRAIN: u64 = 64 << 10;
+
+pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
+    run.watcher.go_on("a rotating disk's rates")?;
+    let (outer, inner) = rates(reads)?;
+    let page_ns = PAGE_BYTES as f64 * 1e9 / outer;
+    let turn_ns = median(&single.backwards) + page_ns;
+    let overhead_ns = overhead(reads)?;
+    run.watcher.go_on("a rotating disk's buffer")?;
+    let read_on = read_on(reads, inner, overhead_ns)?;
+    let drive_cache = drive_cache(reads, overhead_ns)?;
+    let seeks = if reads.is_whole { Some(Seeks::measure(run, reads, (outer, inner), turn_ns, overhead_ns)?) } else { None };
+    let access = access_time(single, true, reads.is_whole);
+    let twin = Twin::Rotating(Rotating {
+        turn_ns,
+        outer,
+        inner,
+        seeks: seeks.map(|seeks| [seeks.track_ns, seeks.average_ns, seeks.full_ns]),
+        access_ns: mean(&single.anywhere).0,
+        overhead_ns,
+        read_on_bytes: read_on.unwrap_or(0),
+        segment_bytes: drive_cache.unwrap_or(0) + read_on.unwrap_or(0),
+    });
+    let (bandwidth, parallelism) = (bandwidth_answer(outer, reads.is_whole), one_at_a_time(reads, turn_ns)?);
+    let rotation = Rotation {
+        turn: turn_answer(single, page_ns),
+        seek_track: seek_answer(seeks.map(|seeks| seeks.track_ns), turn_ns),
+        seek_average: seek_answer(seeks.map(|seeks| seeks.average_ns), turn_ns),
+        seek_full: seek_answer(seeks.map(|seeks| seeks.full_ns), turn_ns),
+        inner_bandwidth: match reads.is_whole {
+            true => bandwidth_answer(inner, true),
+            false => Answer::none("bytes_per_s", "only the test file may be read"),
+        },
+        read_on: buffer_answer(read_on, "so far behind a read the drive has read on by itself"),
+        drive_cache: buffer_answer(drive_cache, "after so much the first page is not in the drive's buffer any more"),
+    };
+    Ok(Found { access_time: access, bandwidth, parallelism, rotation: Some(rotation), twin: Some(twin), ..Found::unknown("") })
+}
+
+fn turn_answer(single: &Single, page_ns: f64) -> Answer {
+    let [low, high] = [0.25, 0.75].map(|share| (quantile(&single.backwards, share) + page_ns) / 1e3);
+    let method = format!("timing: median of {} reads of the page before the last one", single.backwards.len());
+    Answer::measured((median(&single.backwards) + page_ns) / 1e3, "us", [low, high], method)
+}
+
+fn bandwidth_answer(bytes_per_s: f64, is_whole: bool) -> Answer {
+    let place = if is_whole { "at that end of the disk" } else { "of the test file" };
+    let method = format!("timing: median of three sequential direct reads {place}");
+    Answer::measured(bytes_per_s, "bytes_per_s", [bytes_per_s * 0.98, bytes_per_s * 1.02], method)
+}
+
+fn seek_answer(ns: Option<f64>, turn_ns: f64) -> Answer {
+    let Some(ns) = ns else { return Answer::none("us", "only the test file may be read: seeks are short") };
+    // A quantile of evenly spread times is known so well.
+    let half = 1.96 * turn_ns * (0.2_f64 * 0.8 / SEEKS as f64).sqrt();
+    let method = format!("timing: {SEEKS} reads at each of {} distances, without the turn", SHARES.len());
+    Answer::measured(ns / 1e3, "us", [(ns - half) / 1e3, (ns + half) / 1e3], method)
+}
+
+fn buffer_answer(bytes: Option<u64>, what: &str) -> Answer {
+    match bytes {
+        Some(bytes) => Answer {
+            range: Some([bytes.saturating_sub(GRAIN) as f64, (bytes + GRAIN) as f64]),
+            ..Answer::counted(bytes, "bytes", (1, 1), format!("timing: {what}, to {} KiB", GRAIN >> 10))
+        },
+        None => Answer::none("bytes", format!("timing: no end up to {} MiB", MOST_READ_ON >> 20)),
+    }
+}
+
+/// Bytes per second at the two ends of the disk.
+fn rates(reads: &Reads) -> Result<(f64, f64)> {
+    // Three parts of the stretch: what was read once lies in the drive's buffer.
+    let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST) & !(LONGEST - 1);
+    let at = |from: u64| -> Result<f64> {
+        let rates: Result<Vec<f64>> =
+            (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect();
+        Ok(median(&rates?))
+    };
+    Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(3 * part) & !(LONGEST - 1))?))
+}
+
+/// What a request costs that is served out of the buffer, nanoseconds.
+fn overhead(reads: &mut Reads) -> Result<f64> {
+    let place = reads.anywhere(PAGE_BYTES);
+    reads.one(place, PAGE_BYTES)?;
+    let times: Result<Vec<f64>> = (0..50).map(|_| reads.one(place, PAGE_BYTES)).collect();
+    Ok(median(&times?))
+}
+
+/// Whether a time is one of the buffer.
+fn is_buffered(time_ns: f64, overhead_ns: f64) -> bool {
+    /// From there on the platter was waited for, nanoseconds: waking a program may take a part of it.
+    const PLATTER_NS: f64 = 150_000.0;
+    time_ns < 2.0 * overhead_ns + PLATTER_NS
+}
+
+/// The largest multiple of the grain for which it holds, up to the most; `None`: no end was found. Other programs can make it
+/// look as if it did not hold: it is tried again.
+fn last_that(mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
+    const TRIES: usize = 4;
+    let mut holds = |bytes: u64| -> Result<bool> {
+        for _ in 0..TRIES {
+            if holds_now(bytes)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let (mut low, mut high) = (0, GRAIN);
+    while holds(high)? {
+        (low, high) = (high, 2 * high);
+        if high > MOST_READ_ON {
+            return Ok(None);
+        }
+    }
+    while high - low > GRAIN {
+        let middle = (low + high) / 2 / GRAIN * GRAIN;
+        if holds(middle)? { low = middle } else { high = middle }
+    }
+    Ok(Some(low))
+}
+
+/// How far the drive reads on: the last page that is in the buffer after a pause in which it could have read much further.
+fn read_on(reads: &mut Reads, rate: f64, overhead_ns: f64) -> Result<Option<u64>> {
+    last_that(|distance| {
+        let place = reads.within(0, reads.capacity_bytes - 2 * MOST_READ_ON.min(reads.capacity_bytes / 4), PAGE_BYTES);
+        reads.one(place, PAGE_BYTES)?;
+        std::thread::sleep(Duration::from_secs_f64(2.0 * distance as f64 / rate + 0.05));
+        Ok(is_buffered(reads.one(place + distance, PAGE_BYTES)?, overhead_ns))
+    })
+}
+
+/// After how many bytes that were read on from there the first page is no longer buffered.
+fn drive_cache(reads: &mut Reads, overhead_ns: f64) -> Result<Option<u64>> {
+    last_that(|distance| {
+        let place = reads.within(0, reads.capacity_bytes - 2 * MOST_READ_ON.min(reads.capacity_bytes / 4), PAGE_BYTES);
+        for at in (place..place + distance).step_by(GRAIN as usize) {
+            reads.one(at, GRAIN)?;
+        }
+        Ok(is_buffered(reads.one(place, PAGE_BYTES)?, overhead_ns))
+    })
+}
+
+/// Whether several requests at once take as long as one after the other: two turns are not served in one.
+fn one_at_a_time(reads: &mut Reads, turn_ns: f64) -> Result<Answer> {
+    const AT_ONCE: usize = 16;
+    let places: Vec<u64> = (0..AT_ONCE).map(|_| reads.anywhere(PAGE_BYTES)).collect();
+    let done = reads.many(&places, PAGE_BYTES, AT_ONCE, RATE_TIME)?;
+    let method = format!("timing: {AT_ONCE} reads at once end one after the other");
+    let apart = done.windows(2).filter(|pair| pair[1] - pair[0] > turn_ns / 50.0).count() as u64;
+    Ok(match apart * 4 >= 3 * (done.len() as u64 - 1) {
+        true => Answer::counted(1, "requests", (apart, done.len() as u64 - 1), method),
+        false => Answer::none("requests", format!("timing: of {AT_ONCE} reads at once several end together")),
+    })
+}
+
+/// Times of the arm, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Seeks {
+    track_ns: f64,
+    average_ns: f64,
+    full_ns: f64,
+}
+
+impl Seeks {
+    fn measure(run: &Run, reads: &mut Reads, rates: (f64, f64), turn_ns: f64, overhead_ns: f64) -> Result<Seeks> {
+        let mut points = Vec::new();
+        for share in SHARES {
+            run.watcher.go_on("a rotating disk's seeks")?;
+            points.push((share, seek(reads, rates, share, turn_ns, overhead_ns)? - overhead_ns));
+        }
+        Ok(Seeks::through(&points))
+    }
+
+    /// The curve through some shares of the stroke and their times: `track + b √share` up to the knee, straight beyond.
+    fn through(points: &[(f64, f64)]) -> Seeks {
+        let near: Vec<(f64, f64)> =
+            points.iter().filter(|(share, _)| *share <= KNEE).map(|(share, ns)| (share.sqrt(), *ns)).collect();
+        let (root, track) = line(&near).unwrap_or((0.0, near[0].1));
+        let (root_ns, track_ns) = (root.max(0.0), track.max(1e4));
+        let knee_ns = track_ns + root_ns * KNEE.sqrt();
+        let (far, far_ns) = points[points.len() - 1];
+        let full_ns = (knee_ns + (far_ns - knee_ns) * (1.0 - KNEE) / (far - KNEE)).max(knee_ns);
+        let time_ns = |share: f64| match share <= KNEE {
+            true => track_ns + root_ns * share.sqrt(),
+            false => knee_ns + (full_ns - knee_ns) * (share - KNEE) / (1.0 - KNEE),
+        };
+        // A distance between two places by chance has the density 2 (1 - share).
+        const STEPS: u32 = 10_000;
+        let average_ns = (0..STEPS)
+            .map(|step| (f64::from(step) + 0.5) / f64::from(STEPS))
+            .map(|share| time_ns(share) * 2.0 * (1.0 - share) / f64::from(STEPS))
+            .sum();
+        Seeks { track_ns, average_ns, full_ns }
+    }
+}
+
+/// The byte at a share of the tracks: tracks grow shorter inwards, linearly from one rate to the other.
+fn byte_at(share: f64, (outer, inner): (f64, f64), capacity_bytes: u64) -> u64 {
+    let before = outer * share + (inner - outer) * share * share / 2.0;
+    (before / ((outer + inner) / 2.0) * capacity_bytes as f64) as u64
+}
+
+/// Overhead and seek over a share of the tracks: reads to and fro between two places, with the turn taken out. Even times over a
+/// turn have their quantiles at known places.
+fn seek(reads: &mut Reads, rates: (f64, f64), share: f64, turn_ns: f64, overhead_ns: f64) -> Result<f64> {
+    let capacity = reads.capacity_bytes;
+    let around = AROUND.min(capacity / 100);
+    let first = (1.0 - share) / 2.0;
+    let ends = [first, first + share].map(|share| byte_at(share, rates, capacity).clamp(around, capacity - around));
+    let mut times = Vec::new();
+    for count in 0..SEEKS {
+        let middle = ends[count % 2];
+        let place = reads.within((middle - around / 2) & !(PAGE_BYTES - 1), middle + around / 2, PAGE_BYTES);
+        times.push(reads.one(place, PAGE_BYTES)?);
+    }
+    // The first read comes from anywhere; some places were read on before.
+    let times: Vec<f64> = times[1..].iter().copied().filter(|ns| !is_buffered(*ns, overhead_ns)).collect();
+    // Other programs only make reads slower: the quick ones tell.
+    const QUICK: [f64; 6] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
+    let seeks = QUICK.map(|share| quantile(&times, share) - share * turn_ns);
+    Ok(seeks.iter().sum::<f64>() / QUICK.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_curve_of_a_data_sheet_is_found_again() {
+        let (track, root, full) = (0.8e6, 12e6, 14.7e6);
+        let knee = track + root * KNEE.sqrt();
+        let time = |share: f64| match share <= KNEE {
+            true => track + root * share.sqrt(),
+            false => knee + (full - knee) * (share - KNEE) / (1.0 - KNEE),
+        };
+        let points: Vec<(f64, f64)> = SHARES.iter().map(|share| (*share, time(*share))).collect();
+        let seeks = Seeks::through(&points);
+        assert!((seeks.track_ns - track).abs() < 1e3 && (seeks.full_ns - full).abs() < 1e3, "{seeks:?}");
+    }
+
+    #[test]
+    fn the_end_of_what_holds_is_found() {
+        assert_eq!(last_that(|bytes| Ok(bytes <= 2_000_000)).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
+        assert_eq!(last_that(|_| Ok(true)).unwrap(), None);
+        assert_eq!(last_that(|_| Ok(false)).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn tracks_share_the_disk_as_their_rates() {
+        assert_eq!(byte_at(1.0, (175.0, 83.0), 1000), 1000);
+        assert!(byte_at(0.5, (175.0, 83.0), 1000) > 560);
+    }
+}

@@ -1,0 +1,177 @@
+//! How to see what the kernel has read ahead: by asking it, or by timing alone.
+//!
+//! ```text
+//!     cachestat   counts cached pages; asking changes nothing: one run sees every step
+//!     timing      a page that is there is read in about a microsecond, one that is not takes the disk's time. To look at an
+//!                 absent page brings it (and it alone): each question asks a fresh run
+//! ```
+//!
+//! Reads by which is looked go through an opening of their own with exact reads, so that the kernel's picture of the reader
+//! who is watched does not change.
+
+use crate::error::Result;
+use crate::statistics::{parting, quantile};
+use crate::subject::{PAGE_BYTES, Subject};
+use ahead_kernel::cache;
+use std::fs::File;
+use std::time::Duration;
+
+/// How the cache is looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Eyes {
+    /// By cachestat.
+    Asking,
+    /// By the times of reads.
+    Timing(Clock),
+}
+
+/// What times tell on this disk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clock {
+    /// A read of a page that took longer was one of the disk, nanoseconds.
+    pub parting_ns: f64,
+    /// Of a random page, nanoseconds: the slowest of nearly all.
+    pub access_ns: f64,
+    /// How long the transfer of a page takes, nanoseconds.
+    pub page_ns: f64,
+}
+
+/// Reads by which times are learned.
+const HITS: u64 = 400;
+/// So many random pages are read: most of these go to the disk itself.
+const MISSES: u64 = 40;
+/// Pages in a row that are read exactly: a drive that reads on by itself serves them out of its buffer, the quickest that a read of
+/// the disk can be.
+const NEAR_MISSES: u64 = 100;
+/// Pages of the long read by which a page's transfer is learned: 4 MiB.
+const LONG_PAGES: u64 = 1024;
+/// At least so much is waited for before a question: 1 MiB, more than the first windows of any kernel.
+const LEAST_SETTLED_PAGES: u64 = 256;
+/// What is under way has arrived after so many times the slowest access and the transfer.
+const SETTLE: f64 = 2.0;
+
+impl Eyes {
+    /// Asks the kernel if it answers, and unless timing alone is wanted.
+    ///
+    /// `Err` as text: neither can be done, and why.
+    pub fn open(subject: &Subject, timing_only: bool) -> Result<std::result::Result<Eyes, String>> {
+        if !timing_only && cache::cachestat(subject.held(), 0, PAGE_BYTES).is_ok() {
+            return Ok(Ok(Eyes::Asking));
+        }
+        Ok(Clock::learn(subject)?.map(Eyes::Timing))
+    }
+
+    /// As a method in an answer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Eyes::Asking => "cachestat",
+            Eyes::Timing(_) => "timing",
+        }
+    }
+
+    /// How many pages in a row are cached from `from` on, at most up to `end`. A lower bound is believed, a guess is tried
+    /// first. Timing waits for what is under way, and leaves some pages beyond cached.
+    pub fn end_of_cached(self, subject: &Subject, look: &File, from: u64, guess: u64, end: u64) -> Result<u64> {
+        match self {
+            Eyes::Asking => {
+                let stat = cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?;
+                Ok(from + stat.cached_pages)
+            }
+            Eyes::Timing(clock) => {
+                clock.settle(subject, look, guess.saturating_sub(from).max(LEAST_SETTLED_PAGES))?;
+                let is_there = |page: u64| clock.is_there(subject, look, page);
+                search(from, guess.clamp(from, end), end, is_there)
+            }
+        }
+    }
+}
+
+impl Clock {
+    /// Learns what the times of cached and absent pages are.
+    fn learn(subject: &Subject) -> Result<std::result::Result<Clock, String>> {
+        subject.make_cold()?;
+        let look = subject.open_exact()?;
+        let pages = subject.pages();
+        let (mut misses, mut near, mut hits) = (Vec::new(), Vec::new(), Vec::new());
+        for count in 0..MISSES.min(pages / 8) {
+            // Golden section: places that are spread however many there are.
+            let page = (count as f64 * 0.618_033_988_75).fract() * (pages - 1) as f64;
+            misses.push(subject.read_page(&look, page as u64)? as f64);
+        }
+        let first = pages / 2;
+        for page in first..(first + NEAR_MISSES).min(pages) {
+            near.push(subject.read_page(&look, page)? as f64);
+        }
+        for count in 0..HITS {
+            hits.push(subject.read_page(&look, first + count % 16)? as f64);
+        }
+        subject.make_cold()?;
+        let long = LONG_PAGES.min(pages / 2);
+        let long_ns = subject.read(&look, 0, (long * PAGE_BYTES) as usize)? as f64;
+        let slow: Vec<f64> = near[1..].iter().chain(&misses).copied().collect();
+        let Some(parting_ns) = parting(&hits, &slow) else {
+            let [hit, miss] = [quantile(&hits, 0.99), quantile(&slow, 0.01)].map(|ns| ns / 1e3);
+            return Ok(Err(format!(
+                "times do not tell what is cached: pages that are take up to {hit:.0} us, others from {miss:.0} us on"
+            )));
+        };
+        Ok(Ok(Clock { parting_ns, access_ns: quantile(&misses, 0.95), page_ns: long_ns / long as f64 }))
+    }
+
+    /// Waits until so many pages that were asked for have arrived. There is no other way to know without looking: a page at the
+    /// file's end is asked for after them, and then time passes that would do for all of them.
+    fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
+        subject.read_page(look, subject.pages() - 1)?;
+        let ns = SETTLE * (self.access_ns + pages as f64 * self.page_ns);
+        std::thread::sleep(Duration::from_nanos(ns as u64));
+        Ok(())
+    }
+
+    pub(crate) fn is_there(self, subject: &Subject, look: &File, page: u64) -> Result<bool> {
+        Ok((subject.read_page(look, page)? as f64) < self.parting_ns)
+    }
+}
+
+/// The first page from `from` on that is not there, where all before it are; `end` if all are. Tries around the guess first,
+/// then in steps that double.
+fn search(from: u64, guess: u64, end: u64, mut is_there: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
+    let (mut low, mut high) = (from, end);
+    if guess > low && guess <= end {
+        if is_there(guess - 1)? { low = guess } else { high = guess - 1 }
+    }
+    let mut step = 1;
+    while low < high {
+        let page = (low + step - 1).min(high - 1);
+        if is_there(page)? {
+            (low, step) = (page + 1, step * 2);
+        } else {
+            high = page;
+            break;
+        }
+    }
+    while low < high {
+        let middle = (low + high) / 2;
+        if is_there(middle)? { low = middle + 1 } else { high = middle }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_end_is_found_whatever_was_guessed(from in 0..100u64, cached in 0..5000u64, guess in 0..6000u64) {
+            let (first_absent, end) = (from + cached, 10_000);
+            let mut asked = 0;
+            let found = search(from, guess.clamp(from, end), end, |page| {
+                asked += 1;
+                Ok(page < first_absent)
+            });
+            prop_assert_eq!(found.unwrap(), first_absent);
+            prop_assert!(asked < 40, "{} questions", asked);
+        }
+    }
+}

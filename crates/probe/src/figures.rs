@@ -1,0 +1,111 @@
+//! Data of Pelouin's figures 1 to 5, in the way he got them: sequential reads in small steps, each timed; rates at each place by
+//! centred differences, averaged over 16 runs.
+
+use crate::Run;
+use crate::disk::Reads;
+use crate::error::Result;
+use crate::subject::PAGE_BYTES;
+use std::fs::File;
+
+/// Runs that are averaged, as many as his.
+const RUNS: usize = 16;
+/// The drive's buffer: pages that are read before the first is read again, at most, and in steps of.
+const AGAIN_PAGES: u64 = 1024;
+const AGAIN_STEP: u64 = 16;
+
+/// A figure: what it shows, and its points.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its number in the paper.
+    pub number: u32,
+    /// What it shows.
+    pub title: &'static str,
+    /// Lower axis.
+    pub x: &'static str,
+    /// Upright axis.
+    pub y: &'static str,
+    /// Places and values.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Reads a file in steps of `step` bytes up to `end`, and gives bytes per microsecond at each place: the mean over the runs.
+fn rates(run: &Run, step: u64, end: u64, with_read_ahead: bool, cold_metadata: bool) -> Result<Vec<(f64, f64)>> {
+    let subject = run.subject;
+    let count = (end.min(subject.pages() * PAGE_BYTES) / step) as usize;
+    let mut sums = vec![0.0; count];
+    for _ in 0..RUNS {
+        run.watcher.go_on("figures")?;
+        if !cold_metadata || !subject.make_metadata_cold()? {
+            subject.make_cold()?;
+        }
+        let file = if with_read_ahead { subject.open()? } else { subject.open_exact()? };
+        let passed = passed(run, &file, step, count)?;
+        for (sum, rate) in sums.iter_mut().zip(centred(&passed, step)) {
+            *sum += rate / RUNS as f64;
+        }
+    }
+    Ok(sums.into_iter().enumerate().map(|(index, rate)| (index as f64 * step as f64, rate)).collect())
+}
+
+/// Time when each step was read, nanoseconds.
+fn passed(run: &Run, file: &File, step: u64, count: usize) -> Result<Vec<f64>> {
+    let mut now = 0.0;
+    let mut passed = Vec::with_capacity(count);
+    for index in 0..count as u64 {
+        now += run.subject.read(file, index * step, step as usize)? as f64;
+        passed.push(now);
+    }
+    Ok(passed)
+}
+
+/// Bytes per microsecond by his differences: centred within, one-sided at the beginning and at the end.
+fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
+    let last = passed_ns.len().saturating_sub(1);
+    let at = |index: usize| passed_ns[index.min(last)];
+    let time_ns = |index: usize| match index {
+        0 => (-3.0 * at(0) + 4.0 * at(1) - at(2)) / 2.0,
+        _ if index == last => at(last) - at(last - 1),
+        _ => (at(index + 1) - at(index - 1)) / 2.0,
+    };
+    (0..passed_ns.len()).map(|index| step as f64 * 1e3 / time_ns(index).max(1.0)).collect()
+}
+
+/// Time of the first page, read directly again after so many others: microseconds by bytes.
+pub(crate) fn again(run: &Run, reads: &mut Reads) -> Result<Vec<(f64, f64)>> {
+    let mut points = Vec::new();
+    let place = reads.within(0, reads.capacity_bytes - AGAIN_PAGES.min(reads.capacity_bytes / PAGE_BYTES / 2) * PAGE_BYTES, PAGE_BYTES);
+    for pages in (0..AGAIN_PAGES.min(reads.capacity_bytes / PAGE_BYTES / 2)).step_by(AGAIN_STEP as usize) {
+        run.watcher.go_on("the drive's buffer")?;
+        for page in (0..pages).step_by(AGAIN_STEP as usize) {
+            reads.one(place + page * PAGE_BYTES, AGAIN_STEP * PAGE_BYTES)?;
+        }
+        points.push(((pages * PAGE_BYTES) as f64, reads.one(place, PAGE_BYTES)? / 1e3));
+    }
+    Ok(points)
+}
+
+/// His five figures. Of 3 and 4 the data is that of the drive's buffer (`again`): the page cache holds what it is told to.
+pub fn pelouin(run: &Run, again: &[(f64, f64)]) -> Result<Vec<Figure>> {
+    let rate = "bytes per us";
+    let figure = |number, title, points| Figure { number, title, x: "place in the file, bytes", y: rate, points };
+    let first: Vec<(f64, f64)> = again.iter().copied().filter(|(bytes, _)| *bytes <= (1 << 20) as f64).collect();
+    let buffered = |number, title, points| Figure { number, title, x: "read since, bytes", y: "us", points };
+    Ok(vec![
+        figure(1, "Reads of 16 bytes without read-ahead", rates(run, 16, 24 << 10, false, false)?),
+        figure(2, "Reads of 512 bytes with read-ahead", rates(run, 512, 768 << 10, true, false)?),
+        buffered(3, "The first block read again, past the page cache, up to a megabyte", first),
+        buffered(4, "The first block read again, past the page cache", again.to_vec()),
+        figure(5, "Reads of 2048 bytes without read-ahead and with cold metadata", rates(run, 2048, 96 << 10, false, true)?),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_reader_has_an_even_rate() {
+        let passed: Vec<f64> = (1..=10).map(|index| 1000.0 * f64::from(index)).collect();
+        assert!(centred(&passed, 512).iter().all(|rate| (rate - 512.0).abs() < 1e-9));
+    }
+}

@@ -1,0 +1,203 @@
+//! How a file system lays files out: its block size, and where it has to read a block that says where the next ones are.
+//!
+//! ```text
+//!     ext2, ext3    12 direct blocks │ indirect block: block / 4 bytes more │ double indirect: …
+//!     bytes         0      12 blocks ▲ read before block 12                 ▲ read before block 12 + block / 4
+//! ```
+//!
+//! Where the block device's own page cache may be counted, an indirect block is seen when it is read. By timing, the page before
+//! which one is read takes longer: each run needs metadata that is not cached, so the device's cache must be evicted.
+
+use crate::Run;
+use crate::answer::{Answer, agreement};
+use crate::error::{Error, Result};
+use crate::statistics::{median, standing_out};
+use crate::subject::PAGE_BYTES;
+use ahead_kernel::cache;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+
+/// Length of the file that is nearly all hole, bytes: larger than any block.
+const SPARSE_BYTES: u64 = 1 << 21;
+/// Block sizes of ext2 and ext3, bytes.
+const BLOCKS: [u64; 3] = [1024, 2048, 4096];
+/// Pages of the file that are looked at: the second indirect block of the largest block size comes before page 1036.
+const LAYOUT_PAGES: u64 = 1100;
+/// Runs of which the times are compared, as many as Pelouin's.
+const RUNS: usize = 16;
+/// Pages of these runs.
+const TIMED_PAGES: u64 = 24;
+/// A page stands out if it takes so many median deviations more than the others.
+const STANDS_OUT: f64 = 8.0;
+
+/// What was found about the layout.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Bytes.
+    pub block_size: Answer,
+    /// Blocks that an inode names itself.
+    pub direct_blocks: Answer,
+    /// Bytes from the beginning of the file: before these a block of pointers is read.
+    pub indirect_at: Vec<u64>,
+}
+
+impl Layout {
+    /// Nothing is known, and why.
+    pub(crate) fn unknown(why: &str) -> Layout {
+        let (block_size, direct_blocks) = (Answer::none("bytes", why), Answer::none("blocks", why));
+        Layout { block_size, direct_blocks, indirect_at: Vec::new() }
+    }
+}
+
+/// Finds all of it.
+pub fn find(run: &Run, timing_only: bool) -> Result<Layout> {
+    run.watcher.go_on("block size and layout")?;
+    let (asked, pointers) = match timing_only {
+        false => (block_size(run)?, counted_pointers(run)?),
+        true => (Answer::none("bytes", "pages hide it: a page is read as a whole"), timed_pointers(run)?),
+    };
+    Ok(conclude(asked, pointers))
+}
+
+/// Where blocks of pointers are read, bytes from the beginning of the file; or why that is not known.
+type Pointers = std::result::Result<(Vec<u64>, String, f64), String>;
+
+fn conclude(asked: Answer, pointers: Pointers) -> Layout {
+    let (at, method, confidence) = match pointers {
+        Ok(found) => found,
+        Err(why) => return Layout { block_size: asked, direct_blocks: Answer::none("blocks", why), indirect_at: Vec::new() },
+    };
+    // The place of the second block of pointers tells the block size by itself: 12 + block / 4 blocks.
+    let fits = |block: &&u64| at.first() == Some(&(12 * **block)) && at.get(1).is_none_or(|second| *second == (12 + **block / 4) * **block);
+    let by_pointers = BLOCKS.iter().find(fits).copied();
+    let block = asked.whole().or(by_pointers);
+    let direct_blocks = match (at.first(), block) {
+        (Some(first), Some(block)) if first % block == 0 => Answer {
+            confidence: Some(confidence),
+            ..Answer::counted(first / block, "blocks", (0, 0), method.clone())
+        },
+        (None, _) => Answer::none("blocks", format!("{method}: no block of pointers is read in the first {} pages: extents", LAYOUT_PAGES)),
+        _ => Answer::none("blocks", format!("{method}: a block of pointers is read at {at:?} bytes, which no layout of direct blocks explains")),
+    };
+    let block_size = match (asked.value, by_pointers) {
+        (None, Some(block)) => Answer { confidence: Some(confidence), ..Answer::counted(block, "bytes", (0, 0), method) },
+        _ => asked,
+    };
+    Layout { block_size, direct_blocks, indirect_at: at }
+}
+
+/// The hole behind the first byte of a file begins after its block.
+fn block_size(run: &Run) -> Result<Answer> {
+    let Some(directory) = run.directory else {
+        return Ok(Answer::none("bytes", "only a directory lets us make the file that shows it"));
+    };
+    let io = |what: &'static str| move |e: std::io::Error| Error::io(what, e);
+    let mut file = crate::subject::nameless(directory).map_err(|e| Error::io("make a test file", e))?;
+    file.set_len(SPARSE_BYTES).map_err(io("size a test file"))?;
+    file.write_all(&[1]).and_then(|()| file.sync_all()).map_err(io("write a test file"))?;
+    let hole = ahead_kernel::sparse::next_data(&file, 0)?;
+    let allocated = 512 * file.metadata().map_err(io("look at a test file"))?.blocks();
+    Ok(match hole {
+        Some((0, hole)) if hole < SPARSE_BYTES => {
+            Answer::counted(hole, "bytes", (1, 1), "SEEK_HOLE: where the hole begins behind the first byte of a file")
+        }
+        _ if allocated > 0 && allocated < SPARSE_BYTES && allocated.is_power_of_two() => {
+            Answer::counted(allocated, "bytes", (1, 1), "what a file of one byte takes")
+        }
+        _ => Answer::none("bytes", "the file system tells of no holes"),
+    })
+}
+
+/// Reads page by page, and counts the pages of the device's own cache.
+fn counted_pointers(run: &Run) -> Result<Pointers> {
+    let subject = run.subject;
+    let Some(device) = subject.block_device().filter(|_| !subject.is_device()) else {
+        return Ok(Err("the block device cannot be read, whose cache tells which metadata is read (it needs root, and a node in /dev)".into()));
+    };
+    let device = File::open(device).map_err(|e| Error::io(format!("open {}", device.display()), e))?;
+    let count = || cache::cachestat(&device, 0, u64::MAX >> 1).map(|stat| stat.cached_pages);
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        if !subject.make_metadata_cold()? {
+            return Ok(Err("evicting metadata is not permitted (needs root)".into()));
+        }
+        let reader = subject.open_exact()?;
+        subject.read_page(&reader, 0)?;
+        let (mut before, mut at) = (count()?, Vec::new());
+        for page in 1..LAYOUT_PAGES.min(subject.pages()) {
+            run.watcher.go_on("block layout")?;
+            subject.read_page(&reader, page)?;
+            let now = count()?;
+            if now > before {
+                at.push(page * PAGE_BYTES);
+            }
+            before = now;
+        }
+        runs.push(at);
+    }
+    let method = "cachestat of the block device: a page of it is read with these pages of the file".to_owned();
+    // What else reads metadata of the same device is not the same twice.
+    Ok(if runs[0] == runs[1] {
+        Ok((runs.swap_remove(0), method, agreement(2, 2)))
+    } else {
+        Err(format!("{method}: two runs differ, something else reads there"))
+    })
+}
+
+/// Reads page by page, cold metadata and all, and compares times.
+fn timed_pointers(run: &Run) -> Result<Pointers> {
+    let subject = run.subject;
+    let mut times = vec![Vec::new(); TIMED_PAGES as usize];
+    for _ in 0..RUNS {
+        run.watcher.go_on("block layout")?;
+        if !subject.make_metadata_cold()? {
+            return Ok(Err("evicting metadata is not permitted (needs root)".into()));
+        }
+        let reader = subject.open_exact()?;
+        for (page, times) in times.iter_mut().enumerate() {
+            times.push(subject.read_page(&reader, page as u64)? as f64);
+        }
+    }
+    // The first page waits for the arm, whatever the layout.
+    let medians: Vec<f64> = times[1..].iter().map(|times| median(times)).collect();
+    let method = format!("timing: the page that takes longest of {TIMED_PAGES}, medians of {RUNS} runs with cold metadata");
+    Ok(match standing_out(&medians) {
+        Some((index, by)) if by >= STANDS_OUT => {
+            let at = (index as u64 + 1) * PAGE_BYTES;
+            // Any place is possible by chance; only one where some block size has its twelve direct blocks is one of theirs.
+            match BLOCKS.iter().any(|block| 12 * block == at) {
+                true => Ok((vec![at], method, 1.0 - (-by / STANDS_OUT).exp())),
+                false => Err(format!("{method}: page {} stands out, which no direct blocks explain", index + 1)),
+            }
+        }
+        _ => Err(format!("{method}: none stands out")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(asked: Option<u64>, at: &[u64]) -> (Option<u64>, Option<u64>) {
+        let asked = asked.map_or(Answer::none("bytes", ""), |bytes| Answer::counted(bytes, "bytes", (1, 1), ""));
+        let layout = conclude(asked, Ok((at.to_vec(), String::new(), 0.8)));
+        (layout.block_size.whole(), layout.direct_blocks.whole())
+    }
+
+    #[test]
+    fn twelve_direct_blocks_are_found_for_each_block_size() {
+        for block in BLOCKS {
+            let at = [12 * block, (12 + block / 4) * block];
+            assert_eq!(found(None, &at), (Some(block), Some(12)));
+            assert_eq!(found(Some(block), &at), (Some(block), Some(12)));
+        }
+    }
+
+    #[test]
+    fn extents_have_none_and_odd_places_are_no_answer() {
+        assert_eq!(found(Some(4096), &[]), (Some(4096), None));
+        assert_eq!(found(Some(4096), &[5000]), (Some(4096), None));
+        assert_eq!(found(None, &[5 * 4096]), (None, None));
+    }
+}

@@ -1,0 +1,132 @@
+//! The parameters of a disk and a kernel, from the outside: by timing, by asking what is cached, and by questions about the
+//! layout of files. No settings are read, no superblock.
+//!
+//! In: a directory, a file or a block device. Out: [`Answers`], each with how sure it is and how it was found, or why it was
+//! not; and a model of the disk, its *twin*, that simulator and emulated disk understand.
+//!
+//! ```text
+//!                ┌─ window    sequential reads: first window, growth, window, trigger; WILLNEED
+//!     Subject ───┼─ mapped    faults: what is read around them, what they map
+//!     (the file) ├─ layout    block size, direct and indirect blocks
+//!                └─ disk      access time, seeks, turns, bandwidth, requests at once, limits ──▶ twin (ahead-device)
+//! ```
+//!
+//! After Pelouin (*Investigating ext2 optimizations in Linux*, 2009), who found read-ahead, block size and layout from the times
+//! of reads alone. What times cannot tell is not guessed: an answer without a value says why.
+//!
+//! What it must never do: write anything but its own test file; read a setting and call it found; touch a device that somebody
+//! else uses; leave a file behind.
+
+pub mod answer;
+pub mod disk;
+mod error;
+mod eyes;
+pub mod figures;
+pub mod layout;
+mod mapped;
+mod statistics;
+mod subject;
+pub mod twin;
+mod window;
+
+use answer::NOT_ASKED;
+pub use answer::{Answer, Value};
+pub use error::{Error, Result};
+pub use subject::{PAGE_BYTES, Subject};
+pub use window::Windows;
+
+use eyes::Eyes;
+use layout::Layout;
+use serde::Serialize;
+use std::path::Path;
+
+/// Is told what is being done, and may end it.
+pub trait Watcher {
+    /// Something begins or goes on.
+    ///
+    /// Errors: [`Error::Stopped`] ends everything.
+    fn go_on(&self, what: &str) -> Result<()>;
+}
+
+/// What all questions need.
+pub struct Run<'a> {
+    /// What is probed.
+    pub subject: &'a Subject,
+    /// Where files may be made, if anywhere.
+    pub directory: Option<&'a Path>,
+    /// Who watches.
+    pub watcher: &'a dyn Watcher,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answers {
+    /// The file system's block, bytes.
+    pub block_size: Answer,
+    /// Windows of a sequential reader.
+    #[serde(flatten)]
+    pub windows: Windows,
+    /// What is read around a fault of a mapping, bytes.
+    pub read_around: Answer,
+    /// What a fault of cached pages maps, bytes.
+    pub fault_around: Answer,
+    /// Blocks that an inode of ext2 or ext3 names itself.
+    pub direct_blocks: Answer,
+    /// Before these places of a file a block of pointers is read, bytes.
+    pub indirect_at: Vec<u64>,
+    /// The disk.
+    #[serde(flatten)]
+    pub disk: disk::Found,
+}
+
+/// A part of what can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Windows of a sequential reader, explicit requests, and what is read around a fault.
+    Windows,
+    /// What a fault of cached pages maps.
+    Faults,
+    /// Block size, direct and indirect blocks.
+    Layout,
+    /// The disk itself.
+    Disk,
+}
+
+/// Asks for these parts. With `timing_only` nothing is asked of the kernel but reads, advice and their times.
+///
+/// Errors: reads fail, or the watcher ends it.
+pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
+    let is_asked = |part| parts.contains(&part);
+    let (windows, read_around) = if is_asked(Part::Windows) { windows(run, timing_only)? } else { no_windows(NOT_ASKED) };
+    let layout = if is_asked(Part::Layout) { layout::find(run, timing_only)? } else { Layout::unknown(NOT_ASKED) };
+    let fault_around = match is_asked(Part::Faults) {
+        true => mapped::fault_around(run)?,
+        false => Answer::none("bytes", NOT_ASKED),
+    };
+    let disk = if is_asked(Part::Disk) { disk::find(run)? } else { disk::Found::unknown(NOT_ASKED) };
+    Ok(Answers {
+        block_size: layout.block_size,
+        windows,
+        read_around,
+        fault_around,
+        direct_blocks: layout.direct_blocks,
+        indirect_at: layout.indirect_at,
+        disk,
+    })
+}
+
+fn windows(run: &Run, timing_only: bool) -> Result<(Windows, Answer)> {
+    let eyes = match Eyes::open(run.subject, timing_only)? {
+        Ok(eyes) => eyes,
+        Err(why) => return Ok(no_windows(&why)),
+    };
+    let (mut windows, read_around) = (window::find(run, eyes)?, mapped::read_around(run, eyes)?);
+    if timing_only {
+        windows.doubt(&read_around);
+    }
+    Ok((windows, read_around))
+}
+
+fn no_windows(why: &str) -> (Windows, Answer) {
+    (Windows::unknown(why), Answer::none("bytes", why))
+}

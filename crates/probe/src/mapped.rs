@@ -1,0 +1,121 @@
+//! Read-ahead of mappings: what the kernel reads around a fault, and how many cached pages it maps with one.
+
+use crate::Run;
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::eyes::Eyes;
+use crate::statistics::{most_frequent, quantile};
+use crate::subject::PAGE_BYTES;
+use ahead_kernel::mapping::Mapping;
+use std::time::Instant;
+
+/// Runs that are compared.
+const RUNS: u64 = 3;
+/// Touches of each page of the cached file, each in a mapping of its own: the quickest counts, for interrupts and other programs
+/// only make it slower.
+const PASSES: usize = 25;
+/// Pages that are touched: two of the largest ranges that are told apart.
+const TOUCHED_PAGES: u64 = 256;
+/// A touch that takes so many times the usual one is a fault: an entry of the page table is a matter of nanoseconds, the quickest
+/// fault one of hundreds.
+const FAULT: f64 = 4.0;
+
+/// What is read around a fault of an absent page in the middle of the file, bytes.
+pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
+    let subject = run.subject;
+    if subject.is_device() {
+        return Ok(Answer::none("bytes", "devices are not mapped here"));
+    }
+    let pages = subject.pages();
+    // A multiple of every power of two that a window may be, so that ends do not depend on where it is.
+    let page = (pages / 2) & !((1_u64 << (pages / 4).max(1).ilog2()) - 1);
+    let mut found = Vec::new();
+    for _ in 0..RUNS {
+        run.watcher.go_on("what is read around a fault")?;
+        subject.make_cold()?;
+        let (file, look) = (subject.open()?, subject.open_exact()?);
+        let mapping = Mapping::new(&file, (pages * PAGE_BYTES) as usize)?;
+        mapping.touch((page * PAGE_BYTES) as usize);
+        let end = eyes.end_of_cached(subject, &look, page + 1, page + 17, pages)?;
+        found.push(end - page + before(run, eyes, &look, page)?);
+    }
+    let (around, votes) = most_frequent(&found).expect("there were runs");
+    let method = format!("{}: what the fault of a page in the middle of a mapping brings, {RUNS} runs", eyes.name());
+    Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))
+}
+
+/// How many pages in a row are cached before one.
+fn before(run: &Run, eyes: Eyes, look: &std::fs::File, page: u64) -> Result<u64> {
+    let subject = run.subject;
+    match eyes {
+        Eyes::Asking => eyes.end_of_cached(subject, look, 0, 0, page),
+        Eyes::Timing(clock) => {
+            let (mut low, mut step) = (0, 1);
+            while low + step <= page && clock.is_there(subject, look, page - low - step)? {
+                (low, step) = (low + step, step * 2);
+            }
+            // The first that is absent lies less than a step further.
+            let mut high = low + step;
+            while low + 1 < high {
+                let middle = (low + high) / 2;
+                if clock.is_there(subject, look, page - middle)? { low = middle } else { high = middle }
+            }
+            Ok(low)
+        }
+    }
+}
+
+/// How many bytes of cached pages one fault maps, by the times of touches in a mapping of cached pages.
+pub fn fault_around(run: &Run) -> Result<Answer> {
+    let subject = run.subject;
+    if subject.is_device() {
+        return Ok(Answer::none("bytes", "devices are not mapped here"));
+    }
+    run.watcher.go_on("what a fault maps")?;
+    let pages = TOUCHED_PAGES.min(subject.pages());
+    let file = subject.open()?;
+    subject.read(&file, 0, (pages * PAGE_BYTES) as usize)?;
+    let mut quickest = vec![f64::INFINITY; pages as usize];
+    for _ in 0..PASSES {
+        let mapping = Mapping::new(&file, (pages * PAGE_BYTES) as usize)?;
+        for (page, quickest) in quickest.iter_mut().enumerate() {
+            let began = Instant::now();
+            mapping.touch(page * PAGE_BYTES as usize);
+            *quickest = quickest.min(began.elapsed().as_nanos() as f64);
+        }
+    }
+    let usual = quantile(&quickest, 0.1).max(1.0);
+    let faults: Vec<u64> = (0..pages).filter(|page| quickest[*page as usize] > FAULT * usual).collect();
+    Ok(period(&faults, pages))
+}
+
+/// The distance between faults: the most frequent one. Where every page faults, all take as long as the quickest.
+fn period(faults: &[u64], pages: u64) -> Answer {
+    let distances: Vec<u64> = faults.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    match most_frequent(&distances) {
+        Some((distance, votes)) if votes.0 * 4 >= votes.1 * 3 => {
+            let method = format!("timing: distance between slow touches in {pages} cached pages, {PASSES} mappings");
+            Answer::counted(distance * PAGE_BYTES, "bytes", votes, method)
+        }
+        Some((_, (agree, all))) => {
+            Answer::none("bytes", format!("timing: slow touches in no order ({agree} of {all} distances are equal)"))
+        }
+        None => Answer::none(
+            "bytes",
+            format!("timing: among {pages} cached pages {} touches stand out: each page faults, or one fault maps all", faults.len()),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_at_equal_distances_are_an_answer_and_others_are_none() {
+        let regular: Vec<u64> = (0..256).step_by(16).collect();
+        assert_eq!(period(&regular, 256).whole(), Some(16 * PAGE_BYTES));
+        assert_eq!(period(&[0, 3, 9, 11, 30], 256).whole(), None);
+        assert_eq!(period(&[], 256).whole(), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! What the answers rest on: quantiles, means with their intervals, the most frequent of several outcomes, the point at
+//! which two kinds of times part.
+
+/// Half the width of an interval that holds a mean with 95 %, in standard errors (normal distribution).
+const Z95: f64 = 1.96;
+
+/// The quantile of some values (0 to 1), by rank; 0 of none.
+pub fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = share * sorted.len().saturating_sub(1) as f64;
+    sorted.get(rank.round() as usize).copied().unwrap_or(0.0)
+}
+
+/// The middle of some values; 0 of none.
+pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The mean of some values and the interval in which it lies with 95 %.
+pub fn mean(values: &[f64]) -> (f64, [f64; 2]) {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+    let half = Z95 * (variance / count).sqrt();
+    (mean, [mean - half, mean + half])
+}
+
+/// The interval in which the middle of a distribution lies with 95 %, by ranks: a binomial's deviation around the middle of the
+/// values that were drawn from it.
+pub fn median_range(values: &[f64]) -> [f64; 2] {
+    let half = Z95 / 2.0 / (values.len().max(1) as f64).sqrt();
+    [quantile(values, (0.5 - half).max(0.0)), quantile(values, (0.5 + half).min(1.0))]
+}
+
+/// The most frequent outcome, with how many agree and how many there were; the first of several that are as frequent.
+pub fn most_frequent<T: PartialEq + Copy>(outcomes: &[T]) -> Option<(T, (u64, u64))> {
+    let count = |outcome: &T| outcomes.iter().filter(|other| *other == outcome).count();
+    let mut best: Option<(T, usize)> = None;
+    for outcome in outcomes {
+        let count = count(outcome);
+        if best.is_none_or(|(_, most)| count > most) {
+            best = Some((*outcome, count));
+        }
+    }
+    best.map(|(outcome, agree)| (outcome, (agree as u64, outcomes.len() as u64)))
+}
+
+/// Where quick and slow times part: the geometric mean of the slowest of the quick (99 of 100) and the quickest of the slow
+/// (1 of 100). `None` if they are less than a factor of three apart: then a time does not tell.
+pub fn parting(quick: &[f64], slow: &[f64]) -> Option<f64> {
+    let (above, below) = (quantile(quick, 0.99), quantile(slow, 0.01));
+    (above > 0.0 && below >= 3.0 * above).then(|| (above * below).sqrt())
+}
+
+/// The value that stands out above its neighbours: its index and by how many of their median absolute deviations. Change
+/// points of a level that comes back at once, as an indirect block in the way of a reader.
+pub fn standing_out(values: &[f64]) -> Option<(usize, f64)> {
+    let middle = median(values);
+    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let scale = median(&deviations).max(middle * 1e-3).max(f64::MIN_POSITIVE);
+    let (index, most) = values.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+    Some((index, (most - middle) / scale))
+}
+
+/// The slope and the value at 0 of the line through some points (least squares); none of fewer than two places.
+pub fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let count = points.len() as f64;
+    let (x, y) = points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0 / count, sum.1 + point.1 / count));
+    let across: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    (across > 0.0).then(|| (both / across, y - both / across * x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn quick_and_slow_part_only_where_they_are_apart() {
+        let quick = [1.0, 2.0, 3.0];
+        assert_eq!(parting(&quick, &[48.0, 100.0]), Some(12.0));
+        assert_eq!(parting(&quick, &[8.0, 100.0]), None);
+    }
+
+    #[test]
+    fn the_most_frequent_outcome_is_told_with_its_votes() {
+        assert_eq!(most_frequent(&[1, 2, 2]), Some((2, (2, 3))));
+        assert_eq!(most_frequent::<u8>(&[]), None);
+    }
+
+    #[test]
+    fn what_stands_out_is_found() {
+        let (index, by) = standing_out(&[10.0, 11.0, 9.0, 30.0, 10.0]).unwrap();
+        assert!(index == 3 && by > 10.0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_found_again(slope in -1e3..1e3f64, at_0 in -1e3..1e3f64, places in 2..20u32) {
+            let points: Vec<(f64, f64)> = (0..places).map(|x| (f64::from(x), at_0 + slope * f64::from(x))).collect();
+            let (found, found_at_0) = line(&points).unwrap();
+            prop_assert!((found - slope).abs() < 1e-6 && (found_at_0 - at_0).abs() < 1e-6);
+        }
+
+        #[test]
+        fn quantiles_rise(mut values in proptest::collection::vec(0.0..1e9f64, 1..50), low in 0.0..1.0f64, high in 0.0..1.0f64) {
+            prop_assert!(quantile(&values, low.min(high)) <= quantile(&values, low.max(high)));
+            values.sort_by(f64::total_cmp);
+            prop_assert_eq!(quantile(&values, 1.0), *values.last().unwrap());
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What is probed: a test file of our own, a file that is there, or a block device; and the disk below.
+//!
+//! Our own file has no name: whatever ends us, it is gone. Where a file system cannot make such files it has one for as long as
+//! it takes to remove it.
+
+use crate::error::{Error, Result};
+use ahead_kernel::{block, cache, evict, openat};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a page. Counting is by pages of 4 KiB, as everywhere in this project.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// A file is written in pieces of this, bytes.
+const PIECE_BYTES: usize = 1 << 20;
+/// A file system is not filled beyond what leaves free one part in so many of the file's size.
+const RESERVE: u64 = 8;
+/// How often eviction is tried again while reads are under way: each time the read that is waited for has ended.
+const EVICTIONS: u32 = 1000;
+
+/// What is probed.
+#[derive(Debug)]
+pub struct Subject {
+    held: File,
+    /// Where it can be opened anew.
+    path: PathBuf,
+    pages: u64,
+    /// The test file is ours.
+    is_own: bool,
+    is_device: bool,
+    /// The block device that it lies on, where we may read that.
+    device: Option<PathBuf>,
+}
+
+impl Subject {
+    /// A file, a device, or a test file of `size_bytes` in a directory.
+    ///
+    /// Errors: no such path, no room, not permitted, a device that is in use, a kind of file that cannot be probed.
+    pub fn new(path: &Path, size_bytes: u64) -> Result<Subject> {
+        let kind = fs::metadata(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?.file_type();
+        if kind.is_dir() {
+            Subject::test_file(path, size_bytes)
+        } else if kind.is_block_device() {
+            Subject::device(path)
+        } else if kind.is_file() {
+            Subject::file(path)
+        } else {
+            Err(Error::Unsuitable(format!(
+                "{} is no file, directory or block device; give a directory on what is to be probed",
+                path.display()
+            )))
+        }
+    }
+
+    fn test_file(directory: &Path, size_bytes: u64) -> Result<Subject> {
+        let what = || format!("make a test file in {}", directory.display());
+        let space = rustix::fs::statvfs(directory).map_err(|e| Error::io(what(), e))?;
+        let magic = openat::handle(directory)?.file_system_magic()?;
+        if !openat::has_page_cache(magic) {
+            let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
+            return Err(ahead_kernel::Error::Unsupported { what: format!("probing {}", directory.display()), why }.into());
+        }
+        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+        if free_bytes < size_bytes + size_bytes / RESERVE {
+            let directory = directory.display().to_string();
+            return Err(Error::NoSpace { directory, free_bytes, wanted_bytes: size_bytes });
+        }
+        let mut held = nameless(directory).map_err(|e| Error::io(what(), e))?;
+        write_all(&mut held, size_bytes).map_err(|e| Error::io(format!("write {}", directory.display()), e))?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        Subject::of(held, path, size_bytes, true)
+    }
+
+    fn file(path: &Path) -> Result<Subject> {
+        let held = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let size_bytes = held.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
+        if size_bytes < 16 * PAGE_BYTES {
+            let why = "a file of some MiB is wanted, or a directory, in which one is made";
+            return Err(Error::Unsuitable(format!("{} has only {size_bytes} bytes: {why}", path.display())));
+        }
+        let path = fs::canonicalize(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
+        Subject::of(held, path, size_bytes, false)
+    }
+
+    fn device(path: &Path) -> Result<Subject> {
+        let what = format!("open {}", path.display());
+        let held = File::options().read(true).custom_flags(block::O_EXCL).open(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::ResourceBusy => Error::Unsuitable(format!(
+                "{} is in use (mounted, or part of something); probe a directory on it instead",
+                path.display()
+            )),
+            std::io::ErrorKind::PermissionDenied => ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into(),
+            _ => Error::io(what.clone(), e),
+        })?;
+        let size_bytes = rustix::fs::seek(&held, rustix::fs::SeekFrom::End(0)).map_err(|e| Error::io(what, e))?;
+        let mut subject = Subject::of(held, path.to_owned(), size_bytes, false)?;
+        (subject.is_device, subject.device) = (true, Some(path.to_owned()));
+        Ok(subject)
+    }
+
+    fn of(held: File, path: PathBuf, size_bytes: u64, is_own: bool) -> Result<Subject> {
+        let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
+        let device = if metadata.file_type().is_file() { readable_device(metadata.dev()) } else { None };
+        let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_own, is_device: false, device };
+        subject.make_cold()?;
+        Ok(subject)
+    }
+
+    /// Whole pages that it has.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Where it can be opened anew.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The block device that it lies on, or that it is; none where there is none, or where we may not read it.
+    pub fn block_device(&self) -> Option<&Path> {
+        self.device.as_deref()
+    }
+
+    /// A test file of our own.
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+
+    /// A block device itself.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    /// Device number of its file system.
+    pub fn device_number(&self) -> Result<(u32, u32)> {
+        let metadata = self.held.metadata().map_err(|e| Error::io("look at a file", e))?;
+        let number = if self.is_device { metadata.rdev() } else { metadata.dev() };
+        Ok((rustix::fs::major(number), rustix::fs::minor(number)))
+    }
+
+    /// A new opening: the kernel knows nothing of its reader.
+    pub fn open(&self) -> Result<File> {
+        File::open(&self.path).map_err(|e| Error::io("open the test file again", e))
+    }
+
+    /// A new opening that reads exactly what it is asked for.
+    pub fn open_exact(&self) -> Result<File> {
+        let file = self.open()?;
+        cache::exact_reads(&file)?;
+        Ok(file)
+    }
+
+    /// A file of our own in the directory, for questions about layout.
+    pub fn held(&self) -> &File {
+        &self.held
+    }
+
+    /// Evicts all of its pages. What is on its way is waited for by reading it.
+    pub fn make_cold(&self) -> Result<()> {
+        for _ in 0..EVICTIONS {
+            evict::file(&self.held)?;
+            let left = match cache::present(&self.held, 0, self.pages * PAGE_BYTES) {
+                Ok(left) => left,
+                // Nobody tells us what is there: one more eviction after what was under way is all that can be done.
+                Err(error) if error.is_unavailable() => return Ok(evict::file(&self.held)?),
+                Err(error) => return Err(error.into()),
+            };
+            if left.is_empty() && self.cached_pages().is_none_or(|pages| pages == 0) {
+                return Ok(());
+            }
+            for range in cache::resident(&self.held, 0, self.pages * PAGE_BYTES).unwrap_or(left) {
+                cache::wait_for(&self.held, range.start)?;
+                cache::wait_for(&self.held, range.end - 1)?;
+            }
+        }
+        Err(Error::Unsuitable("the test file's pages cannot be evicted; somebody else uses them".into()))
+    }
+
+    fn cached_pages(&self) -> Option<u64> {
+        cache::cachestat(&self.held, 0, self.pages * PAGE_BYTES).ok().map(|stat| stat.cached_pages)
+    }
+
+    /// Evicts the block device's own pages, too, those of a file system's metadata, and what is remembered of where blocks lie.
+    /// `false`: we may not.
+    pub fn make_metadata_cold(&self) -> Result<bool> {
+        self.make_cold()?;
+        let Some(device) = self.block_device() else { return Ok(false) };
+        match evict::block_map(&self.held).and_then(|()| evict::block_device(device)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_unavailable() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the byte of a page through an opening, and gives nanoseconds.
+    pub fn read_page(&self, file: &File, page: u64) -> Result<u64> {
+        self.read(file, page * PAGE_BYTES, 1)
+    }
+
+    /// Reads some bytes through an opening, and gives nanoseconds.
+    pub fn read(&self, file: &File, offset_bytes: u64, length_bytes: usize) -> Result<u64> {
+        let mut buffer = vec![0_u8; length_bytes];
+        let began = std::time::Instant::now();
+        file.read_exact_at(&mut buffer, offset_bytes).map_err(|e| Error::io("read the test file", e))?;
+        Ok(began.elapsed().as_nanos() as u64)
+    }
+}
+
+/// The block device with this number, if we may read it.
+fn readable_device(number: u64) -> Option<PathBuf> {
+    let key = openat::device_key(number);
+    let node = openat::block_device_node(key).ok()?;
+    File::open(&node).is_ok().then_some(node)
+}
+
+/// A file without a name in a directory.
+pub(crate) fn nameless(directory: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(directory, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => Ok(File::from(fd)),
+        Err(error @ (Errno::ACCESS | Errno::ROFS | Errno::NOSPC | Errno::PERM)) => Err(error),
+        Err(_) => {
+            let name = directory.join(format!(".ahead-probe-{}", std::process::id()));
+            let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)?;
+            rustix::fs::unlink(&name)?;
+            Ok(File::from(fd))
+        }
+    }
+}
+
+/// Fills a file with bytes that no file system or drive can make smaller, and writes it to the disk.
+fn write_all(file: &mut File, size_bytes: u64) -> std::io::Result<()> {
+    let mut piece = vec![0_u8; PIECE_BYTES];
+    let (mut left, mut state) = (size_bytes, 0x9e37_79b9_7f4a_7c15_u64);
+    while left > 0 {
+        for word in piece.chunks_exact_mut(8) {
+            // xorshift64 (Marsaglia 2003).
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            word.copy_from_slice(&state.to_le_bytes());
+        }
+        let now = left.min(PIECE_BYTES as u64);
+        file.write_all(&piece[..now as usize])?;
+        left -= now;
+    }
+    file.sync_all()
+}

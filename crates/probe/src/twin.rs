@@ -1,0 +1,328 @@
+//! The disk's twin: a model that answers as the disk did, for the simulator and for emulated disks.
+//!
+//! Of several models that could have answered so the one is taken whose answers come nearest: each is asked, as the device that
+//! it is, for what was observed.
+
+use crate::subject::PAGE_BYTES;
+use ahead_device::{Device, Model, ModelError, Op, Request};
+use std::collections::BinaryHeap;
+use std::fmt::Write;
+
+/// Nanoseconds of a second.
+const S: f64 = 1e9;
+/// Requests of a long sequential read, as the default of models cuts them (`max_request_kb`), bytes.
+const REQUEST_BYTES: f64 = (1 << 20) as f64;
+/// Bytes in a megabyte as models count.
+const MB: f64 = 1e6;
+
+/// A disk with platters.
+#[derive(Clone, Debug)]
+pub struct Rotating {
+    /// A turn.
+    pub turn_ns: f64,
+    /// Bytes per second at the beginning.
+    pub outer: f64,
+    /// At the end.
+    pub inner: f64,
+    /// Track to track, average, full stroke, nanoseconds; without them [`Rotating::access_ns`] counts.
+    pub seeks: Option<[f64; 3]>,
+    /// Any access away from a stream.
+    pub access_ns: f64,
+    /// A request that comes out of the buffer.
+    pub overhead_ns: f64,
+    /// How far it reads on by itself.
+    pub read_on_bytes: u64,
+    /// A part of its buffer.
+    pub segment_bytes: u64,
+}
+
+/// A disk of flash.
+#[derive(Clone, Debug)]
+pub struct Flash {
+    /// Latency of a read anywhere.
+    pub read_ns: f64,
+    /// Of one that goes on where another ended.
+    pub sequential_read_ns: f64,
+    /// What all share.
+    pub bytes_per_s: f64,
+    /// Requests at once.
+    pub channels: u32,
+}
+
+/// A volume with limits.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Latency of any read.
+    pub latency_ns: f64,
+    /// Its limit.
+    pub requests_per_s: f64,
+    /// Its limit.
+    pub bytes_per_s: f64,
+    /// Requests that are served before the limit holds.
+    pub burst_requests: u32,
+    /// Bytes that are.
+    pub burst_bytes: u64,
+}
+
+/// A disk's twin.
+#[derive(Clone, Debug)]
+pub enum Twin {
+    /// It turns.
+    Rotating(Rotating),
+    /// It does not.
+    Flash(Flash),
+    /// It keeps to limits.
+    Volume(Volume),
+}
+
+impl Twin {
+    /// As a model.
+    ///
+    /// Errors: its figures are beyond what models may have.
+    pub fn model(&self, name: &str, description: &str) -> Result<Model, ModelError> {
+        Model::from_toml(&self.toml(name, description))
+    }
+
+    fn toml(&self, name: &str, description: &str) -> String {
+        let mut text = format!("name = {name:?}\ndescription = {description:?}\n");
+        let _ = match self {
+            Twin::Rotating(disk) => rotating(&mut text, disk),
+            Twin::Flash(disk) => write!(
+                text,
+                "kind = \"flash\"\nchannels = {}\nread_us = {:.2}\nsequential_read_us = {:.2}\nread_mb_per_s = {:.3}\n",
+                disk.channels,
+                (disk.read_ns / 1e3).max(1.0),
+                (disk.sequential_read_ns / 1e3).max(1.0),
+                disk.bytes_per_s / MB
+            ),
+            Twin::Volume(disk) => write!(
+                text,
+                "kind = \"cloud\"\nlatency_us = {:.2}\niops = {:.2}\nmb_per_s = {:.3}\nburst_ios = {}\nburst_kb = {}\n",
+                (disk.latency_ns / 1e3).max(1.0),
+                disk.requests_per_s,
+                disk.bytes_per_s / MB,
+                disk.burst_requests.max(1),
+                (disk.burst_bytes >> 10).max(4)
+            ),
+        };
+        text
+    }
+}
+
+fn rotating(text: &mut String, disk: &Rotating) -> std::fmt::Result {
+    let inner = disk.inner.min(disk.outer);
+    write!(text, "kind = \"hdd\"\nrpm = {:.2}\nouter_mb_per_s = {:.3}\n", 60.0 * S / disk.turn_ns, disk.outer / MB)?;
+    // A disk without zones is said to have none: its two ends differ by measurement alone.
+    if inner < 0.98 * disk.outer {
+        writeln!(text, "inner_mb_per_s = {:.3}", inner / MB)?;
+    }
+    match disk.seeks {
+        Some([track, average, full]) => writeln!(
+            text,
+            "seek_track_ms = {:.4}\nseek_average_ms = {:.4}\nseek_full_ms = {:.4}\ntrack_switch_ms = {:.4}",
+            track / 1e6,
+            average / 1e6,
+            full / 1e6,
+            track / 1e6
+        )?,
+        None => writeln!(text, "access_ms = {:.4}", disk.access_ns / 1e6)?,
+    }
+    /// A drive keeps so many streams apart, unless told otherwise.
+    const SEGMENTS: u64 = 16;
+    let segment_kb = (disk.segment_bytes.max(disk.read_on_bytes).max(64 << 10)) >> 10;
+    writeln!(text, "overhead_us = {:.2}\nread_on_kb = {}", disk.overhead_ns / 1e3, disk.read_on_bytes >> 10)?;
+    writeln!(text, "segments = {SEGMENTS}\nbuffer_kb = {}", segment_kb * SEGMENTS)
+}
+
+/// What was observed of a disk that does not rotate.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Bytes that were read from.
+    pub capacity_bytes: u64,
+    /// Single reads: length, nanoseconds.
+    pub by_length: Vec<(u64, f64)>,
+    /// A page right behind the last one, nanoseconds.
+    pub sequential_page_ns: f64,
+    /// When reads of a page that were asked for at once were done, nanoseconds.
+    pub batch: Vec<f64>,
+    /// Of a long sequential read.
+    pub bytes_per_s: f64,
+    /// Reads of a page per second, by how many at once.
+    pub by_depth: Vec<(usize, f64)>,
+}
+
+impl Observed {
+    fn page_ns(&self) -> f64 {
+        self.by_length.first().map_or(S, |(_, ns)| *ns)
+    }
+
+    fn most_requests_per_s(&self) -> f64 {
+        self.by_depth.iter().map(|(_, rate)| *rate).fold(1.0, f64::max)
+    }
+}
+
+/// The twin of a disk that does not rotate.
+pub fn fit(observed: &Observed) -> Twin {
+    let flashes = channels(observed).into_iter().map(|channels| Twin::Flash(flash(observed, channels)));
+    let volumes = bursts(observed).into_iter().map(|burst| Twin::Volume(volume(observed, burst)));
+    let all = flashes.chain(volumes);
+    let with_error = all.map(|twin| (error(observed, &twin), twin));
+    let best = with_error.min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or_else(|| Twin::Flash(flash(observed, 1)), |(_, twin)| twin)
+}
+
+/// How many channels there may be: from those that explain the most requests per second to twice as many.
+fn channels(observed: &Observed) -> Vec<u32> {
+    let guess = (observed.most_requests_per_s() * observed.page_ns() / S).round().max(1.0) as u32;
+    (1..=(2 * guess + 2).min(1024)).filter(|channels| *channels * 2 >= guess).collect()
+}
+
+fn flash(observed: &Observed, channels: u32) -> Flash {
+    let page_ns = PAGE_BYTES as f64 * S / observed.bytes_per_s;
+    let read_ns = (observed.page_ns() - page_ns).max(1e3);
+    let sequential_read_ns = (observed.sequential_page_ns - page_ns).clamp(1e3, read_ns);
+    // With few channels the latency of each request is time in which nothing is transferred: the bus is faster than what comes
+    // out. Requests are as long as reads were.
+    let request = REQUEST_BYTES;
+    let per_request_ns = request * S / observed.bytes_per_s;
+    let bus_ns = if channels == 1 { (per_request_ns - sequential_read_ns).max(per_request_ns / 2.0) } else { per_request_ns };
+    Flash { read_ns, sequential_read_ns, bytes_per_s: request * S / bus_ns, channels }
+}
+
+/// How many requests may be a burst: those of the batch that are done when the first latency is over by a half, and its
+/// neighbours.
+fn bursts(observed: &Observed) -> Vec<u32> {
+    let at_once = observed.batch.iter().filter(|done_ns| **done_ns < 1.5 * observed.page_ns()).count() as u32;
+    let mut bursts = vec![1, at_once.max(1), at_once.saturating_sub(1).max(1), at_once + 1];
+    // With a quick pace more than the burst is served in that half.
+    let paced = observed.most_requests_per_s() * 0.5 * observed.page_ns() / S;
+    bursts.push((f64::from(at_once) - paced).max(1.0) as u32);
+    bursts.sort_unstable();
+    bursts.dedup();
+    bursts
+}
+
+fn volume(observed: &Observed, burst_requests: u32) -> Volume {
+    let latency_ns = observed.page_ns();
+    // What a longer read waits for is what it has more than the burst.
+    let bursts = observed.by_length.iter().map(|(length, ns)| {
+        let waited = ((ns - latency_ns) / S * observed.bytes_per_s).max(0.0);
+        (*length, *length as f64 - waited)
+    });
+    // A read that waits at all tells the burst; if none does, it is as long as the longest at least.
+    let burst = bursts.clone().find(|(length, burst)| *burst < 0.9 * *length as f64).map(|(_, burst)| burst);
+    let longest = observed.by_length.last().map_or(0, |(length, _)| *length);
+    let burst_bytes = burst.map_or(longest, |burst| (burst.max(4096.0) as u64).next_multiple_of(4096));
+    let requests_per_s = observed.most_requests_per_s();
+    Volume { latency_ns, requests_per_s, bytes_per_s: observed.bytes_per_s, burst_requests, burst_bytes }
+}
+
+/// How far a twin's answers are from the observed ones: the mean of the squared logarithms of their ratios, by experiment.
+fn error(observed: &Observed, twin: &Twin) -> f64 {
+    let Ok(model) = twin.model("twin", "") else { return f64::INFINITY };
+    let device = || Device::new(&model, observed.capacity_bytes.max(1 << 20));
+    let away = |ours: f64, theirs: f64| (ours.max(1.0) / theirs.max(1.0)).ln().powi(2);
+    let mean = |sum: f64, count: usize| sum / count.max(1) as f64;
+    let lengths: f64 = observed.by_length.iter().map(|(length, ns)| away(rate_ns(&mut device(), *length, 1, 1), *ns)).sum();
+    let batch = batch(&mut device(), observed.batch.len());
+    let batch: f64 = batch.iter().zip(&observed.batch).map(|(ours, theirs)| away(*ours, *theirs)).sum();
+    let depths: f64 = observed
+        .by_depth
+        .iter()
+        .map(|(depth, rate)| away(S / rate_ns(&mut device(), PAGE_BYTES, *depth, 8 * depth + 100), *rate))
+        .sum();
+    mean(lengths, observed.by_length.len()) + mean(batch, observed.batch.len()) + mean(depths, observed.by_depth.len())
+}
+
+/// When the reads of a batch are done, nanoseconds, in that order.
+fn batch(device: &mut Device, count: usize) -> Vec<f64> {
+    let mut done: Vec<f64> = (0..count).map(|index| read(device, index, PAGE_BYTES, 0) as f64).collect();
+    done.sort_by(f64::total_cmp);
+    done
+}
+
+/// Nanoseconds per read of so many, so many of them at once.
+fn rate_ns(device: &mut Device, length: u64, depth: usize, count: usize) -> f64 {
+    let mut under_way = BinaryHeap::new();
+    let (mut now_ns, mut first_ns) = (0, 0);
+    for index in 0..count + depth {
+        if under_way.len() >= depth
+            && let Some(std::cmp::Reverse(done_ns)) = under_way.pop()
+        {
+            now_ns = done_ns;
+        }
+        if index == depth {
+            first_ns = now_ns;
+        }
+        under_way.push(std::cmp::Reverse(read(device, index, length, now_ns)));
+    }
+    let last_ns = under_way.into_iter().map(|done| done.0).min().unwrap_or(now_ns);
+    match count {
+        1 => now_ns as f64,
+        _ => (last_ns.max(now_ns) - first_ns) as f64 / count as f64,
+    }
+}
+
+/// A read away from all others.
+fn read(device: &mut Device, index: usize, length: u64, now_ns: u64) -> u64 {
+    let places = (device.capacity_bytes() / length / 2).max(1);
+    // Golden section; every other place, so that none follows another.
+    let place = ((index as f64 * 0.618_033_988_75).fract() * places as f64) as u64 * 2;
+    let request = Request { op: Op::Read, offset_bytes: place * length, length_bytes: length };
+    device.submit(&request, now_ns).end_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a disk of this model shows to an ideal observer.
+    fn observe(model: &Model) -> Observed {
+        let device = || Device::new(model, 4 << 30);
+        let lengths = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10];
+        let depths = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+        let mut sequential = device();
+        let request = |index: u64| Request { op: Op::Read, offset_bytes: index * 4096, length_bytes: 4096 };
+        let first = sequential.submit(&request(0), 0).end_ns + 10_000_000_000;
+        let second = sequential.submit(&request(1), first).end_ns;
+        Observed {
+            capacity_bytes: 4 << 30,
+            by_length: lengths.map(|length| (length, rate_ns(&mut device(), length, 1, 1))).to_vec(),
+            sequential_page_ns: (second - first) as f64,
+            batch: batch(&mut device(), 256),
+            bytes_per_s: model.bandwidth_bytes_per_s(),
+            by_depth: depths.map(|depth| (depth, S / rate_ns(&mut device(), 4096, depth, 40 * depth))).to_vec(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_flash_disk_has_its_channels_again(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
+            // Where pages fill the bus nobody can count channels.
+            prop_assume!(f64::from(channels) * 4096.0 / f64::from(read_us) < 0.7 * f64::from(mb_per_s));
+            let text = format!("kind = \"flash\"\nchannels = {channels}\nread_us = {read_us}\nread_mb_per_s = {mb_per_s}\n");
+            let observed = observe(&Model::from_toml(&text).unwrap());
+            let twin = fit(&observed);
+            match &twin {
+                Twin::Flash(flash) => prop_assert_eq!(flash.channels, channels),
+                // One at a time is a limit on requests, too.
+                other => prop_assert!(channels == 1, "{:?}", other),
+            }
+            prop_assert!(error(&observed, &twin) < 0.01);
+        }
+
+        #[test]
+        fn a_volume_has_its_limits_again(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
+            let text = format!(
+                "kind = \"cloud\"\nlatency_us = {latency_us}\niops = {iops}\nmb_per_s = 200\nburst_ios = {burst}\nburst_kb = {burst_kb}\n"
+            );
+            let observed = observe(&Model::from_toml(&text).unwrap());
+            let twin = fit(&observed);
+            let away = error(&observed, &twin);
+            prop_assert!(away < 0.05, "{} {:?}", away, twin);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Read-ahead of a sequential reader: how much is read first, how that grows, where it ends, and which page triggers the
+//! next. And what one explicit request brings at most.
+//!
+//! A reader goes through the file page by page. What is cached grows in steps:
+//!
+//! ```text
+//!     page read    0        1           4              12
+//!     cached       4 ───────12 ─────────28 ────────────60 ──▶       a step: the page that was read, the end before and after
+//!                  first    trigger: so many pages before the end is the page that made it grow
+//! ```
+//!
+//! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
+
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::eyes::Eyes;
+use crate::statistics::most_frequent;
+use crate::subject::PAGE_BYTES;
+use crate::Run;
+use serde::Serialize;
+use std::fs::File;
+
+/// Runs that are compared.
+const RUNS: usize = 3;
+/// So many equal steps one after the other are the window: growing ones are never equal.
+const STEADY: usize = 3;
+/// A reader of this many pages asks for more than a window of one page, and shows whether there is one at all.
+const LARGE_READ: u64 = 8;
+
+/// What is cached has grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When this page was read.
+    pub page: u64,
+    /// What was cached before ended here (the first absent page).
+    pub from: u64,
+    /// And ends here now.
+    pub to: u64,
+}
+
+impl Step {
+    fn pages(self) -> u64 {
+        self.to - self.from
+    }
+
+    /// So many pages before the end lay the page that was read.
+    fn before_end(self) -> u64 {
+        self.from.saturating_sub(self.page)
+    }
+}
+
+/// The answers about a sequential reader.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Windows {
+    /// The largest window, bytes.
+    pub window: Answer,
+    /// The first one of a file that is read from its beginning page by page, bytes.
+    pub initial_window: Answer,
+    /// All of them up to the largest, bytes.
+    pub growth: Vec<u64>,
+    /// So many bytes before the end of what was read ahead lies the page that triggers the next window.
+    pub trigger: Answer,
+    /// The largest request that the page cache sends, bytes.
+    pub max_request: Answer,
+    /// What one call of WILLNEED brings at most, bytes.
+    pub willneed_cap: Answer,
+}
+
+impl Windows {
+    /// Nothing can be seen, and why.
+    pub(crate) fn unknown(why: &str) -> Windows {
+        let none = || Answer::none("bytes", why);
+        Windows {
+            window: none(),
+            initial_window: none(),
+            growth: Vec::new(),
+            trigger: none(),
+            max_request: none(),
+            willneed_cap: none(),
+        }
+    }
+
+    /// By times alone two experiments have to agree: what is read around a fault is as large as the window on every kernel since
+    /// 2.6.30. If they don't, something else made reads slow, and nothing of it is certain.
+    pub(crate) fn doubt(&mut self, read_around: &Answer) {
+        let (Some(window), Some(around)) = (self.window.whole(), read_around.whole()) else { return };
+        if window.max(PAGE_BYTES) == around {
+            return;
+        }
+        let why = format!("timing: by steps it is {window} bytes, by a fault {around}: other work on the machine disturbs it");
+        for answer in [&mut self.window, &mut self.trigger, &mut self.initial_window, &mut self.max_request] {
+            *answer = Answer::none("bytes", why.clone());
+        }
+        self.growth.clear();
+    }
+}
+
+/// Finds all of it.
+pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        run.watcher.go_on("read-ahead of a sequential reader")?;
+        runs.push(steps(run, eyes)?);
+    }
+    let (window, trigger) = steady_answers(run, eyes, &runs)?;
+    let (initial_window, growth) = first_answers(eyes, &runs, &window);
+    let willneed_cap = willneed_cap(run, eyes, window.whole())?;
+    let max_request = max_request(run, &window, &willneed_cap)?;
+    Ok(Windows { window, initial_window, growth, trigger, max_request, willneed_cap })
+}
+
+/// Window and trigger from the steps that repeat.
+fn steady_answers(run: &Run, eyes: Eyes, runs: &[Vec<Step>]) -> Result<(Answer, Answer)> {
+    let ends: Vec<&[Step]> = runs.iter().filter_map(|steps| steady(steps)).collect();
+    let steps: Vec<Step> = ends.iter().flat_map(|steps| steps.iter().copied()).collect();
+    let sizes: Vec<u64> = steps.iter().map(|step| step.pages()).collect();
+    let distances: Vec<u64> = steps.iter().map(|step| step.before_end()).collect();
+    let (Some((pages, votes)), Some((distance, distance_votes))) = (most_frequent(&sizes), most_frequent(&distances))
+    else {
+        let why = format!("no {STEADY} equal steps within the test file: the window is larger than a quarter of it");
+        return Ok((Answer::none("bytes", why.clone()), Answer::none("bytes", why)));
+    };
+    let method = |what: &str| format!("{}: {what} while a reader goes from page to page, {RUNS} runs", eyes.name());
+    if pages <= 1 {
+        return without_window(run, eyes);
+    }
+    Ok((
+        Answer::counted(pages * PAGE_BYTES, "bytes", votes, method("what is cached grows by this")),
+        Answer::counted(distance * PAGE_BYTES, "bytes", distance_votes, method("it grows this far before its end")),
+    ))
+}
+
+/// Steps of a page: there is no read-ahead, or a window of a page. A read of several pages brings more only with a window.
+fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
+    let mut more = Vec::new();
+    for _ in 0..RUNS {
+        run.subject.make_cold()?;
+        let (reader, look) = (run.subject.open()?, run.subject.open_exact()?);
+        run.subject.read(&reader, 0, (LARGE_READ * PAGE_BYTES) as usize)?;
+        let end = eyes.end_of_cached(run.subject, &look, 0, LARGE_READ, run.subject.pages())?;
+        more.push(u64::from(end > LARGE_READ));
+    }
+    let (pages, votes) = most_frequent(&more).expect("there were runs");
+    let method = format!("{}: each page comes alone; a read of {LARGE_READ} pages brings {}", eyes.name(), match pages {
+        0 => "no more",
+        _ => "more",
+    });
+    let trigger = Answer::none("bytes", "nothing is read ahead");
+    Ok((Answer::counted(pages * PAGE_BYTES, "bytes", votes, method), trigger))
+}
+
+fn first_answers(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> (Answer, Vec<u64>) {
+    let firsts: Vec<u64> = runs.iter().filter_map(|steps| steps.first().map(|step| step.pages())).collect();
+    let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
+    let growth = runs.first().map_or(Vec::new(), |steps| {
+        let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
+        steps[..grows].iter().map(|step| step.pages() * PAGE_BYTES).collect()
+    });
+    let initial = match most_frequent(&firsts) {
+        _ if largest == 0 => Answer::none("bytes", "nothing is read ahead"),
+        Some((pages, votes)) => {
+            let method = format!("{}: what the read of the first page brings, {RUNS} runs", eyes.name());
+            Answer::counted(pages * PAGE_BYTES, "bytes", votes, method)
+        }
+        None => Answer::none("bytes", "the test file is too small"),
+    };
+    (initial, growth)
+}
+
+/// The last steps, if they are equal.
+fn steady(steps: &[Step]) -> Option<&[Step]> {
+    let last = &steps[steps.len().checked_sub(STEADY)?..];
+    let alike = |step: &Step| (step.pages(), step.before_end()) == (last[0].pages(), last[0].before_end());
+    last.iter().all(alike).then_some(last)
+}
+
+fn steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
+    match eyes {
+        Eyes::Asking => asked_steps(run, eyes),
+        Eyes::Timing(_) => timed_steps(run, eyes),
+    }
+}
+
+/// One run, asking after each page.
+fn asked_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
+    let subject = run.subject;
+    subject.make_cold()?;
+    let (reader, look) = (subject.open()?, subject.open_exact()?);
+    let (mut steps, mut end) = (Vec::new(), 0);
+    for page in 0..subject.pages() {
+        subject.read_page(&reader, page)?;
+        let now = eyes.end_of_cached(subject, &look, end, end, subject.pages())?;
+        if now == subject.pages() {
+            break;
+        }
+        if now > end {
+            steps.push(Step { page, from: end, to: now });
+            end = now;
+            if steady(&steps).is_some() {
+                break;
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// A fresh run for each question: a question leaves traces.
+fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
+    let subject = run.subject;
+    let pages = subject.pages();
+    let (_, to) = end_after(run, eyes, 0, 1, 4)?;
+    let mut steps = vec![Step { page: 0, from: 0, to }];
+    while steady(&steps).is_none() {
+        run.watcher.go_on("read-ahead of a sequential reader")?;
+        let last = steps[steps.len() - 1];
+        if last.to + 1 >= pages {
+            break;
+        }
+        // The first page of the newest window is the trigger of most kernels.
+        let guess = last.from.max(last.page + 1);
+        let page = trigger_after(run, eyes, last, guess)?;
+        let (_, to) = end_after(run, eyes, last.to, page + 1, last.to + 2 * last.pages())?;
+        if to >= pages {
+            break;
+        }
+        steps.push(Step { page, from: last.to, to });
+    }
+    Ok(steps)
+}
+
+/// The first page after the last step whose read makes it grow again.
+fn trigger_after(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<u64> {
+    // Reads of so many pages don't make it grow, of so many do: the first absent page has to be read.
+    let (mut low, mut high) = (last.page + 1, last.to + 1);
+    let grows = |reads: u64| -> Result<bool> { Ok(end_after(run, eyes, last.to, reads, last.to)?.0) };
+    if guess + 1 > low && guess + 1 < high {
+        if grows(guess + 1)? {
+            high = guess + 1;
+            if guess > low && !grows(guess)? {
+                low = guess;
+            }
+        } else {
+            low = guess + 1;
+        }
+    }
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        if grows(middle)? { high = middle } else { low = middle }
+    }
+    Ok(high - 1)
+}
+
+/// Reads so many pages one by one, and says whether more is cached than up to `known`, and where that ends. With a guess
+/// that is no further than what is known only the first is asked.
+fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Result<(bool, u64)> {
+    let subject = run.subject;
+    subject.make_cold()?;
+    let (reader, look): (File, File) = (subject.open()?, subject.open_exact()?);
+    for page in 0..reads.min(subject.pages()) {
+        subject.read_page(&reader, page)?;
+    }
+    let known = known.max(reads);
+    let end = if guess <= known { (known + 1).min(subject.pages()) } else { subject.pages() };
+    let found = eyes.end_of_cached(subject, &look, known, guess, end)?;
+    Ok((found > known || reads > known, found))
+}
+
+/// One call for all of the file.
+fn willneed_cap(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<Answer> {
+    let subject = run.subject;
+    let mut ends = Vec::new();
+    for _ in 0..RUNS {
+        run.watcher.go_on("what an explicit request brings")?;
+        subject.make_cold()?;
+        let (asker, look) = (subject.open()?, subject.open_exact()?);
+        ahead_kernel::cache::read_ahead(&asker, 0, subject.pages() * PAGE_BYTES)?;
+        let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
+        ends.push(eyes.end_of_cached(subject, &look, 0, guess, subject.pages())?);
+    }
+    let (pages, votes) = most_frequent(&ends).expect("there were runs");
+    if pages >= subject.pages() {
+        let why = format!("all {} bytes of the test file came: it is no less", subject.pages() * PAGE_BYTES);
+        return Ok(Answer::none("bytes", why));
+    }
+    let method = format!("{}: what one call for the whole file brings, {RUNS} runs", eyes.name());
+    Ok(Answer::counted(pages * PAGE_BYTES, "bytes", votes, method))
+}
+
+/// An explicit request is cut at the window or the largest request, whichever is larger: the smaller one does not show.
+fn max_request(run: &Run, window: &Answer, cap: &Answer) -> Result<Answer> {
+    let none = |why: &str| Ok(Answer::none("bytes", why));
+    let (Some(window_bytes), Some(cap_bytes)) = (window.whole(), cap.whole()) else {
+        return none("neither the window nor what one WILLNEED brings is known");
+    };
+    if run.subject.device_number()?.0 == 0 {
+        return none("there is no block device behind this file system that requests go to");
+    }
+    if cap_bytes <= window_bytes {
+        return none("the window is at least as large, and hides it");
+    }
+    let confidence = cap.confidence;
+    let method = "what one WILLNEED brings, which is more than the window".to_owned();
+    Ok(Answer { confidence, method, ..cap.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(page: u64, from: u64, to: u64) -> Step {
+        Step { page, from, to }
+    }
+
+    #[test]
+    fn growing_steps_are_not_steady() {
+        let grows = [step(0, 0, 4), step(1, 4, 12), step(4, 12, 28), step(12, 28, 60)];
+        assert_eq!(steady(&grows), None);
+        let ends = [step(12, 28, 60), step(28, 60, 92), step(60, 92, 124), step(92, 124, 156)];
+        assert_eq!(steady(&ends), Some(&ends[1..]));
+        assert_eq!(steady(&ends[..2]), None);
+    }
+}

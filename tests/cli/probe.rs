@@ -1,0 +1,68 @@
+//! `ahead probe`: what it says where there is nothing to probe.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+use std::fs;
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.arg("probe").args(arguments);
+    command
+}
+
+#[test]
+fn help_says_what_is_read_and_what_is_not() {
+    ahead(&["--help"]).assert().success().stdout(contains("No setting is read").and(contains("--timing-only")));
+}
+
+#[test]
+fn a_path_that_is_not_there_is_named() {
+    ahead(&["/no/such/place"]).assert().code(1).stderr(contains("/no/such/place"));
+}
+
+#[test]
+fn file_systems_without_a_disk_are_not_supported() {
+    for path in ["/proc", "/sys"] {
+        ahead(&[path]).assert().code(77).stdout("").stderr(contains(path).and(contains("no disk behind it")));
+    }
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    ahead(&["/dev/null"]).assert().code(1).stderr(contains("give a directory"));
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let small = home.path().join("small");
+    fs::write(&small, "a few bytes").unwrap();
+    ahead(&[small.to_str().unwrap()]).assert().code(1).stderr(contains("has only 11 bytes"));
+}
+
+#[test]
+fn space_is_asked_for_first() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().to_str().unwrap();
+    ahead(&[path, "--size", "4096T"]).assert().code(1).stderr(contains("bytes free").and(contains("--size")));
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn outputs_are_checked_before_the_work() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (path, missing) = (home.path().to_str().unwrap(), home.path().join("missing/twin.toml"));
+    ahead(&[path, "--model", missing.to_str().unwrap()]).assert().code(1).stderr(contains("cannot write"));
+    let file = home.path().join("file");
+    fs::write(&file, "").unwrap();
+    ahead(&[path, "--figures", file.to_str().unwrap()]).assert().code(1).stderr(contains("is not a directory"));
+}
+
+#[test]
+fn a_part_can_be_asked_for_alone() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = ahead(&[home.path().to_str().unwrap(), "--only", "layout", "--size", "8M", "--json"]).assert().success();
+    let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert!(found["block_size"]["value"].as_u64().is_some_and(u64::is_power_of_two), "{found:#}");
+    assert_eq!(found["window"]["method"], "not asked for");
+    ahead(&["/", "--only", "everything"]).assert().code(2).stderr(contains("windows"));
+    ahead(&["/", "--only", "disk", "--model", "x"]).assert().code(2);
+    assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "no test file is left");
+}
