@@ -16,6 +16,9 @@ _ahead() {
             ",$1")
                 cmd="ahead"
                 ;;
+            ahead,bench)
+                cmd="ahead__subcmd__bench"
+                ;;
             ahead,compare)
                 cmd="ahead__subcmd__compare"
                 ;;
@@ -102,6 +105,9 @@ _ahead() {
                 ;;
             ahead__subcmd__disk__subcmd__help,stat)
                 cmd="ahead__subcmd__disk__subcmd__help__subcmd__stat"
+                ;;
+            ahead__subcmd__help,bench)
+                cmd="ahead__subcmd__help__subcmd__bench"
                 ;;
             ahead__subcmd__help,compare)
                 cmd="ahead__subcmd__help__subcmd__compare"
@@ -218,12 +224,62 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version compare disk papers record run replay restore show sim generate help"
+            opts="-h -V --help --version bench compare disk papers record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__bench)
+            opts="-h -V --policy --directory --size --block --streams --count --pages --runs --warm --json --html --help --version mmapit bonnie streams random patterns"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --policy)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --block)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --streams)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pages)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --runs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -626,8 +682,22 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="compare disk papers record run replay restore show sim generate help"
+            opts="bench compare disk papers record run replay restore show sim generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__bench)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

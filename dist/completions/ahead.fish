@@ -26,6 +26,7 @@ end
 
 complete -c ahead -n "__fish_ahead_needs_command" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_needs_command" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
@@ -37,6 +38,19 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a p
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. The first one is what others are compared with (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Where the files are made' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l block -d 'What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l streams -d 'Numbers of readers, for streams' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l count -d 'Accesses, for random' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to read ahead: the kernel\'s window (needs root), that of policies that have one, and n. Each of them is run [default: as the device is set]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'How often everything is run, in turn; the result is the median' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures from them into this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Everything is cached before, instead of nothing: what the processor alone needs'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
@@ -209,17 +223,18 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "generate" -d 'Write man pages and shell completions'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from compare disk papers record run replay restore show sim generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount what is on it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'

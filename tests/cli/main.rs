@@ -1,5 +1,6 @@
 //! The command line without privilege: one file for each command or area.
 
+mod bench;
 mod compare;
 mod device;
 mod disk;

@@ -1,4 +1,5 @@
 //! Tests.
+mod bench;
 mod compare;
 mod conform;
 mod crash;

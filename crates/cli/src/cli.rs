@@ -1,6 +1,6 @@
 //! The one definition of the command line: help, man pages and completions are made from it.
 
-use crate::{compare, disk, generate, papers, probe, record, replay, restore, run, show, sim};
+use crate::{bench, compare, disk, generate, papers, probe, record, replay, restore, run, show, sim};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Bench(bench::Bench),
     Compare(compare::Compare),
     Disk(disk::Disk),
     Papers(papers::Papers),
@@ -32,6 +33,7 @@ pub enum Command {
 impl Command {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Command::Bench(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Disk(command) => command.run(),
             Command::Papers(command) => command.run(),

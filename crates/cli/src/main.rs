@@ -3,6 +3,7 @@
 //! In come arguments; out come results on standard output, everything else on standard error, and the exit status of
 //! the contract (`exit.rs`). Nothing is decided here that a library crate could decide.
 
+mod bench;
 mod cli;
 mod compare;
 mod disk;

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod copying;
+
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;

@@ -11,22 +11,18 @@
 
 use crate::disk;
 use crate::exit::Stopped;
+use ahead_bench::{Part, Work};
 use ahead_disk::{Attach, Client, Create, DiskInfo, Faults, Filesystem, ModelSource};
-use ahead_kernel::mapping::Mapping;
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{Error as KernelError, machine, usage};
+use ahead_kernel::{Error as KernelError, machine};
 use ahead_papers::{Asked, Live, LiveError, Observed};
-use ahead_policy::{OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Scenario, Stream};
+use ahead_policy::PAGE_BYTES;
+use ahead_sim::{Scenario, Stream};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
 
 /// Images lie in memory: there dropping caches does not reach them.
 const HOME: &str = "/dev/shm";
@@ -200,156 +196,21 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
     Ok(file.sync_all()?)
 }
 
-/// Runs all streams at the same time, each in a thread.
+/// Runs all streams at the same time, each in a thread, under the kernel's own read-ahead.
 fn run_streams(disk: &DiskInfo, streams: &[Stream], files: &[PathBuf], each: bool) -> Result<Observed, LiveError> {
+    let part = |(file, stream): (usize, &Stream)| vec![Part { file, stream: *stream, work: Work::None }];
+    let readers: Vec<Vec<Part>> = streams.iter().enumerate().map(part).collect();
     let client = Client::new(disk);
     client.reset()?;
-    let (barrier, before) = (Barrier::new(streams.len() + 1), usage::own_cpu());
-    let (elapsed, seen) = std::thread::scope(|scope| {
-        let threads: Vec<_> = streams
-            .iter()
-            .zip(files)
-            .map(|(stream, path)| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    Doer::new(path, stream, each).run(stream)
-                })
-            })
-            .collect();
-        barrier.wait();
-        let began = Instant::now();
-        let seen: Result<Vec<Seen>, LiveError> =
-            threads.into_iter().map(|thread| thread.join().map_err(|_| "a stream has panicked")?).collect();
-        (began.elapsed(), seen)
-    });
-    let (seen, after, stat) = (seen?, usage::own_cpu(), client.stat()?);
+    let seen = ahead_bench::run_under_kernel(&readers, files, each)?;
+    let stat = client.stat()?;
     Ok(Observed {
-        elapsed_ns: elapsed.as_nanos() as u64,
-        user_ns: (after.user - before.user).as_nanos() as u64,
-        system_ns: (after.system - before.system).as_nanos() as u64,
-        read_bytes: seen.iter().map(|seen| seen.bytes).sum(),
-        each_ns: seen.into_iter().flat_map(|seen| seen.each_ns).collect(),
+        elapsed_ns: seen.elapsed_ns,
+        user_ns: seen.user_ns,
+        system_ns: seen.system_ns,
+        read_bytes: seen.read_bytes,
+        each_ns: seen.each_ns,
         device_requests: stat.requests,
         device_bytes: stat.bytes,
     })
-}
-
-/// What a stream has seen.
-#[derive(Debug, Default)]
-struct Seen {
-    bytes: u64,
-    each_ns: Vec<u64>,
-}
-
-/// Does what a stream of the simulator does, on a real file.
-struct Doer<'a> {
-    path: &'a Path,
-    opened: HashMap<OpenId, (File, Option<Mapping>)>,
-    buffer: Vec<u8>,
-    user_per_page_ns: f64,
-    file_bytes: u64,
-    each: bool,
-    seen: Seen,
-}
-
-impl<'a> Doer<'a> {
-    fn new(path: &'a Path, stream: &Stream, each: bool) -> Doer<'a> {
-        Doer {
-            path,
-            opened: HashMap::new(),
-            buffer: Vec::new(),
-            user_per_page_ns: stream.user_per_page_ns,
-            file_bytes: stream.file_pages * PAGE_BYTES,
-            each,
-            seen: Seen { bytes: 0, each_ns: room(if each { calls_of(stream) } else { 0 }) },
-        }
-    }
-
-    fn run(mut self, stream: &Stream) -> Result<Seen, LiveError> {
-        for op in stream.ops() {
-            self.step(op)?;
-        }
-        Ok(self.seen)
-    }
-
-    fn step(&mut self, op: Op) -> Result<(), LiveError> {
-        match op {
-            Op::Open { open, .. } => {
-                self.opened.insert(open, (File::open(self.path)?, None));
-            }
-            Op::Close { open } => {
-                self.opened.remove(&open);
-            }
-            Op::Read { open, offset_bytes, length_bytes, .. } => {
-                let began = Instant::now();
-                self.read(open, offset_bytes, length_bytes)?;
-                self.note(began, length_bytes);
-            }
-            Op::Touch { open, first, pages, .. } => {
-                let began = Instant::now();
-                self.touch(open, first, pages)?;
-                self.note(began, pages * PAGE_BYTES);
-            }
-            Op::Compute { time_ns } => spin(time_ns),
-            Op::Sleep { time_ns } => std::thread::sleep(Duration::from_nanos(time_ns)),
-            other => return Err(format!("{other:?} is not run on a real disk").into()),
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, began: Instant, bytes: u64) {
-        self.seen.bytes += bytes;
-        if self.each {
-            self.seen.each_ns.push(began.elapsed().as_nanos() as u64);
-        }
-        spin((self.user_per_page_ns * bytes as f64 / PAGE_BYTES as f64) as u64);
-    }
-
-    fn opened(&mut self, open: OpenId) -> Result<&mut (File, Option<Mapping>), LiveError> {
-        Ok(self.opened.get_mut(&open).ok_or("a file is used that was not opened")?)
-    }
-
-    fn read(&mut self, open: OpenId, offset_bytes: u64, length_bytes: u64) -> Result<(), LiveError> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(length_bytes as usize, 0);
-        self.opened(open)?.0.read_exact_at(&mut buffer, offset_bytes)?;
-        self.buffer = buffer;
-        Ok(())
-    }
-
-    fn touch(&mut self, open: OpenId, first: u64, pages: u64) -> Result<(), LiveError> {
-        let length = self.file_bytes as usize;
-        let (file, mapping) = self.opened(open)?;
-        let mapping = match mapping {
-            Some(mapping) => mapping,
-            None => mapping.insert(Mapping::new(&*file, length)?),
-        };
-        for page in first..first + pages {
-            mapping.touch((page * PAGE_BYTES) as usize).ok_or("a page is touched that the file does not have")?;
-        }
-        Ok(())
-    }
-}
-
-/// Most calls of a stream.
-fn calls_of(stream: &Stream) -> usize {
-    let calls_of_block =
-        (stream.block_pages * PAGE_BYTES).div_ceil(stream.call_bytes.clamp(1, PAGE_BYTES * stream.block_pages));
-    (stream.file_pages / stream.block_pages * calls_of_block * stream.passes) as usize
-}
-
-/// Room for so many times whose memory was touched already: a fault in it would look like a slow read.
-fn room(count: usize) -> Vec<u64> {
-    let mut room: Vec<u64> = (1..=count as u64).collect();
-    room.clear();
-    room
-}
-
-/// The program's own work.
-fn spin(time_ns: u64) {
-    let (began, time) = (Instant::now(), Duration::from_nanos(time_ns));
-    while time_ns > 0 && began.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }

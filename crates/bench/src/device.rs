@@ -1,0 +1,117 @@
+//! What lies below the files: who counts its requests, and whether it has a buffer of its own to be emptied.
+
+use crate::{Error, Result};
+use ahead_disk::{Client, DiskInfo};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::diskstats::{self, Reads};
+use ahead_kernel::{block, machine, mounts};
+use rustix::fs::{major, minor};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The device under a directory.
+#[derive(Debug)]
+pub enum Device {
+    /// An emulated disk, which counts exactly what it serves.
+    Emulated(Box<DiskInfo>),
+    /// A block device; the kernel counts.
+    Block(DeviceNumber),
+    /// Nobody counts: a network file system, FUSE, a file system in memory.
+    Unknown,
+}
+
+impl Device {
+    /// Finds it.
+    ///
+    /// Errors: there is no such directory.
+    pub fn under(directory: &Path) -> Result<Device> {
+        let metadata = directory.metadata().map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+        let own = (major(metadata.dev()), minor(metadata.dev()));
+        let Some(device) = counted(own).or_else(|| counted(source_of_mount(directory)?)) else {
+            return Ok(Device::Unknown);
+        };
+        // Its daemon answers root alone; the kernel's counts are for everybody.
+        let emulated = if machine::is_root() { ahead_disk::list().unwrap_or_default() } else { Vec::new() };
+        let disk = emulated.into_iter().find(|disk| disk.device_number == device && disk.is_alive());
+        Ok(disk.map_or(Device::Block(device), |disk| Device::Emulated(Box::new(disk))))
+    }
+
+    /// Its reads so far; `None` where nobody counts them.
+    ///
+    /// Errors: the emulated disk does not answer.
+    pub fn reads(&self) -> Result<Option<Reads>> {
+        Ok(match self {
+            Device::Emulated(disk) => {
+                let stat = Client::new(disk).stat()?;
+                Some(Reads { requests: stat.requests, bytes: stat.bytes })
+            }
+            Device::Block(device) => diskstats::reads(*device).ok(),
+            Device::Unknown => None,
+        })
+    }
+
+    /// Empties the buffer of an emulated drive.
+    ///
+    /// Errors: it does not answer.
+    pub fn restart(&self) -> Result<()> {
+        match self {
+            Device::Emulated(disk) => Ok(Client::new(disk).restart()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// What it is, in a word or two.
+    pub fn describe(&self) -> String {
+        match self {
+            Device::Emulated(disk) => format!("emulated {} ({})", disk.model.name, disk.name),
+            Device::Block((major, minor)) => format!("block device {major}:{minor}"),
+            Device::Unknown => "no block device".into(),
+        }
+    }
+
+    /// Why its times are not to be trusted, if they are not.
+    pub fn warning(&self) -> Option<&str> {
+        match self {
+            Device::Emulated(disk) if disk.beyond_rig => disk.beyond_rig_why.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+fn counted(device: DeviceNumber) -> Option<DeviceNumber> {
+    diskstats::reads(device).is_ok().then_some(device)
+}
+
+/// The block device that the mount of a directory names: btrfs has files of a number that is no device.
+fn source_of_mount(directory: &Path) -> Option<DeviceNumber> {
+    let directory = directory.canonicalize().ok()?;
+    let mounts = mounts::own().ok()?;
+    let holds = |mount: &&mounts::Mount| directory.starts_with(OsStr::from_bytes(&mount.mount_point));
+    // Of those mounted on one another the last one counts.
+    let mount = mounts.iter().filter(holds).max_by_key(|mount| mount.mount_point.len())?;
+    block::device_number(Path::new(OsStr::from_bytes(&mount.source))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_has_no_device() {
+        if Path::new("/dev/shm").exists() {
+            assert!(matches!(Device::under(Path::new("/dev/shm")).unwrap(), Device::Unknown));
+        }
+        assert!(Device::under(Path::new("/no/such/directory")).is_err());
+    }
+
+    #[test]
+    fn counts_of_a_device_only_grow() {
+        let device = Device::under(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let (first, second) = (device.reads().unwrap(), device.reads().unwrap());
+        assert!(first.zip(second).is_none_or(|(first, second)| first.requests <= second.requests));
+        device.restart().unwrap();
+        assert!(!device.describe().is_empty());
+    }
+}

@@ -1,0 +1,315 @@
+//! One run: readers at the same time, under the kernel or a policy, and what came of it.
+
+use crate::doer::{Doer, Seen, Surroundings};
+use crate::files::Files;
+use crate::job::{Part, Variant};
+use crate::look::Looked;
+use crate::{Error, Result};
+use ahead_kernel::diskstats::Reads;
+use ahead_kernel::undo::{self, Guard};
+use ahead_kernel::{bdi, cache, usage};
+use ahead_live::{Counters, Engine, Settings};
+use ahead_policy::{Choice, DeviceTraits, PAGE_BYTES, Parameters, UnknownPolicy, named};
+use rustix::fs::{major, minor};
+use serde::Serialize;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Who reads ahead.
+#[derive(Clone, Debug)]
+pub enum How {
+    /// The kernel itself.
+    Kernel,
+    /// A policy.
+    Policy(Choice),
+}
+
+/// Who reads ahead, and how much.
+#[derive(Clone, Debug)]
+pub struct Under {
+    /// Who.
+    pub how: How,
+    /// The window, pages; of a policy that is written with `n`, that. `None`: as the device is set.
+    pub pages: Option<u64>,
+}
+
+/// Nobody of this name reads ahead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownWay {
+    /// It is no policy, and not the kernel.
+    #[error("{0}; and kernel, its own read-ahead")]
+    Policy(#[from] UnknownPolicy),
+    /// It is written with `n`, and nobody said how much that is.
+    #[error("{0:?} is written with n: say how many pages that is with --pages")]
+    WithoutPages(String),
+}
+
+impl Under {
+    /// Finds one by name: `kernel`, or a policy as in the catalogue, in which `n` stands for `pages`.
+    ///
+    /// Errors: there is none of this name.
+    pub fn named(text: &str, pages: Option<u64>) -> std::result::Result<Under, UnknownWay> {
+        if text.trim() == "kernel" {
+            return Ok(Under { how: How::Kernel, pages });
+        }
+        let text = match (has_open_argument(text), pages) {
+            (false, _) => text.to_owned(),
+            (true, Some(pages)) => with_argument(text, pages),
+            (true, None) => return Err(UnknownWay::WithoutPages(text.into())),
+        };
+        let choice = named(&text)?;
+        if choice.description().needs_future() {
+            return Err(UnknownPolicy::NeedsFuture { name: choice.description().name }.into());
+        }
+        Ok(Under { how: How::Policy(choice), pages })
+    }
+
+    /// How it is written.
+    pub fn name(&self) -> String {
+        match &self.how {
+            How::Kernel => "kernel".into(),
+            How::Policy(choice) => choice.to_string(),
+        }
+    }
+}
+
+/// The words between the parentheses.
+fn arguments(text: &str) -> Option<(&str, Vec<&str>)> {
+    let (name, rest) = text.split_once('(')?;
+    Some((name, rest.strip_suffix(')')?.split(',').map(str::trim).collect()))
+}
+
+fn has_open_argument(text: &str) -> bool {
+    arguments(text.trim()).is_some_and(|(_, words)| words.contains(&"n"))
+}
+
+fn with_argument(text: &str, pages: u64) -> String {
+    let (name, words) = arguments(text.trim()).unwrap_or((text, Vec::new()));
+    let words: Vec<String> =
+        words.into_iter().map(|word| if word == "n" { pages.to_string() } else { word.into() }).collect();
+    format!("{name}({})", words.join(", "))
+}
+
+/// How a variant is run.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    /// On these files.
+    pub files: &'a Files,
+    /// Under this.
+    pub under: &'a Under,
+    /// What policies are told of the disk.
+    pub device: DeviceTraits,
+    /// Everything is cached before, instead of nothing.
+    pub warm: bool,
+    /// How pages are found is looked at before each call, which takes time.
+    pub looks: bool,
+    /// The time of each call is kept.
+    pub each: bool,
+    /// Ends the run when it is set.
+    pub stop: &'a AtomicBool,
+}
+
+/// How time has gone until a moment of a run, seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Sample {
+    /// Since the beginning.
+    pub at_s: f64,
+    /// Processor time of this process in its programs, until then.
+    pub user_s: f64,
+    /// The same in the kernel.
+    pub system_s: f64,
+    /// Bytes read until then.
+    pub read_bytes: u64,
+}
+
+/// What came of a run. Times in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// From the beginning to the end of the last reader.
+    pub elapsed_ns: u64,
+    /// Processor time of the readers and the engine.
+    pub user_ns: u64,
+    /// The same in the kernel for them.
+    pub system_ns: u64,
+    /// How pages were found, where that was counted.
+    pub found: Option<[u64; 3]>,
+    /// What the engine counted; `None` under the kernel.
+    pub counters: Option<Counters>,
+    /// What the device read; `None` where nobody counts.
+    pub reads: Option<Reads>,
+    /// Bytes that readers got.
+    pub read_bytes: u64,
+    /// Bytes that they wrote.
+    pub write_bytes: u64,
+    /// Longest call.
+    pub latency_most_ns: u64,
+    /// Each call, if they were to be kept.
+    pub each_ns: Vec<u64>,
+    /// How time went, if that was asked for.
+    pub timeline: Vec<Sample>,
+}
+
+/// Runs a variant once.
+///
+/// Errors: its files do not become cold; reading failed; it was asked to stop.
+pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
+    let Setting { files, under, .. } = *setting;
+    files.make_cold()?;
+    if setting.warm {
+        files.paths().iter().try_for_each(|path| read_whole(path))?;
+    }
+    let engine = match &under.how {
+        How::Kernel => None,
+        How::Policy(choice) => {
+            let parameters = Parameters { device: setting.device, ..Parameters::default() };
+            let settings = Settings { window_pages: under.pages, ..Settings::default() };
+            Some(Engine::new(choice.build(&parameters)?, settings)?)
+        }
+    };
+    let _window = under.pages.filter(|_| engine.is_none()).map(|pages| set_window(files, pages)).transpose()?;
+    let before = files.device().reads()?;
+    let around = Surroundings {
+        files: files.paths(),
+        engine: engine.as_ref(),
+        looks: setting.looks,
+        each: setting.each,
+        timeline: variant.timeline,
+        stop: setting.stop,
+    };
+    let mut observed = run_readers(&variant.readers, &around)?;
+    observed.counters = engine.as_ref().map(Engine::counters);
+    if let Some(counters) = observed.counters {
+        observed.found = Some([counters.hits, counters.locked, counters.misses]);
+    }
+    // The engine ends when all that it asked for has arrived.
+    drop(engine);
+    files.paths().iter().try_for_each(|path| settle(path))?;
+    observed.reads = before.zip(files.device().reads()?).map(|(before, after)| after - before);
+    Ok(observed)
+}
+
+/// Runs readers on files as they are, cold or not, under the kernel's own read-ahead. What the device does is not looked at.
+///
+/// Errors: reading failed.
+pub fn run_under_kernel(readers: &[Vec<Part>], files: &[PathBuf], each: bool) -> Result<Observed> {
+    let stop = AtomicBool::new(false);
+    run_readers(readers, &Surroundings { files, engine: None, looks: false, each, timeline: false, stop: &stop })
+}
+
+/// The kernel's own window on the device of these files, until the guard is dropped.
+fn set_window(files: &Files, pages: u64) -> Result<Guard> {
+    let metadata = files.directory().metadata().map_err(|e| Error::io("look at the directory of the files", e))?;
+    let device = (major(metadata.dev()), minor(metadata.dev()));
+    let what = || format!("setting the read-ahead of device {}:{}", device.0, device.1);
+    let file = bdi::read_ahead_file(device)
+        .ok_or_else(|| ahead_kernel::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
+    if !ahead_kernel::machine::is_root() {
+        return Err(ahead_kernel::Error::needs_root(what()).into());
+    }
+    Ok(undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
+}
+
+fn read_whole(path: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("read {}", path.display()), e);
+    let mut file = File::open(path).map_err(failed)?;
+    std::io::copy(&mut file, &mut std::io::sink()).map(drop).map_err(failed)
+}
+
+/// Waits until what was asked for of a file has arrived: it counts as this run's.
+fn settle(path: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("open {}", path.display()), e);
+    let (file, bytes) = (File::open(path).map_err(failed)?, path.metadata().map_err(failed)?.len());
+    cache::exact_reads(&file)?;
+    let there = cache::present(&file, 0, bytes)?;
+    for range in cache::resident(&file, 0, bytes)? {
+        for at in range.step_by(PAGE_BYTES as usize) {
+            if !there.iter().any(|there| there.contains(&at)) {
+                cache::wait_for(&file, at)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs all readers at the same time, each in a thread.
+fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed> {
+    let barrier = Barrier::new(readers.len() + 1);
+    let (elapsed, before, seen) = std::thread::scope(|scope| {
+        let threads: Vec<_> = readers
+            .iter()
+            .map(|parts| {
+                let (barrier, calls) = (&barrier, if around.each { calls_of(parts) } else { 0 });
+                scope.spawn(move || {
+                    let doer = Doer::new(around, calls);
+                    barrier.wait();
+                    doer.run(parts)
+                })
+            })
+            .collect();
+        let before = usage::own_cpu();
+        barrier.wait();
+        let began = Instant::now();
+        let seen: Result<Vec<Seen>> = threads.into_iter().map(join).collect();
+        (began.elapsed(), before, seen)
+    });
+    let (seen, after) = (seen?, usage::own_cpu());
+    let since = |now: Duration, then: Duration| now.saturating_sub(then).as_nanos() as u64;
+    let looked = seen.iter().map(|seen| seen.looked).fold(Looked::default(), Looked::add);
+    Ok(Observed {
+        elapsed_ns: elapsed.as_nanos() as u64,
+        user_ns: since(after.user, before.user),
+        system_ns: since(after.system, before.system),
+        found: around.looks.then_some([looked.hits, looked.locked, looked.misses]),
+        read_bytes: seen.iter().map(|seen| seen.read_bytes).sum(),
+        write_bytes: seen.iter().map(|seen| seen.write_bytes).sum(),
+        latency_most_ns: seen.iter().map(|seen| seen.latency_most_ns).max().unwrap_or(0),
+        timeline: seen.first().map(|seen| since_first(&seen.timeline, before)).unwrap_or_default(),
+        each_ns: seen.into_iter().flat_map(|seen| seen.each_ns).collect(),
+        ..Observed::default()
+    })
+}
+
+fn join(thread: std::thread::ScopedJoinHandle<'_, Result<Seen>>) -> Result<Seen> {
+    thread.join().unwrap_or_else(|_| Err(Error::Job("a reader has panicked".into())))
+}
+
+fn calls_of(parts: &[Part]) -> usize {
+    parts.iter().map(|part| part.stream.ops().count()).sum()
+}
+
+/// Processor time is that of the run.
+fn since_first(samples: &[Sample], before: usage::Cpu) -> Vec<Sample> {
+    let (user_s, system_s) = (before.user.as_secs_f64(), before.system.as_secs_f64());
+    let since = |sample: &Sample| Sample {
+        user_s: (sample.user_s - user_s).max(0.0),
+        system_s: (sample.system_s - system_s).max(0.0),
+        ..*sample
+    };
+    samples.iter().map(since).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n_stands_for_pages() {
+        let name = |text: &str, pages| Under::named(text, pages).map(|under| under.name());
+        assert_eq!(name("kernel", None), Ok("kernel".into()));
+        assert_eq!(name("true-readahead(n)", Some(48)), Ok("true-readahead(48, 16)".into()));
+        assert_eq!(name("true-readahead(n, adaptive)", Some(48)), Ok("true-readahead(48, adaptive)".into()));
+        assert_eq!(name("linux-6.18", Some(48)), Ok("linux-6.18".into()));
+        assert!(matches!(name("fixed(n)", None), Err(UnknownWay::WithoutPages(_))));
+    }
+
+    #[test]
+    fn who_is_unknown_is_told_who_is_known() {
+        let error = Under::named("linux-9", None).unwrap_err().to_string();
+        assert!(error.contains("linux-6.18, linux-7.2") && error.contains("kernel"), "{error}");
+        assert!(Under::named("oracle", None).unwrap_err().to_string().contains("simulator"));
+    }
+}

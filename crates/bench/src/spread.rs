@@ -1,0 +1,46 @@
+//! Medians with their spread.
+
+use serde::Serialize;
+
+/// What repeated measurements of one thing gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle one; of an even number the mean of the middle two.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of measurements; all zero if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (sorted.first().copied(), sorted.last().copied()) else {
+            return Spread::default();
+        };
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Spread { median, min, max }
+    }
+}
+
+/// The median of counts.
+pub(crate) fn median(values: impl IntoIterator<Item = u64>) -> u64 {
+    Spread::of(values.into_iter().map(|value| value as f64)).median as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).median, 2.5);
+        assert_eq!(Spread::of([]), Spread::default());
+        assert_eq!(median([7, 9, 8]), 8);
+    }
+}

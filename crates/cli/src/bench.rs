@@ -1,0 +1,252 @@
+//! `ahead bench`: jobs with real I/O, under the kernel's read-ahead or any policy.
+
+mod page;
+mod table;
+
+use crate::exit::Stopped;
+use crate::output;
+use crate::units::parse_size;
+use ahead_bench::{Error, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
+use ahead_kernel::process::Signals;
+use ahead_kernel::user::User;
+use ahead_kernel::{bdi, machine};
+use ahead_live::traits;
+use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_report::progress::Progress;
+use ahead_report::table::Screen;
+use anyhow::Context;
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory};
+use rustix::fs::{major, minor};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a job is made from where nothing else is said: length of a file and what a call reads, bytes.
+struct Defaults {
+    file_bytes: u64,
+    block_bytes: u64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// O'Connor and Tracy's file had 100 MB, Roudier's 200; Wu's readers took blocks of 32 KiB. The rest is our choice.
+fn defaults(job: &str) -> Defaults {
+    let (file_bytes, block_bytes) = match job {
+        "mmapit" => (100 * MIB, PAGE_BYTES),
+        "bonnie" => (200 * MIB, 8 * KIB),
+        "streams" => (128 * MIB, 32 * KIB),
+        "random" => (512 * MIB, PAGE_BYTES),
+        _ => (128 * MIB, 16 * KIB),
+    };
+    Defaults { file_bytes, block_bytes }
+}
+
+/// Run jobs with real I/O, under the kernel's read-ahead or any policy
+///
+/// The programs of the papers, on files that are made for it and removed again. With --policy the kernel's own read-ahead is
+/// switched off for these files, and the policy (`ahead sim policies` lists them) drives the page cache. Each run is cold:
+/// its own files are evicted, nothing else.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// The job: mmapit (map a large file and copy each page), bonnie (by characters and blocks), streams (N readers), random, patterns
+    #[arg(value_parser = jobs::NAMES.map(|(name, _)| name))]
+    job: String,
+    /// Who reads ahead: kernel, or a policy; n in it stands for each of --pages. The first one is what others are compared with
+    /// (may be repeated)
+    #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = parse_policy)]
+    policy: Vec<String>,
+    /// Where the files are made
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    size: Option<u64>,
+    /// What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    block: Option<u64>,
+    /// Numbers of readers, for streams
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16",
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    streams: Vec<u64>,
+    /// Accesses, for random
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    count: u64,
+    /// Pages to read ahead: the kernel's window (needs root), that of policies that have one, and n. Each of them is run
+    /// [default: as the device is set]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pages: Vec<u64>,
+    /// How often everything is run, in turn; the result is the median
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Everything is cached before, instead of nothing: what the processor alone needs
+    #[arg(long)]
+    warm: bool,
+    /// Print JSON instead of a table (see docs/formats.md)
+    #[arg(long)]
+    json: bool,
+    /// Write a page with the rows and the papers' figures from them into this file
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
+}
+
+/// Any number will do for n here: each of --pages is put in later.
+fn parse_policy(text: &str) -> Result<String, String> {
+    Under::named(text, Some(1)).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Longest file and call: nobody has a larger disk to spare.
+const MOST_BYTES: u64 = 1 << 42;
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if (1..=MOST_BYTES).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("{text:?} is not from 1 to 4T")),
+    }
+}
+
+/// What was measured, and where.
+struct Measured {
+    directory: PathBuf,
+    device: String,
+    window_kb: Option<u64>,
+    traits: Option<DeviceTraits>,
+    rows: Vec<Row>,
+}
+
+impl Bench {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let under = self.under();
+        let user = User::behind_sudo()?;
+        if let Some(out) = &self.html {
+            output::with_rights_of(user.as_ref(), || output::check(out))?;
+        }
+        let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
+        let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
+        let text = if self.json {
+            format!("{}\n", serde_json::to_string_pretty(&as_json(&measured))?)
+        } else {
+            table::text(&measured, Screen::stdout())
+        };
+        let printed = std::io::stdout().write_all(text.as_bytes());
+        if let Some(out) = &self.html {
+            let page = page::render(&job, &measured);
+            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+        }
+        printed?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn sizes(&self) -> jobs::Sizes {
+        let Defaults { file_bytes, block_bytes } = defaults(&self.job);
+        jobs::Sizes {
+            file_bytes: self.size.unwrap_or(file_bytes),
+            block_bytes: self.block.unwrap_or(block_bytes),
+            streams: self.streams.clone(),
+            count: self.count,
+            seed: 1,
+        }
+    }
+
+    /// Everybody with every number of pages.
+    fn under(&self) -> Vec<Under> {
+        let pages: Vec<Option<u64>> = match self.pages.is_empty() {
+            true => vec![None],
+            false => self.pages.iter().copied().map(Some).collect(),
+        };
+        let each = pages.iter().flat_map(|pages| self.policy.iter().map(move |text| Under::named(text, *pages)));
+        each.collect::<Result<_, _>>().unwrap_or_else(|error| {
+            crate::cli::Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit();
+        })
+    }
+
+    fn measure(&self, job: &Job, under: &[Under], stop: &AtomicBool) -> anyhow::Result<Measured> {
+        let progress = Progress::spinner();
+        progress.say("making the files");
+        let files = Files::make(&self.directory, &job.file_sizes(), stop)?;
+        if let Some(why) = files.device().warning() {
+            progress.note(&format!("ahead: its times are not the model's: {why}"));
+        }
+        let asks = under.iter().any(|under| matches!(under.how, How::Policy(_)));
+        progress.say("measuring the disk");
+        let traits = asks.then(|| self.traits(&files, &progress)).transpose()?;
+        drop(progress);
+        let device = traits.unwrap_or_default();
+        let plan = Plan { job, files: &files, under, device, runs: self.runs, warm: self.warm, stop };
+        let progress = Progress::new(plan.steps());
+        let mut begun = false;
+        let rows = measure(&plan, |Step { variant, under }| {
+            if std::mem::replace(&mut begun, true) {
+                progress.step();
+            }
+            progress.say(format!("{variant}, {under}"));
+        })?;
+        let metadata = files.directory().metadata().context("look at the directory of the files")?;
+        let window_kb = bdi::read_ahead_kb((major(metadata.dev()), minor(metadata.dev()))).ok();
+        let directory = self.directory.clone();
+        Ok(Measured { directory, device: files.device().describe(), window_kb, traits, rows })
+    }
+
+    /// What policies are told of the disk: measured on the first file.
+    fn traits(&self, files: &Files, progress: &Progress) -> anyhow::Result<DeviceTraits> {
+        let Some(path) = files.paths().first() else { return Ok(DeviceTraits::default()) };
+        let measured = traits::measure(path);
+        files.make_cold()?;
+        Ok(measured.unwrap_or_else(|error| {
+            let assumed = "8 ms and 100 MB/s are assumed";
+            progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
+            DeviceTraits::default()
+        }))
+    }
+}
+
+/// Works until a signal asks to stop; all that it made is removed then.
+fn interruptible<T: Send>(work: impl FnOnce(&AtomicBool) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    let signals = Signals::take()?;
+    let (stop, signal) = (AtomicBool::new(false), OnceLock::new());
+    let (ended, end) = std::io::pipe().context("pipe")?;
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while let Ok(Some(arrived)) = signals.wait_or(&ended) {
+                if arrived.asks_to_stop() {
+                    let _ = signal.set(arrived.number);
+                    return stop.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        let done = work(&stop);
+        drop(end);
+        done
+    });
+    match (done, signal.get()) {
+        (Err(error), Some(number)) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
+            Err(Stopped(*number).into())
+        }
+        (done, _) => done,
+    }
+}
+
+fn as_json(measured: &Measured) -> Value {
+    let traits = measured.traits.map(|traits| {
+        json!({
+            "access_s": traits.access_ns as f64 / 1e9,
+            "bandwidth_bytes_per_s": traits.bandwidth_bytes_per_s,
+            "parallelism": traits.parallelism,
+            "request_s": traits.request_ns as f64 / 1e9,
+        })
+    });
+    json!({
+        "machine": machine::describe(),
+        "kernel": machine::kernel_release(),
+        "directory": measured.directory.to_string_lossy(),
+        "device": measured.device,
+        "read_ahead_kb": measured.window_kb,
+        "traits": traits,
+        "rows": measured.rows,
+    })
+}

@@ -1,0 +1,296 @@
+//! What is known of the pages of one file.
+
+use ahead_kernel::cache;
+use ahead_policy::{FileId, Folio, Found, Limits, PAGE_BYTES, Page, Request, folios};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// It is cached, or on its way.
+const CACHED: u8 = 1;
+/// It is on its way.
+const LOCKED: u8 = 2;
+/// The policy wants to hear when it is touched.
+const MARKED: u8 = 4;
+/// A policy asked for it.
+const ASKED: u8 = 8;
+/// Somebody has used it since it was read.
+const USED: u8 = 16;
+/// It is the last page of a request: what follows arrives by itself.
+const LAST: u8 = 32;
+
+/// The pages of a file, as far as we know.
+#[derive(Debug)]
+pub(crate) struct Book {
+    /// Through which it is read ahead.
+    pub file: Arc<File>,
+    /// Its length, bytes.
+    pub size_bytes: u64,
+    /// The settings of what is below it.
+    pub limits: Limits,
+    pages: Vec<u8>,
+    /// Of each page the size of the folio that the policy asked for it in, as a power of two. The kernel has single pages;
+    /// policies that decide by folios decide as if they were there.
+    orders: Vec<u8>,
+}
+
+impl Book {
+    /// What is cached of the file now; all that cannot be known counts as absent.
+    pub fn new(file: Arc<File>, size_bytes: u64, limits: Limits) -> Book {
+        let mut book = Book { size_bytes: 0, limits, pages: Vec::new(), orders: Vec::new(), file };
+        book.grow(size_bytes);
+        for range in cache::resident(&*book.file, 0, size_bytes).unwrap_or_default() {
+            book.hold(range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES));
+        }
+        book
+    }
+
+    /// The file is at least so long now.
+    pub fn grow(&mut self, size_bytes: u64) {
+        self.size_bytes = self.size_bytes.max(size_bytes);
+        self.pages.resize(self.size_bytes.div_ceil(PAGE_BYTES) as usize, 0);
+        self.orders.resize(self.pages.len(), 0);
+    }
+
+    pub fn file_pages(&self) -> u64 {
+        self.pages.len() as u64
+    }
+
+    fn state(&self, page: Page) -> u8 {
+        usize::try_from(page).ok().and_then(|page| self.pages.get(page)).copied().unwrap_or(0)
+    }
+
+    fn part(&mut self, range: Range<Page>) -> &mut [u8] {
+        let end = range.end.min(self.file_pages());
+        &mut self.pages[range.start.min(end) as usize..end as usize]
+    }
+
+    pub fn is_present(&self, page: Page) -> bool {
+        self.state(page) & CACHED != 0
+    }
+
+    pub fn is_locked(&self, page: Page) -> bool {
+        self.state(page) & LOCKED != 0
+    }
+
+    /// Whether the page, or what it is a part of, carries a mark.
+    pub fn is_marked(&self, page: Page) -> bool {
+        self.folio(page).is_some_and(|folio| self.state(folio.first) & MARKED != 0)
+    }
+
+    /// What a cached page is a part of.
+    pub fn folio(&self, page: Page) -> Option<Folio> {
+        let order = *self.orders.get(page as usize)?;
+        self.is_present(page).then_some(Folio { first: page >> order << order, order })
+    }
+
+    /// How a page is found; its mark stays.
+    pub fn found(&self, page: Page) -> Found {
+        let Some(folio) = self.folio(page) else { return Found::Absent };
+        let marked = self.is_marked(page);
+        if self.is_locked(page) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
+    }
+
+    /// The end of the pages from `page` on, before `end`, that are found like it: none marked, none of another request.
+    pub fn run_end(&self, page: Page, end: Page) -> Page {
+        let like = self.state(page) & (CACHED | LOCKED);
+        let mut at = page;
+        while at < end {
+            let state = self.state(at);
+            if state & (CACHED | LOCKED) != like || (at > page && state & MARKED != 0) {
+                return at;
+            }
+            at += 1;
+            if state & (LAST | LOCKED) == LAST | LOCKED {
+                return at;
+            }
+        }
+        end
+    }
+
+    /// The first absent page from `page` on, before `end`.
+    pub fn next_absent(&self, page: Page, end: Page) -> Option<Page> {
+        (page..end).find(|page| !self.is_present(*page))
+    }
+
+    /// One after the last absent page from `page` on, before `end`.
+    pub fn absent_end(&self, page: Page, end: Page) -> Page {
+        (page..end).find(|page| self.is_present(*page)).unwrap_or(end)
+    }
+
+    /// Takes the mark away.
+    pub fn unmark(&mut self, page: Page) {
+        let first = self.folio(page).map_or(page, |folio| folio.first);
+        self.part(first..first + 1).iter_mut().for_each(|state| *state &= !MARKED);
+    }
+
+    /// Notes how a request lays its pages out, in folios and with a mark, and gives the rows of pages that it asks for. What
+    /// is cached stays as it is.
+    pub fn lay_out(&mut self, request: &Request) -> Vec<Range<Page>> {
+        let (largest, file_pages) = (self.limits.folio_order, self.file_pages());
+        if request.order.min(largest) == 0 {
+            let end = request.first.saturating_add(request.pages).min(file_pages);
+            for page in (request.first..end).filter(|page| !self.is_present(*page)).collect::<Vec<Page>>() {
+                self.lay(Folio::single(page), request.mark == Some(page));
+            }
+            return vec![request.first..end];
+        }
+        let laid: Vec<(Folio, bool)> = folios(request, largest, file_pages, |page| self.is_present(page)).collect();
+        let mut rows: Vec<Range<Page>> = Vec::new();
+        for (folio, marked) in laid {
+            self.lay(folio, marked);
+            match rows.last_mut() {
+                Some(last) if last.end == folio.first => last.end = folio.range().end,
+                _ => rows.push(folio.range()),
+            }
+        }
+        rows
+    }
+
+    fn lay(&mut self, folio: Folio, marked: bool) {
+        let end = folio.range().end.min(self.file_pages());
+        self.orders[folio.first as usize..end as usize].fill(folio.order);
+        self.part(folio.range()).fill(0);
+        if marked {
+            self.part(folio.first..folio.first + 1).fill(MARKED);
+        }
+    }
+
+    /// These pages were laid out, but are not asked for.
+    pub fn leave_out(&mut self, range: Range<Page>) {
+        self.part(range).iter_mut().filter(|state| **state & CACHED == 0).for_each(|state| *state = 0);
+    }
+
+    /// These pages, which are laid out and absent, were asked for.
+    pub fn ask(&mut self, range: Range<Page>) {
+        let last = range.end - 1;
+        self.part(range).iter_mut().for_each(|state| *state = *state & MARKED | CACHED | LOCKED | ASKED);
+        self.part(last..last + 1).iter_mut().for_each(|state| *state |= LAST);
+    }
+
+    /// These pages are there, but not through us: resident before we came, or written.
+    pub fn hold(&mut self, range: Range<Page>) {
+        self.part(range).iter_mut().for_each(|state| *state = (*state | CACHED) & !LOCKED);
+    }
+
+    /// These pages are there.
+    pub fn arrive(&mut self, range: Range<Page>) {
+        self.part(range).iter_mut().for_each(|state| *state &= !LOCKED);
+    }
+
+    /// These pages could not be read.
+    pub fn fail(&mut self, range: Range<Page>) {
+        self.part(range).iter_mut().filter(|state| **state & LOCKED != 0).for_each(|state| *state = 0);
+    }
+
+    /// A page is gone; what it was a part of has fallen apart. Whether a policy had asked for it, and nobody had used it.
+    pub fn evict(&mut self, page: Page) -> bool {
+        let folio = self.folio(page).unwrap_or(Folio::single(page));
+        let end = folio.range().end.min(self.file_pages());
+        self.orders[folio.first.min(end) as usize..end as usize].fill(0);
+        let unused = self.state(page) & (ASKED | USED) == ASKED;
+        self.part(page..page + 1).fill(0);
+        unused
+    }
+
+    /// These pages are used; gives how many of them a policy had asked for and nobody had used.
+    pub fn use_pages(&mut self, range: Range<Page>) -> u64 {
+        let mut first = 0;
+        for state in self.part(range) {
+            first += u64::from(*state & (ASKED | USED) == ASKED);
+            *state |= USED;
+        }
+        first
+    }
+
+    /// How many pages were asked for, are there, and were never used.
+    pub fn unread(&self) -> u64 {
+        self.pages.iter().filter(|state| **state & (CACHED | ASKED | USED) == CACHED | ASKED).count() as u64
+    }
+}
+
+/// Number of a file in the list of books.
+pub(crate) fn index(file: FileId) -> usize {
+    file.0 as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book(pages: u64) -> Book {
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        Book::new(file, pages * PAGE_BYTES, Limits::default())
+    }
+
+    fn request(range: Range<Page>, mark: Option<Page>) -> Request {
+        Request { first: range.start, pages: range.end - range.start, mark, ..Request::of(FileId(0)) }
+    }
+
+    fn ask(book: &mut Book, range: Range<Page>, mark: Option<Page>) {
+        for row in book.lay_out(&request(range, mark)) {
+            book.ask(row);
+        }
+    }
+
+    #[test]
+    fn folios_carry_one_mark_and_fall_apart_when_a_page_goes() {
+        let mut book = book(100);
+        book.limits.folio_order = 9;
+        let wide = Request { order: 2, ..request(4..16, Some(9)) };
+        assert_eq!(book.lay_out(&wide), [4..16]);
+        assert_eq!(book.found(9), Found::Absent);
+        book.ask(4..16);
+        assert_eq!(book.folio(9), Some(Folio { first: 8, order: 2 }));
+        assert!(book.is_marked(11) && !book.is_marked(12) && !book.is_marked(7));
+        assert_eq!(book.run_end(4, 16), 8);
+        book.unmark(10);
+        assert!(!book.is_marked(8));
+        book.arrive(4..16);
+        assert!(book.evict(9));
+        assert_eq!((book.folio(9), book.folio(10)), (None, Some(Folio::single(10))));
+        // What was laid out and then left out is as if it never was.
+        assert_eq!(book.lay_out(&Request { order: 2, ..request(16..24, Some(20)) }), [16..24]);
+        book.leave_out(16..24);
+        ask(&mut book, 16..24, None);
+        assert!(!book.is_marked(20));
+    }
+
+    #[test]
+    fn pages_go_from_absent_to_used() {
+        let mut book = book(100);
+        assert_eq!((book.found(3), book.next_absent(0, 100)), (Found::Absent, Some(0)));
+        ask(&mut book, 2..10, Some(6));
+        assert!(book.is_locked(2) && book.is_marked(6) && !book.is_present(10));
+        assert_eq!((book.run_end(2, 100), book.run_end(6, 100)), (6, 10));
+        book.arrive(2..10);
+        assert_eq!(book.use_pages(0..5), 3);
+        assert_eq!(book.use_pages(0..5), 0);
+        assert_eq!(book.unread(), 5);
+        assert!(!book.evict(2) && book.evict(9));
+        assert_eq!(book.found(9), Found::Absent);
+    }
+
+    #[test]
+    fn requests_beside_one_another_arrive_by_themselves() {
+        let mut book = book(100);
+        ask(&mut book, 0..8, None);
+        ask(&mut book, 8..16, None);
+        assert_eq!(book.run_end(0, 100), 8);
+        book.arrive(0..16);
+        assert_eq!(book.run_end(0, 100), 16);
+        ask(&mut book, 16..20, None);
+        book.fail(10..20);
+        assert_eq!((book.run_end(0, 100), book.found(16)), (16, Found::Absent));
+    }
+
+    #[test]
+    fn beyond_the_end_there_is_nothing() {
+        let mut book = book(4);
+        ask(&mut book, 2..4, None);
+        assert_eq!((book.found(4), book.found(u64::MAX)), (Found::Absent, Found::Absent));
+        book.grow(8 * PAGE_BYTES);
+        assert_eq!(book.file_pages(), 8);
+        assert!(!book.evict(7));
+    }
+}

@@ -1,0 +1,405 @@
+//! The engine: one policy, the files that are open through it, and what was asked of the disk.
+
+use crate::book::{Book, index};
+use crate::reader::Reader;
+use crate::world::World;
+use crate::{Error, Result};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::{bdi, block, cache, machine};
+use ahead_policy::{Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, Wants, WhenFull};
+use rustix::fs::{major, minor};
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Requests that fit where the disk does not tell: those of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
+/// layer today (`BLKDEV_DEFAULT_RQ`).
+const QUEUE_LIMIT: u32 = 128;
+/// Threads that wait for arrivals: as many requests can be noticed in any order. More are noticed in the order of asking.
+const REAPERS: usize = 32;
+/// Their stacks, bytes: they call nothing that needs more.
+const REAPER_STACK_BYTES: usize = 128 << 10;
+
+/// How an engine works.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Requests that may be under way; `None`: as many as the queue of the first file's disk takes.
+    pub queue_limit: Option<u32>,
+    /// The window that policies are told of, pages; `None`: the device's `read_ahead_kb`.
+    pub window_pages: Option<u64>,
+}
+
+/// What was counted since the engine was made. Pages and times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Accesses to pages that were there.
+    pub hits: u64,
+    /// Accesses to pages that were on their way.
+    pub locked: u64,
+    /// Accesses to pages that nobody had asked for.
+    pub misses: u64,
+    /// How often somebody waited for room in the queue.
+    pub queue_waits: u64,
+    /// Time that readers waited for pages, all of them added up.
+    pub wait_ns: u64,
+    /// How often the policy asked for something.
+    pub decisions: u64,
+    /// Requests that were sent, before the block layer joins or cuts them.
+    pub requests: u64,
+    /// Pages that were asked of the disk.
+    pub issued_pages: u64,
+    /// Of these: used.
+    pub used_pages: u64,
+    /// Of these: evicted before anybody used them, as far as that was noticed.
+    pub wasted_pages: u64,
+    /// Of these: cached when their file was closed, or now, and nobody has used them.
+    pub unread_pages: u64,
+    /// Of these: left out, for the queue was full.
+    pub dropped_pages: u64,
+    /// Pages that were gone when they were to be used.
+    pub evicted_pages: u64,
+}
+
+/// What was sent to the disk and has not arrived yet.
+struct Sent {
+    fd: Arc<File>,
+    file: FileId,
+    pages: Range<Page>,
+}
+
+pub(crate) struct State {
+    pub policy: Box<dyn Policy>,
+    pub wants: Wants,
+    pub world: World,
+    pub counters: Counters,
+    files: HashMap<(u64, u64), FileId>,
+    /// By number of the opening: its file.
+    opened: Vec<Option<FileId>>,
+    settings: Settings,
+    sent: VecDeque<Sent>,
+    closing: bool,
+}
+
+/// What readers and reapers share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// There is room in the queue again.
+    room: Condvar,
+    /// Something was sent.
+    sent: Condvar,
+}
+
+pub(crate) type Locked<'a> = MutexGuard<'a, State>;
+
+/// The shared part with its threads, which end when the last engine and reader are gone.
+pub(crate) struct Running {
+    pub shared: Arc<Shared>,
+    reapers: Vec<JoinHandle<()>>,
+}
+
+/// A policy at work. Readers that were opened through it may be used in any thread, and live on without it.
+pub struct Engine {
+    running: Arc<Running>,
+}
+
+impl Engine {
+    /// Puts a policy to work.
+    ///
+    /// Errors: no thread could be started.
+    pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
+        let state = State {
+            wants: policy.wants(),
+            policy,
+            world: World::new(settings.queue_limit.unwrap_or(0)),
+            counters: Counters::default(),
+            files: HashMap::new(),
+            opened: Vec::new(),
+            settings,
+            sent: VecDeque::new(),
+            closing: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), room: Condvar::new(), sent: Condvar::new() });
+        let mut running = Running { shared: shared.clone(), reapers: Vec::new() };
+        for _ in 0..REAPERS {
+            let shared = shared.clone();
+            let reaper = std::thread::Builder::new().name("arrivals".into()).stack_size(REAPER_STACK_BYTES);
+            running.reapers.push(reaper.spawn(move || shared.reap())?);
+        }
+        Ok(Engine { running: Arc::new(running) })
+    }
+
+    /// Opens a file to be read through the policy.
+    ///
+    /// Errors: it cannot be opened, or is no regular file.
+    pub fn open(&self, path: &Path) -> Result<Reader> {
+        self.open_as(path, OpenOptions::new().read(true))
+    }
+
+    /// Opens a file to be read through the policy and written to.
+    ///
+    /// Errors: it cannot be opened, or is no regular file.
+    pub fn open_to_write(&self, path: &Path) -> Result<Reader> {
+        self.open_as(path, OpenOptions::new().read(true).write(true))
+    }
+
+    fn open_as(&self, path: &Path, how: &OpenOptions) -> Result<Reader> {
+        let fd = Arc::new(how.open(path)?);
+        let metadata = fd.metadata()?;
+        if !metadata.is_file() {
+            return Err(Error::NotRegular(path.display().to_string()));
+        }
+        cache::exact_reads(&*fd)?;
+        let device = (major(metadata.dev()), minor(metadata.dev()));
+        let mut state = self.running.shared.lock();
+        if state.world.queue.limit == 0 {
+            state.world.queue.limit = queue_limit(device);
+        }
+        let (open, file) = state.open(fd.clone(), (metadata.dev(), metadata.ino()), metadata.size(), device);
+        let state = self.running.shared.tell(state, &Event::Opened { open, file });
+        drop(state);
+        Ok(Reader::new(self.running.clone(), fd, open, file, metadata.size()))
+    }
+
+    /// What was counted until now.
+    pub fn counters(&self) -> Counters {
+        let state = self.running.shared.lock();
+        let unread: u64 = state.world.books.iter().flatten().map(Book::unread).sum();
+        Counters { unread_pages: state.counters.unread_pages + unread, ..state.counters }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.sent.notify_all();
+        for reaper in self.reapers.drain(..) {
+            // A reaper that has panicked has nothing more to say.
+            let _ = reaper.join();
+        }
+    }
+}
+
+/// Requests that the disk's queue takes.
+fn queue_limit(device: DeviceNumber) -> u32 {
+    let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
+    setting.unwrap_or(QUEUE_LIMIT).max(1)
+}
+
+/// Largest folio of a file system that takes large ones, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
+const LARGE_FOLIO: u8 = 9;
+/// File systems that take large folios, by the kernel that brought them: XFS, ext2 to ext4 (of which the magic number is one).
+const TAKE_LARGE: [(u64, (u32, u32)); 2] = [(0x5846_5342, (5, 18)), (0xef53, (6, 16))];
+
+/// Largest folio that the kernel's own read-ahead would have on a file.
+fn folio_order(fd: &File) -> u8 {
+    let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
+    let release = machine::kernel_release();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let takes_large = TAKE_LARGE.iter().any(|(of, since)| *of == magic && version >= *since);
+    if takes_large { LARGE_FOLIO } else { 0 }
+}
+
+/// The settings of what is below a file. A request is no longer than what one call brings.
+fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits {
+    let window_kb = || bdi::read_ahead_kb(device).unwrap_or(0);
+    let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
+    let request_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
+    Limits {
+        window_pages: window_pages.unwrap_or_else(|| window_kb() * 1024 / PAGE_BYTES),
+        request_pages: (request_kb.unwrap_or(cap_kb).min(cap_kb) * 1024 / PAGE_BYTES).max(1),
+        folio_order: folio_order(fd),
+    }
+}
+
+impl State {
+    fn open(&mut self, fd: Arc<File>, key: (u64, u64), size: u64, device: DeviceNumber) -> (OpenId, FileId) {
+        let next = FileId(self.files.len() as u32);
+        let file = *self.files.entry(key).or_insert(next);
+        let books = &mut self.world.books;
+        books.resize_with(books.len().max(index(file) + 1), || None);
+        match &mut books[index(file)] {
+            Some(book) => book.grow(size),
+            none => {
+                let limits = limits(&fd, device, self.settings.window_pages);
+                *none = Some(Book::new(fd, size, limits));
+            }
+        }
+        let free = self.opened.iter().position(Option::is_none).unwrap_or(self.opened.len());
+        self.opened.resize(self.opened.len().max(free + 1), None);
+        self.opened[free] = Some(file);
+        (OpenId(free as u32), file)
+    }
+
+    fn close(&mut self, open: OpenId, file: FileId) {
+        self.opened[open.0 as usize] = None;
+        if !self.opened.contains(&Some(file))
+            && let Some(book) = self.world.books.get_mut(index(file)).and_then(Option::take)
+        {
+            self.counters.unread_pages += book.unread();
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.world.queue.requests < self.world.queue.limit
+    }
+}
+
+/// Requests that continue one another become one, as the block layer's plug would make them.
+fn joined(requests: Vec<Request>) -> VecDeque<Request> {
+    let mut joined: VecDeque<Request> = VecDeque::new();
+    for request in requests {
+        match joined.back_mut() {
+            Some(last)
+                if (last.file, last.when_full, last.order) == (request.file, request.when_full, 0)
+                    && request.order == 0
+                    && last.first + last.pages == request.first
+                    && (last.mark.is_none() || request.mark.is_none()) =>
+            {
+                last.pages += request.pages;
+                last.mark = last.mark.or(request.mark);
+            }
+            _ => joined.push_back(request),
+        }
+    }
+    joined
+}
+
+impl Shared {
+    /// A thread that panicked under the lock has left counts that are wrong at worst.
+    pub fn lock(&self) -> Locked<'_> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
+    pub fn tell<'a>(&'a self, mut state: Locked<'a>, event: &Event) -> Locked<'a> {
+        let requests = state.tell(event);
+        if requests.is_empty() { state } else { self.submit(state, requests, OpenId::default()) }
+    }
+
+    /// Asks the disk for pages on behalf of an opening. The lock is given up meanwhile.
+    pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, open: OpenId) -> Locked<'a> {
+        let mut requests = joined(requests);
+        while let Some(request) = requests.pop_front() {
+            let mut rows: VecDeque<Range<Page>> =
+                state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
+            while let Some(row) = rows.front_mut() {
+                let Some(piece) = state.next_piece(request.file, row) else {
+                    rows.pop_front();
+                    continue;
+                };
+                if state.has_room() {
+                    row.start = piece.end;
+                    state = self.send(state, request.file, piece);
+                } else if request.when_full == WhenFull::Drop {
+                    requests.extend(state.drop_rest(request.file, &rows, open));
+                    break;
+                } else {
+                    state.counters.queue_waits += 1;
+                    let waited = self.room.wait_while(state, |state| !state.has_room());
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        state
+    }
+
+    /// Sends pages that are absent; there is room for them.
+    fn send<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>) -> Locked<'a> {
+        let Some(book) = state.world.book_mut(file) else { return state };
+        book.ask(pages.clone());
+        let (fd, count) = (book.file.clone(), pages.end - pages.start);
+        state.world.queue.requests += 1;
+        state.world.added_pages += count;
+        state.counters.requests += 1;
+        state.counters.issued_pages += count;
+        drop(state);
+        if let Err(error) = cache::read_ahead(&*fd, pages.start * PAGE_BYTES, count * PAGE_BYTES) {
+            // Whoever waits for the pages reads them, and gets the disk's own error.
+            tracing::debug!("{error}");
+        }
+        let mut state = self.lock();
+        state.sent.push_back(Sent { fd, file, pages });
+        self.sent.notify_one();
+        state
+    }
+
+    /// Waits for what was sent, one after the other, until there is nothing and will be nothing.
+    fn reap(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(sent) = state.sent.pop_front() else {
+                if state.closing {
+                    return;
+                }
+                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            // The pages of a request arrive together, the last one last.
+            let arrived = cache::wait_for(&*sent.fd, (sent.pages.end - 1) * PAGE_BYTES);
+            state = self.lock();
+            state.world.queue.requests -= 1;
+            self.room.notify_one();
+            state = self.arrived(state, &sent, arrived.is_ok());
+        }
+    }
+
+    fn arrived<'a>(&'a self, mut state: Locked<'a>, sent: &Sent, is_there: bool) -> Locked<'a> {
+        let Some(book) = state.world.book_mut(sent.file) else { return state };
+        if !is_there {
+            book.fail(sent.pages.clone());
+            return state;
+        }
+        book.arrive(sent.pages.clone());
+        if !state.wants.arrivals {
+            return state;
+        }
+        let Range { start: first, end } = sent.pages;
+        self.tell(state, &Event::Arrived { file: sent.file, first, pages: end - first })
+    }
+
+    /// An opening is closed.
+    pub fn close(&self, open: OpenId, file: FileId) {
+        let mut state = self.tell(self.lock(), &Event::Closed { open });
+        state.close(open, file);
+    }
+}
+
+impl State {
+    /// Tells the policy of an event, and gives what it asks for. Nobody can wait for room on its behalf.
+    fn tell(&mut self, event: &Event) -> Vec<Request> {
+        let mut requests = Requests::default();
+        self.policy.event(event, &self.world, &mut requests);
+        self.rescue(&mut requests);
+        self.counters.decisions += u64::from(!requests.is_empty());
+        requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect()
+    }
+
+    /// No call puts pages back to the end of the kernel's list of inactive pages: what a policy would rescue is lost.
+    pub fn rescue(&mut self, requests: &mut Requests) {
+        let _ = requests.take_rescued();
+    }
+
+    /// The next absent pages of a row that was laid out: no more than a request may have.
+    fn next_piece(&self, file: FileId, row: &Range<Page>) -> Option<Range<Page>> {
+        let book = self.world.book(file)?;
+        let end = row.end.min(book.file_pages());
+        let first = book.next_absent(row.start, end)?;
+        Some(first..book.absent_end(first, end.min(first + book.limits.request_pages)))
+    }
+
+    /// Leaves out what is left of a request, and gives what the policy asks for instead.
+    fn drop_rest(&mut self, file: FileId, rows: &VecDeque<Range<Page>>, open: OpenId) -> Vec<Request> {
+        let Some(book) = self.world.book_mut(file) else { return Vec::new() };
+        rows.iter().for_each(|row| book.leave_out(row.clone()));
+        let pages: u64 = rows.iter().map(|row| row.end - row.start).sum();
+        self.counters.dropped_pages += pages;
+        let first = rows.front().map_or(0, |row| row.start);
+        self.tell(&Event::Dropped { open, file, first, pages })
+    }
+}

@@ -1,0 +1,169 @@
+//! A reader meets a page: the policy is told of it as it wants, and the reader learns what to do.
+
+use crate::engine::{Locked, Shared, State};
+use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
+use std::ops::Range;
+
+/// Pages that a fault maps around itself where they are there: `fault_around_bytes` in mm/memory.c, 64 KiB.
+const FAULT_AROUND_PAGES: u64 = 16;
+
+/// What the reader knows of a page that the book calls locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Nothing yet.
+    Not,
+    /// It has arrived.
+    There,
+    /// It is still on its way.
+    Coming,
+}
+
+/// What a reader has to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// See whether the page has arrived, and come again.
+    Look,
+    /// Use these pages: they are there.
+    Use(Range<Page>),
+    /// Wait for the page; it was locked, or absent.
+    Wait {
+        /// Nobody had asked for it.
+        missed: bool,
+    },
+}
+
+/// How the policy finds the page, as far as book and reader know.
+fn found(state: &State, access: &Access, seen: Seen) -> Found {
+    match state.world.book(access.file).map_or(Found::Absent, |book| book.found(access.page)) {
+        Found::Locked { marked, folio } if seen == Seen::There => Found::Present { marked, folio },
+        found => found,
+    }
+}
+
+fn is_told(state: &State, access: &Access, found: Found) -> bool {
+    let (wants, is_read) = (state.wants, access.by == By::Read);
+    let of_this_kind = if is_read { access.begins && wants.calls } else { wants.faults };
+    found == Found::Absent || found.is_marked() || wants.pages || of_this_kind
+}
+
+impl Shared {
+    /// A reader comes to `access.page` on its way to `end`.
+    pub fn meet(&self, access: Access, end: Page, seen: Seen) -> Meeting {
+        let mut state = self.lock();
+        let first_found = found(&state, &access, seen);
+        if first_found.is_locked() && seen == Seen::Not {
+            return Meeting::Look;
+        }
+        if is_told(&state, &access, first_found) {
+            state = self.ask(state, Access { found: first_found, ..access });
+        }
+        if first_found == Found::Absent {
+            // What was asked for may carry a mark on the very page.
+            let again = found(&state, &access, seen);
+            if again.is_marked() {
+                state = self.ask(state, Access { begins: false, found: again, ..access });
+            }
+            // A policy that drops when the queue is full may have dropped it; the reader needs it.
+            let mut requests = Requests::default();
+            requests.pages(access.file, access.page, 1);
+            drop(self.submit(state, requests.take(), access.open));
+            return Meeting::Wait { missed: true };
+        }
+        if first_found.is_locked() {
+            return Meeting::Wait { missed: false };
+        }
+        let most = if state.wants.pages || access.by != By::Read { access.page + 1 } else { end };
+        let run_end = state.world.book(access.file).map_or(most, |book| book.run_end(access.page, most));
+        Meeting::Use(access.page..run_end.max(access.page + 1))
+    }
+
+    /// Tells the policy of an access, and sends what it asks for.
+    fn ask<'a>(&'a self, mut state: Locked<'a>, access: Access) -> Locked<'a> {
+        let mut requests = Requests::default();
+        let State { policy, world, counters, .. } = &mut *state;
+        if access.found.is_marked()
+            && let Some(book) = world.book_mut(access.file)
+        {
+            book.unmark(access.page);
+        }
+        policy.access(&access, world, &mut requests);
+        counters.decisions += u64::from(!requests.is_empty());
+        state.rescue(&mut requests);
+        if access.found == Found::Absent && !requests.cover(access.file, access.page) {
+            requests.pages(access.file, access.page, 1);
+        }
+        self.submit(state, requests.take(), access.open)
+    }
+
+    /// The reader used pages that were there.
+    pub fn used(&self, file: FileId, pages: Range<Page>) {
+        if !pages.is_empty() {
+            self.lock().used(file, pages);
+        }
+    }
+
+    /// The reader waited for a page, which is there now.
+    pub fn waited(&self, access: &Access, missed: bool, wait_ns: u64) {
+        let (open, file, page) = (access.open, access.file, access.page);
+        let mut state = self.lock();
+        *(if missed { &mut state.counters.misses } else { &mut state.counters.locked }) += 1;
+        state.counters.wait_ns += wait_ns;
+        state.use_pages(file, page..page + 1);
+        if state.wants.waits {
+            drop(self.tell(state, &Event::Waited { open, file, page, wait_ns }));
+        }
+    }
+
+    /// A page that should have been there was not: the kernel has evicted it.
+    pub fn gone(&self, file: FileId, page: Page) {
+        let mut state = self.lock();
+        let Some(book) = state.world.book_mut(file).filter(|book| !book.is_locked(page)) else { return };
+        let unused = book.evict(page);
+        state.counters.evicted_pages += 1;
+        state.counters.wasted_pages += u64::from(unused);
+        if state.wants.evictions {
+            drop(self.tell(state, &Event::Evicted { file, page, unused }));
+        }
+    }
+
+    /// The reader wrote pages.
+    pub fn wrote(&self, file: FileId, size_bytes: u64, pages: Range<Page>) {
+        if let Some(book) = self.lock().world.book_mut(file) {
+            book.grow(size_bytes);
+            book.hold(pages);
+        }
+    }
+
+    /// A fault mapped its page, and what was there around it. Gives what is mapped now.
+    pub fn mapped(&self, access: &Access) -> Vec<Page> {
+        let mut state = self.lock();
+        let Some(book) = state.world.book(access.file) else { return vec![access.page] };
+        let page = access.page;
+        let first = page - page % FAULT_AROUND_PAGES;
+        let around = first..(first + FAULT_AROUND_PAGES).min(book.file_pages());
+        let is_mapped =
+            |at: &Page| *at == page || (book.is_present(*at) && !book.is_locked(*at) && !book.is_marked(*at));
+        let mapped: Vec<Page> = around.clone().filter(is_mapped).collect();
+        let pages = (page..around.end).take_while(is_mapped).count() as u64;
+        let before = (first..page).rev().take_while(is_mapped).count() as u64;
+        if state.wants.faults {
+            let (open, by, file) = (access.open, access.by, access.file);
+            let event = Event::Mapped { open, by, file, first: page, pages, before, mapped: mapped.len() as u64 };
+            state = self.tell(state, &event);
+        }
+        drop(state);
+        mapped
+    }
+}
+
+impl State {
+    fn used(&mut self, file: FileId, pages: Range<Page>) {
+        self.counters.hits += pages.end - pages.start;
+        self.use_pages(file, pages);
+    }
+
+    fn use_pages(&mut self, file: FileId, pages: Range<Page>) {
+        let first = self.world.book_mut(file).map_or(0, |book| book.use_pages(pages));
+        self.counters.used_pages += first;
+    }
+}

@@ -1,0 +1,275 @@
+//! Reading a file through a policy: by calls, or through a mapping.
+
+use crate::engine::{Running, Shared};
+use crate::meeting::{Meeting, Seen};
+use crate::{Error, Result};
+use ahead_kernel::cache;
+use ahead_kernel::mapping::Mapping;
+use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A file that is mapped, and which of its pages are.
+struct Mapped {
+    mapping: Mapping,
+    pages: Vec<bool>,
+}
+
+/// One opening of a file, through a policy.
+pub struct Reader {
+    running: Arc<Running>,
+    fd: Arc<File>,
+    open: OpenId,
+    file: FileId,
+    size_bytes: u64,
+    mapped: Option<Mapped>,
+    /// Mapped pages that were touched in a row, and not told yet.
+    touched: Range<Page>,
+    /// The file system can read without waiting.
+    can_look: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(running: Arc<Running>, fd: Arc<File>, open: OpenId, file: FileId, size_bytes: u64) -> Reader {
+        Reader { running, fd, open, file, size_bytes, mapped: None, touched: 0..0, can_look: true }
+    }
+
+    /// Length of the file, bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.running.shared
+    }
+
+    /// Reads from `offset_bytes` on, as much as there is and fits; 0 at the end.
+    ///
+    /// Errors: those of the disk.
+    pub fn read_at(&mut self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
+        let wanted = buffer.len() as u64;
+        let end = offset_bytes.saturating_add(wanted).min(self.size_bytes);
+        if offset_bytes >= end {
+            return Ok(0);
+        }
+        let call = Call { offset_bytes, length_bytes: end - offset_bytes };
+        let wanted_end = offset_bytes.saturating_add(wanted).div_ceil(PAGE_BYTES);
+        let (mut at, mut begins) = (offset_bytes, true);
+        while at < end {
+            let page = at / PAGE_BYTES;
+            let access = Access { call, begins, ..self.access(By::Read, page, wanted_end - page) };
+            let part = &mut buffer[(at - offset_bytes) as usize..(end - offset_bytes) as usize];
+            let read = self.read_next(&access, end.div_ceil(PAGE_BYTES), part, at)?;
+            if read == 0 {
+                // Somebody made the file shorter.
+                break;
+            }
+            (at, begins) = (at + read as u64, false);
+        }
+        Ok((at - offset_bytes) as usize)
+    }
+
+    fn access(&self, by: By, page: Page, wanted: u64) -> Access {
+        let (open, file, found) = (self.open, self.file, Found::Absent);
+        Access { open, file, by, ..Access::read(page, wanted, found) }
+    }
+
+    /// Reads some bytes at the beginning of `part`, from the page of `access` on.
+    fn read_next(&mut self, access: &Access, end: Page, part: &mut [u8], at: u64) -> Result<usize> {
+        let mut access = *access;
+        loop {
+            match self.meet(&access, end)? {
+                Meeting::Use(pages) => {
+                    let room = ((pages.end * PAGE_BYTES - at) as usize).min(part.len());
+                    let read = self.read_present(&mut part[..room], at)?;
+                    let whole = (at + read as u64).div_ceil(PAGE_BYTES);
+                    if read > 0 {
+                        self.shared().used(self.file, access.page..whole);
+                        return Ok(read);
+                    }
+                    self.shared().gone(self.file, access.page);
+                    // The policy was told of the call.
+                    access.begins = false;
+                }
+                Meeting::Wait { missed } => {
+                    let room = (((access.page + 1) * PAGE_BYTES - at) as usize).min(part.len());
+                    let began = Instant::now();
+                    let read = retry(|| self.fd.read_at(&mut part[..room], at))?;
+                    self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
+                    return Ok(read);
+                }
+                Meeting::Look => unreachable!("the reader has looked"),
+            }
+        }
+    }
+
+    /// What is to be done with a page; looks for itself where the book does not know whether it has arrived.
+    fn meet(&mut self, access: &Access, end: Page) -> Result<Meeting> {
+        match self.shared().meet(*access, end, Seen::Not) {
+            Meeting::Look => {
+                let seen = if self.is_there(access.page)? { Seen::There } else { Seen::Coming };
+                Ok(self.shared().meet(*access, end, seen))
+            }
+            meeting => Ok(meeting),
+        }
+    }
+
+    /// Whether a page that was asked for has arrived. Where the file system cannot tell, that is for the reapers to say.
+    fn is_there(&mut self, page: Page) -> Result<bool> {
+        match cache::probe(&*self.fd, page * PAGE_BYTES) {
+            Err(error) if error.is_unavailable() => {
+                self.can_look = false;
+                Ok(false)
+            }
+            seen => Ok(seen?),
+        }
+    }
+
+    /// Reads what is there, without waiting; 0 if the first page is not.
+    fn read_present(&mut self, part: &mut [u8], at: u64) -> Result<usize> {
+        if self.can_look {
+            match preadv2(&*self.fd, &mut [IoSliceMut::new(part)], at, ReadWriteFlags::NOWAIT) {
+                Ok(read) => return Ok(read),
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.can_look = false,
+                Err(error) => return Err(io::Error::from(error).into()),
+            }
+        }
+        retry(|| self.fd.read_at(part, at))
+    }
+
+    /// Copies a page out of a mapping of the file: a fault, if it is not mapped yet. Gives how much of it there is.
+    ///
+    /// Nobody may make the file shorter meanwhile (SIGBUS).
+    ///
+    /// Errors: it cannot be mapped; there is no such page.
+    pub fn copy_mapped(&mut self, page: Page, bucket: &mut [u8]) -> Result<usize> {
+        let beyond_end = || Error::from(io::Error::from(io::ErrorKind::UnexpectedEof));
+        if page >= self.size_bytes.div_ceil(PAGE_BYTES) {
+            return Err(beyond_end());
+        }
+        if self.mapped.is_none() {
+            let mapping = Mapping::new(&*self.fd, self.size_bytes as usize)?;
+            mapping.exact_faults()?;
+            let pages = vec![false; self.size_bytes.div_ceil(PAGE_BYTES) as usize];
+            self.mapped = Some(Mapped { mapping, pages });
+        }
+        if !self.is_mapped(page) {
+            self.fault(page)?;
+        } else if self.touched.end == page {
+            self.touched.end += 1;
+        } else {
+            self.tell_touched();
+            self.touched = page..page + 1;
+        }
+        let mapped = self.mapped.as_ref().map(|mapped| &mapped.mapping);
+        let room = bucket.len().min(PAGE_BYTES as usize);
+        let copied = mapped.and_then(|mapping| mapping.copy((page * PAGE_BYTES) as usize, &mut bucket[..room]));
+        copied.ok_or_else(beyond_end)
+    }
+
+    fn is_mapped(&self, page: Page) -> bool {
+        let is_mapped = |mapped: &Mapped| mapped.pages.get(page as usize).copied().unwrap_or(true);
+        self.mapped.as_ref().is_some_and(is_mapped)
+    }
+
+    fn tell_touched(&mut self) {
+        let touched = std::mem::take(&mut self.touched);
+        self.shared().used(self.file, touched);
+    }
+
+    /// Touches a page that is not mapped yet.
+    fn fault(&mut self, page: Page) -> Result<()> {
+        self.tell_touched();
+        let by = By::Fault {
+            advice: Advice::Normal,
+            huge: false,
+            executable: false,
+            first: 0,
+            end: self.size_bytes.div_ceil(PAGE_BYTES),
+        };
+        let access = self.access(by, page, 1);
+        loop {
+            match self.meet(&access, page + 1)? {
+                Meeting::Use(_) if self.can_look && !self.is_there(page)? => self.shared().gone(self.file, page),
+                Meeting::Use(_) => {
+                    self.touch(page);
+                    self.shared().used(self.file, page..page + 1);
+                    break;
+                }
+                Meeting::Wait { missed } => {
+                    let began = Instant::now();
+                    // By a call: an error of the disk is an error then, and no signal.
+                    cache::wait_for(&*self.fd, page * PAGE_BYTES)?;
+                    self.touch(page);
+                    self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
+                    break;
+                }
+                Meeting::Look => unreachable!("the reader has looked"),
+            }
+        }
+        let around = self.shared().mapped(&access);
+        if let Some(mapped) = &mut self.mapped {
+            around.into_iter().for_each(|page| mapped.pages[page as usize] = true);
+        }
+        Ok(())
+    }
+
+    fn touch(&self, page: Page) {
+        if let Some(mapped) = &self.mapped {
+            mapped.mapping.touch((page * PAGE_BYTES) as usize);
+        }
+    }
+
+    /// Writes, as any program would; what was written is in the cache then.
+    ///
+    /// Errors: those of writing; the file was not opened for that.
+    pub fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
+        self.fd.write_all_at(bytes, offset_bytes)?;
+        let end = offset_bytes + bytes.len() as u64;
+        self.size_bytes = self.size_bytes.max(end);
+        // A page of which a part was written was read first, by the kernel, if it lay within the file.
+        self.shared().wrote(self.file, self.size_bytes, offset_bytes / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
+        Ok(())
+    }
+
+    /// Waits until what was written is on the disk.
+    ///
+    /// Errors: those of writing.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.fd.sync_data()?)
+    }
+
+    /// The position was set, by a program that has one (`lseek`).
+    pub fn sought(&self, offset_bytes: u64) {
+        let event = Event::Sought { open: self.open, file: self.file, offset_bytes };
+        drop(self.shared().tell(self.shared().lock(), &event));
+    }
+
+    /// What the program says of its use of the file.
+    pub fn advise(&self, advice: Advice) {
+        let event = Event::Advised { open: self.open, file: self.file, advice };
+        drop(self.shared().tell(self.shared().lock(), &event));
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.tell_touched();
+        self.shared().close(self.open, self.file);
+    }
+}
+
+fn retry(mut read: impl FnMut() -> io::Result<usize>) -> std::result::Result<usize, Error> {
+    loop {
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return Ok(read?),
+        }
+    }
+}

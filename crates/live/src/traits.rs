@@ -1,0 +1,124 @@
+//! What a policy has to know of a disk, from some direct reads of a file on it: past the page cache, and never for longer than
+//! some seconds.
+//!
+//! ```text
+//!     4 KiB here and there, one at a time    →  access time (median)
+//!     the same, two and then many at a time  →  how many it serves at once
+//!     every second page going upwards        →  what a request costs it
+//!     1 MiB one after the other              →  bandwidth
+//! ```
+//!
+//! What `ahead probe` finds out is more, and takes longer; a policy needs no more than this.
+
+use crate::Result;
+use ahead_kernel::direct::DirectReads;
+use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Reads of one kind end after this time, but for the first two.
+const LONGEST: Duration = Duration::from_millis(700);
+/// Single accesses: enough for a median.
+const ACCESSES: u64 = 31;
+/// Outstanding when it is to be seen how many are served at once: as many as SATA's queue has (NCQ).
+const DEEP: usize = 32;
+/// Reads at that depth.
+const DEEP_READS: u64 = 512;
+/// Two at a time are served at the same time if that brings so much: a scheduler alone brings less.
+const PARALLEL_GAIN: f64 = 1.5;
+/// Pages one after the other, with one left out between.
+const NEAR_READS: u64 = 512;
+/// Sequential reads, bytes each, and how many: long enough to leave a drive's buffer behind.
+const LONG_BYTES: u64 = 1 << 20;
+const LONG_READS: u64 = 64;
+
+/// How long reads took.
+struct Took {
+    count: u64,
+    elapsed: Duration,
+    /// Median of those that were alone.
+    median: Duration,
+}
+
+impl Took {
+    fn per_second(&self) -> f64 {
+        self.count as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Reads `count` times at the places that come, with so many outstanding.
+fn take(path: &Path, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
+    let mut reads = DirectReads::open(path, length as usize, depth)?;
+    let (began, mut started, mut done, mut alone) = (Instant::now(), 0, 0, Vec::new());
+    while done < count && (done < 2 || began.elapsed() < LONGEST) {
+        let before = Instant::now();
+        while reads.has_room() && started < count {
+            reads.start(place(started) * length)?;
+            started += 1;
+        }
+        done += reads.wait()?.len() as u64;
+        alone.push(before.elapsed());
+    }
+    alone.sort();
+    Ok(Took { count: done, elapsed: began.elapsed(), median: alone[alone.len() / 2] })
+}
+
+/// Places that jump about: multiples of the golden ratio are far from one another.
+fn scattered(index: u64, places: u64) -> u64 {
+    let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((u128::from(mixed) * u128::from(places.max(1))) >> 64) as u64
+}
+
+/// Measures the disk under a file of at least some MiB that has all its blocks.
+///
+/// Errors: no direct I/O there; a read that failed; a file that is too short.
+pub fn measure(path: &Path) -> Result<DeviceTraits> {
+    let bytes = path.metadata()?.len();
+    let (pages, long) = (bytes / PAGE_BYTES, bytes / LONG_BYTES);
+    let single = take(path, PAGE_BYTES, 1, ACCESSES, |index| scattered(index, pages))?;
+    // Each kind begins elsewhere: what a drive has in its buffer would be answered at once.
+    let two = take(path, PAGE_BYTES, 2, ACCESSES, |index| scattered(index + 1000, pages))?;
+    let single_per_second = 1.0 / single.median.as_secs_f64().max(1e-9);
+    let parallelism = if two.per_second() < PARALLEL_GAIN * single.per_second() {
+        1
+    } else {
+        let deep = take(path, PAGE_BYTES, DEEP, DEEP_READS, |index| scattered(index + 2000, pages))?;
+        (deep.per_second() / single_per_second).round().clamp(2.0, DEEP as f64) as u32
+    };
+    let near = take(path, PAGE_BYTES, 4, NEAR_READS.min(pages / 2), |index| index * 2)?;
+    let sequential = take(path, LONG_BYTES, 4, LONG_READS.min(long), |index| long - LONG_READS.min(long) + index)?;
+    Ok(DeviceTraits {
+        access_ns: single.median.as_nanos() as u64,
+        bandwidth_bytes_per_s: sequential.per_second() * LONG_BYTES as f64,
+        parallelism,
+        request_ns: (1e9 / near.per_second()) as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_within_the_file_and_far_apart() {
+        let places: Vec<u64> = (0..100).map(|index| scattered(index, 1000)).collect();
+        assert!(places.iter().all(|place| *place < 1000));
+        assert!(places.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 100));
+        assert_eq!(scattered(7, 0), 0);
+    }
+
+    #[test]
+    fn a_disk_has_some_speed() {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        std::fs::write(file.path(), vec![1; 8 << 20]).unwrap();
+        file.as_file().sync_all().unwrap();
+        let Ok(traits) = measure(file.path()) else { return eprintln!("skipped: no direct I/O on this file system") };
+        assert!(traits.access_ns > 0 && traits.bandwidth_bytes_per_s > 1e5 && traits.parallelism >= 1, "{traits:?}");
+    }
+
+    #[test]
+    fn a_file_without_pages_is_an_error() {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert!(measure(file.path()).is_err());
+    }
+}

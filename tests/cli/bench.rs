@@ -1,0 +1,151 @@
+//! `ahead bench` without privilege: help, mistakes, and jobs in a directory of one's own.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::path::Path;
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.arg("bench").args(arguments);
+    command
+}
+
+/// A directory on a disk, where pages can be evicted: the one for temporary files may be in memory.
+fn home() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn names(directory: &Path) -> usize {
+    std::fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for arguments in [
+        &[][..],
+        &["nothing"],
+        &["streams", "--streams", "0"],
+        &["streams", "--streams", "1,x"],
+        &["streams", "--size", "0"],
+        &["streams", "--size", "5T"],
+        &["streams", "--runs", "0"],
+        &["random", "--count", "0"],
+        &["mmapit", "--pages", "0"],
+        &["mmapit", "--policy", "fixed(0)"],
+    ] {
+        ahead(arguments).assert().code(2).stdout("");
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_told_which_there_are() {
+    let told = predicate::str::contains("no policy is called \"linux-9\"")
+        .and(predicate::str::contains("linux-6.18"))
+        .and(predicate::str::contains("true-readahead(n, P)"))
+        .and(predicate::str::contains("kernel, its own read-ahead"));
+    ahead(&["streams", "--policy", "linux-9"]).assert().code(2).stderr(told);
+    ahead(&["streams", "--policy", "oracle"]).assert().code(2).stderr(predicate::str::contains("simulator"));
+    ahead(&["mmapit", "--policy", "fixed(n)"]).assert().code(2).stderr(predicate::str::contains("--pages"));
+}
+
+#[test]
+fn help_names_the_jobs() {
+    let jobs = ["mmapit", "bonnie", "streams", "random", "patterns"];
+    let output = ahead(&["--help"]).assert().success().get_output().stdout.clone();
+    let help = String::from_utf8(output).unwrap();
+    assert!(jobs.iter().all(|job| help.contains(job)), "{help}");
+}
+
+#[test]
+fn where_nothing_can_be_made_it_says_so() {
+    ahead(&["streams", "--directory", "/no/such/directory"])
+        .assert()
+        .code(1)
+        .stderr(predicate::str::contains("/no/such"));
+    let home = home();
+    let file = home.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    ahead(&["streams", "--directory", file.to_str().unwrap(), "--size", "1M"]).assert().code(1);
+    let place = home.path().to_str().unwrap();
+    ahead(&["streams", "--directory", place, "--size", "4T"])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(predicate::str::contains("has room for").and(predicate::str::contains("--size")));
+    assert_eq!(names(home.path()), 1);
+    ahead(&["streams", "--directory", place, "--html", place])
+        .assert()
+        .code(1)
+        .stderr(predicate::str::contains("directory"));
+}
+
+#[test]
+fn what_lies_in_memory_is_not_measured_as_cold() {
+    if !Path::new("/dev/shm").is_dir() {
+        eprintln!("skipped: no /dev/shm");
+        return;
+    }
+    let home = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = home.path().to_str().unwrap();
+    ahead(&["streams", "--directory", place, "--size", "1M", "--streams", "1"])
+        .assert()
+        .failure()
+        .stderr(predicate::str::contains("choose a directory on a disk"));
+    assert_eq!(names(home.path()), 0);
+}
+
+#[test]
+fn rows_are_json_with_every_key_and_nothing_is_left() {
+    let home = home();
+    let place = home.path().to_str().unwrap();
+    let page = home.path().join("page.html");
+    let policies = ["--policy", "kernel", "--policy", "true-readahead(n)"];
+    let output = ahead(&["mmapit", "--directory", place, "--size", "4M", "--runs", "2", "--json"])
+        .args(["--html", page.to_str().unwrap()])
+        .args(if ahead_kernel::machine::is_root() { &policies[..] } else { &policies[2..] })
+        .args(["--pages", "16,64"])
+        .assert();
+    if !output.get_output().status.success()
+        && String::from_utf8_lossy(&output.get_output().stderr).contains("in memory")
+    {
+        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        return;
+    }
+    let output = output.success().get_output().stdout.clone();
+    let whole: Value = serde_json::from_slice(&output).unwrap();
+    for key in ["machine", "kernel", "directory", "device", "read_ahead_kb", "traits", "rows"] {
+        assert!(whole.get(key).is_some(), "{key}");
+    }
+    let rows = whole["rows"].as_array().unwrap();
+    let of_policy = rows.iter().filter(|row| row["policy"].as_str().unwrap().starts_with("true-readahead"));
+    assert_eq!(of_policy.clone().count(), 2);
+    for row in of_policy {
+        let count = |key: &str| row[key].as_u64().unwrap();
+        assert_eq!(count("hits") + count("locked") + count("misses"), 1024, "{row}");
+        assert_eq!((count("read_bytes"), count("used_bytes"), count("runs")), (4 << 20, 4 << 20, 2));
+        assert!(row["elapsed_s"]["median"].as_f64().unwrap() > 0.0 && row["queue_waits"].is_u64());
+        assert!(row["timeline"].as_array().unwrap().len() > 10);
+        assert_eq!(row.as_object().unwrap().len(), 29, "{row}");
+    }
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(page.contains("How time went") && page.contains("<svg") && !page.contains("<script"));
+    assert_eq!(names(home.path()), 1, "only the page is left");
+}
+
+#[test]
+fn a_warm_run_waits_for_nothing() {
+    let home = home();
+    let place = home.path().to_str().unwrap();
+    let run =
+        ahead(&["streams", "--directory", place, "--size", "1M", "--streams", "2", "--runs", "1", "--warm", "--json"])
+            .args(["--policy", "linux-6.18"])
+            .assert();
+    if !run.get_output().status.success() {
+        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        return;
+    }
+    let whole: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let row = &whole["rows"][0];
+    assert_eq!((&row["hits"], &row["misses"], &row["issued_bytes"]), (&512.into(), &0.into(), &0.into()), "{row}");
+}
