@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 /// What is read at first, to know how long the jobs have to be: file, and windows under which a stream and faults run.
@@ -38,6 +38,9 @@ const ROOM_SHARE: u64 = 2;
 /// A job that takes less than that is run again, so often at most, seconds.
 const LEAST_S: f64 = 0.1;
 const MOST_REPEATS: usize = 5;
+/// How long files may stay in memory though they are evicted, and how often that is tried; there is no event to wait for.
+const COLD_TIME: Duration = Duration::from_secs(3);
+const COLD_EVERY: Duration = Duration::from_millis(5);
 
 /// What is to be measured.
 pub struct Plan<'a> {
@@ -251,7 +254,19 @@ fn repeat(variant: &Variant, files: &Files, each: bool, stop: &AtomicBool) -> Re
 fn run_once(variant: &Variant, files: &Files, each: bool, stop: &AtomicBool) -> Result<Observed> {
     let under = Under { how: How::Kernel, pages: None };
     let device = DeviceTraits::default();
+    make_cold(files)?;
     Ok(run(variant, &Setting { files, under: &under, device, warm: false, looks: false, each, stop })?)
+}
+
+/// Pages that are on their way into a list of some processor stay for a moment, whoever evicts them: soon after a write, mostly.
+fn make_cold(files: &Files) -> Result<()> {
+    let deadline = Instant::now() + COLD_TIME;
+    loop {
+        match files.make_cold() {
+            Err(ahead_bench::Error::NotCold { .. }) if Instant::now() < deadline => std::thread::sleep(COLD_EVERY),
+            done => return Ok(done?),
+        }
+    }
 }
 
 /// What faults have cost; what the last run has brought is still cached.

@@ -5,14 +5,14 @@
 //!           C              C           C             C              C             coarse: every fourth
 //!                                   f     B    f                                  fine: two steps to each side of the best,
 //!                                             f f                                 then one
-//!                                          1     2 3                              again: the best three, there and back,
-//!                                          1     2                                then the best two
+//!                                          1     2                                again, there and back: the best and the
+//!                                          1     2                                smallest that may be as good
 //! ```
 //!
 //! The score rises to its best and falls again, or is flat: streams gain from a window until the disk's bandwidth is reached, and
 //! faults lose from it once the transfer weighs more than the access. Of such a curve the coarse and fine steps find the best of
 //! all candidates if there is no noise. Noise is met by the runs that follow: only who is among the best is run again, each in
-//! turn with the others, and medians are compared. That takes 14 or 15 of the 63 runs that three of every candidate take.
+//! turn with the others, and medians are compared. That takes 13 or 14 of the 63 runs that three of every candidate take.
 
 use crate::verdict::{Candidate, Score, score};
 
@@ -24,7 +24,7 @@ pub const CANDIDATES_KB: [u64; 21] = [
 const COARSE_STEP: usize = 4;
 const COARSE_FIRST: usize = 2;
 /// Who is run again: how many, in how many rounds.
-const AGAIN: [usize; 2] = [3, 2];
+const AGAIN: [usize; 2] = [2, 2];
 /// Runs of each candidate where all are tried.
 const ALL_RUNS: usize = 3;
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A run is as long as it has to be for its window, and no longer: a stream of 64 windows tells what the 65th would take. With a
-//! fixed length small windows would take most of the time, which on a rotating disk is minutes. Rates do not depend on it.
+//! fixed length small windows would take most of the time, which on a rotating disk is minutes. Rates hardly depend on it.
 
 use ahead_bench::{Observed, Part, Variant, Work};
 use ahead_policy::PAGE_BYTES;
@@ -17,15 +17,16 @@ use ahead_sim::{Pattern, Stream};
 use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-/// What a call reads: as cp and cat do.
-const CALL_BYTES: u64 = 128 * KIB;
-/// Windows in the run of one stream, and bytes at least: so that the first windows, which are smaller, weigh little.
+/// What a call reads: the smallest window that is tried. A call that is longer than the window makes the kernel read as much as
+/// the call asks for, and it would be the call that is measured (cp and cat, with 128 KiB, are hardly slowed by small windows).
+const CALL_BYTES: u64 = 16 * KIB;
+/// Windows in the run of one stream, and of each of several, at least: the first ones are smaller, and should weigh little.
 const WINDOWS_OF_ONE: u64 = 64;
-const LEAST_OF_ONE: u64 = 4 * MIB;
-/// The same for each of several streams.
 const WINDOWS_OF_MANY: u64 = 8;
-const LEAST_OF_MANY: u64 = 256 * KIB;
+/// More of them where an access takes less time: as many as so many times the faults take.
+const ACCESSES: u64 = 2;
+/// Bytes of each stream at least.
+const LEAST_BYTES: u64 = 256 * KIB;
 /// The file of each of several streams, as a part of that of one.
 const MANY_SHARE: u64 = 4;
 /// Faults bring at most one part in so many of the file: of one that is cached already they would tell nothing.
@@ -34,9 +35,10 @@ const FAULT_SHARE: u64 = 3;
 const LEAST_FAULTS: u64 = 6;
 /// A round of the mixed job: for one fault each of two streams reads so much.
 const ROUND_BYTES: u64 = 256 * KIB;
-/// Its streams, and how few and how many rounds it has: as many as eight windows of a stream hold.
+/// Its streams, and how many rounds it has: as many as eight windows of a stream hold, or one part in eight of the faults.
 const MIXED_STREAMS: usize = 2;
 const ROUND_WINDOWS: u64 = 8;
+const ROUND_SHARE: u64 = 8;
 const LEAST_ROUNDS: u64 = LEAST_FAULTS;
 
 /// How long the jobs are on a device.
@@ -63,7 +65,7 @@ impl Sizes {
     }
 
     fn of_many(&self) -> u64 {
-        (self.stream_bytes / MANY_SHARE).max(LEAST_OF_MANY)
+        (self.stream_bytes / MANY_SHARE).max(LEAST_ROUNDS * ROUND_BYTES)
     }
 }
 
@@ -101,11 +103,13 @@ impl Kind {
         let window = window_kb * KIB;
         let readers = match self {
             Kind::OneStream => {
-                let bytes = (WINDOWS_OF_ONE * window).max(LEAST_OF_ONE).min(sizes.stream_bytes);
+                let windows = WINDOWS_OF_ONE.max(ACCESSES * sizes.faults);
+                let bytes = (windows * window).max(LEAST_BYTES).min(sizes.stream_bytes);
                 vec![vec![sequential(0, bytes)]]
             }
             Kind::Streams => {
-                let bytes = (WINDOWS_OF_MANY * window).max(LEAST_OF_MANY).min(sizes.of_many());
+                let windows = WINDOWS_OF_MANY.max(ACCESSES * sizes.faults / sizes.streams);
+                let bytes = (windows * window).max(LEAST_BYTES).min(sizes.of_many());
                 (0..sizes.streams as usize).map(|stream| vec![sequential(stream + 1, bytes)]).collect()
             }
             Kind::Faults => {
@@ -133,7 +137,8 @@ impl Kind {
 }
 
 fn rounds(sizes: &Sizes, window: u64) -> u64 {
-    (ROUND_WINDOWS * window / ROUND_BYTES).clamp(LEAST_ROUNDS, (sizes.of_many() / ROUND_BYTES).max(LEAST_ROUNDS))
+    let rounds = (ROUND_WINDOWS * window / ROUND_BYTES).max(sizes.faults / ROUND_SHARE);
+    rounds.clamp(LEAST_ROUNDS, sizes.of_many() / ROUND_BYTES)
 }
 
 fn sequential(file: usize, bytes: u64) -> Part {
@@ -191,6 +196,8 @@ mod tests {
     use super::*;
     use ahead_sim::Op;
 
+    const MIB: u64 = 1 << 20;
+
     const SIZES: Sizes = Sizes { stream_bytes: 64 * MIB, streams: 8, faults: 50 };
 
     fn bytes(part: &Part) -> u64 {
@@ -207,7 +214,7 @@ mod tests {
         for stream_bytes in [MIB, 16 * MIB, 256 * MIB] {
             let sizes = Sizes { stream_bytes, ..SIZES };
             let files = sizes.files();
-            assert!(files.iter().sum::<u64>() <= Sizes::share(8) * stream_bytes.max(4 * LEAST_OF_MANY));
+            assert!(files.iter().sum::<u64>() <= Sizes::share(8) * stream_bytes.max(MANY_SHARE * LEAST_ROUNDS * ROUND_BYTES));
             for (kind, kb) in Kind::ALL.iter().flat_map(|kind| crate::CANDIDATES_KB.map(|kb| (kind, kb))) {
                 for part in kind.variant(&sizes, kb).parts() {
                     assert!(part.stream.file_pages * PAGE_BYTES <= files[part.file], "{kind:?} {kb} {stream_bytes}");
@@ -219,9 +226,9 @@ mod tests {
     #[test]
     fn small_windows_have_short_runs() {
         let of = |kind: Kind, kb| kind.variant(&SIZES, kb).parts().map(bytes).sum::<u64>();
-        assert_eq!(of(Kind::OneStream, 16), 4 * MIB);
+        assert_eq!(of(Kind::OneStream, 16), 100 * 16 * KIB);
         assert_eq!(of(Kind::OneStream, 16384), 64 * MIB);
-        assert_eq!(of(Kind::Streams, 16), 8 * 256 * KIB);
+        assert_eq!(of(Kind::Streams, 64), 8 * 12 * 64 * KIB);
         assert_eq!(of(Kind::Faults, 16), 50 * PAGE_BYTES);
         assert_eq!(of(Kind::Faults, 16384), LEAST_FAULTS * PAGE_BYTES);
     }
