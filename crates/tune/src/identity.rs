@@ -172,31 +172,9 @@ fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceN
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use crate::system::testing::{Disk, machine};
 
-    /// A machine with these disks; each with files in its directory of the sysfs, and what udev knows.
-    pub(crate) fn machine(disks: &[(&str, DeviceNumber, &[(&str, &str)], &str)]) -> (tempfile::TempDir, System) {
-        let home = tempfile::tempdir().unwrap();
-        let write = |path: PathBuf, text: &str| {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        for (name, (major, minor), attributes, record) in disks {
-            let directory = home.path().join("sys/block").join(name);
-            write(directory.join("dev"), &format!("{major}:{minor}\n"));
-            for (attribute, value) in *attributes {
-                write(directory.join(attribute), &format!("{value}\n"));
-            }
-            let link = home.path().join(format!("sys/dev/block/{major}:{minor}"));
-            fs::create_dir_all(link.parent().unwrap()).unwrap();
-            std::os::unix::fs::symlink(&directory, link).unwrap();
-            write(home.path().join(format!("run/udev/data/b{major}:{minor}")), record);
-        }
-        let root = home.path().to_path_buf();
-        (home, System { kept: root.clone(), root })
-    }
-
-    fn identity(disks: &[(&str, DeviceNumber, &[(&str, &str)], &str)]) -> Result<Identity, String> {
+    fn identity(disks: &[Disk]) -> Result<Identity, String> {
         let (_home, system) = machine(disks);
         of_block(&system, disks[0].1, None)
     }

@@ -10,7 +10,7 @@
 
 use crate::identity::Identity;
 use crate::rule::Rule;
-use crate::{Error, Result, System, Target};
+use crate::{Error, Result, System, Target, find};
 use ahead_kernel::{machine, undo};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -191,7 +191,12 @@ impl Store {
         let mut done = Vec::new();
         for own in keys {
             if let Some(state) = self.state(&own)? {
-                let target = targets.iter().find(|target| key(target) == own);
+                let mut known: Vec<Target> = targets.to_vec();
+                // One file system may be mounted in several places, of which only one is among the targets.
+                if let Some(Identity::Mount { point, .. }) = &state.identity {
+                    known.extend(find(&self.system, Path::new(point)).unwrap_or_default());
+                }
+                let target = known.iter().find(|target| key(target) == own);
                 done.push(self.take_back(&own, &state, target)?);
             }
         }

@@ -52,3 +52,37 @@ impl System {
         Ok(mounts::own()?)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A disk: name (of a partition below its disk's), number, files in its directory of the sysfs, what udev knows.
+    pub(crate) type Disk<'a> = (&'a str, DeviceNumber, &'a [(&'a str, &'a str)], &'a str);
+
+    /// A machine with these disks, below a directory.
+    pub(crate) fn machine(disks: &[Disk]) -> (tempfile::TempDir, System) {
+        let home = tempfile::tempdir().unwrap();
+        let write = |path: PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (name, (major, minor), attributes, record) in disks {
+            let directory = home.path().join("sys/block").join(name);
+            write(directory.join("dev"), &format!("{major}:{minor}\n"));
+            for (attribute, value) in *attributes {
+                write(directory.join(attribute), &format!("{value}\n"));
+            }
+            let link = home.path().join(format!("sys/dev/block/{major}:{minor}"));
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(&directory, link).unwrap();
+            write(home.path().join(format!("run/udev/data/b{major}:{minor}")), record);
+            if !name.contains('/') {
+                write(directory.join("bdi/read_ahead_kb"), "128\n");
+                write(home.path().join(format!("sys/class/bdi/{major}:{minor}/read_ahead_kb")), "128\n");
+            }
+        }
+        let root = home.path().to_path_buf();
+        (home, System { kept: root.clone(), root })
+    }
+}

@@ -271,3 +271,100 @@ fn name_of(system: &System, number: DeviceNumber) -> Option<String> {
 pub(crate) fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Option<DeviceNumber> {
     backing(system, holding(mounts, path)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::testing::{Disk, machine};
+    use ahead_kernel::mounts;
+
+    const DISKS: [Disk; 3] = [
+        ("sda", (8, 0), &[("device/wwid", "naa.5000")], ""),
+        ("sda/sda1", (8, 1), &[("partition", "1")], ""),
+        ("dm-0", (253, 0), &[("dm/name", "vg-data"), ("dm/uuid", "LVM-x")], ""),
+    ];
+
+    /// What a path leads to, with this mount table; `anonymous`: numbers with a window of their own.
+    fn targets(table: &str, path: &str, anonymous: &[&str]) -> Result<Vec<Target>> {
+        let (home, system) = machine(&DISKS);
+        for number in anonymous {
+            let directory = home.path().join("sys/class/bdi").join(number);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("read_ahead_kb"), "128\n").unwrap();
+        }
+        of_path(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new(path), 0)
+    }
+
+    fn one(table: &str, path: &str, anonymous: &[&str]) -> Target {
+        let found = targets(table, path, anonymous).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_partition_leads_to_its_disk() {
+        let target = one("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n", "/", &[]);
+        assert_eq!((target.number, target.kind, target.name.as_str()), ((8, 0), Kind::Disk, "sda"));
+        assert!(target.notes[0].contains("sda1 is a partition"), "{:?}", target.notes);
+        let expected = Identity::Attribute { name: "device/wwid".into(), value: "naa.5000".into() };
+        assert_eq!(target.identity, Ok(expected));
+    }
+
+    #[test]
+    fn a_mapped_device_is_itself() {
+        let target = one("1 0 253:0 / / rw - xfs /dev/mapper/vg-data rw\n", "/", &[]);
+        assert_eq!((target.number, target.kind, target.name.as_str()), ((253, 0), Kind::Mapper, "dm-0 (vg-data)"));
+    }
+
+    #[test]
+    fn file_systems_with_a_window_of_their_own() {
+        for (fs_type, source, kind) in [
+            ("btrfs", "/dev/sda1", Kind::Btrfs),
+            ("nfs4", "server:/export", Kind::Network),
+            ("fuse.sshfs", "me@host:", Kind::Fuse),
+            ("zfs", "pool/data", Kind::Other),
+        ] {
+            let target = one(&format!("1 0 0:43 / / rw - {fs_type} {source} rw\n"), "/", &["0:43"]);
+            assert_eq!((target.number, target.kind, target.name.as_str()), ((0, 43), kind, source));
+            let mount = Identity::Mount { point: "/".into(), source: source.into(), fs_type: fs_type.into() };
+            assert_eq!(target.identity, Ok(mount));
+        }
+    }
+
+    #[test]
+    fn what_is_in_memory_is_refused() {
+        let error = targets("1 0 0:40 / / rw - tmpfs tmp rw\n", "/", &[]).unwrap_err();
+        assert!(matches!(&error, Error::Kernel(own) if own.is_unavailable()), "{error}");
+        assert!(targets("", "/", &[]).is_err());
+    }
+
+    /// The last of those on one another, and the deepest, whatever the order of the table; `/mn` holds nothing of `/mnt`.
+    #[test]
+    fn the_mount_that_is_seen_counts() {
+        let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /mn rw - tmpfs x rw\n\
+                     3 1 0:51 / /mnt rw - tmpfs x rw\n4 3 253:0 / /mnt rw - xfs /dev/mapper/x rw\n";
+        assert_eq!(one(table, "/mnt", &[]).number, (253, 0));
+        assert_eq!(one(table, "/", &[]).number, (8, 0));
+    }
+
+    #[test]
+    fn an_overlay_leads_to_its_layers() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
+        for name in ["upper", "lower", "other"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let (upper, lower, other) = (at("upper"), at("lower"), at("other"));
+        let table = format!(
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 253:0 / {other} rw - xfs /dev/mapper/x rw\n\
+             3 1 0:50 / /merged rw - overlay overlay rw,lowerdir={lower}:{other}:/no/such,upperdir={upper},workdir=/w\n"
+        );
+        let found = targets(&table, "/merged", &[]).unwrap();
+        assert_eq!(found.iter().map(|target| target.number).collect::<Vec<_>>(), [(8, 0), (253, 0)]);
+        assert!(found[0].directory.is_some() && found[1].directory.is_none(), "a lower layer is not written to");
+        assert!(found[0].notes.iter().any(|note| note.contains("is an overlay")));
+        assert!(found[0].notes.iter().any(|note| note.contains("left out: /no/such")), "{:?}", found[0].notes);
+        let unseen = "3 1 0:50 / / rw - overlay overlay rw,lowerdir=/no/such\n";
+        assert!(targets(unseen, "/", &[]).unwrap_err().to_string().contains("none of its layers"));
+    }
+}
