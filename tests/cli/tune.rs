@@ -39,7 +39,9 @@ fn wu_s_table_is_printed_as_he_did() {
     let output = ahead(&WU).assert().success().get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
     let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-    for row in ["4 8.00 0.04 8.04 0.49% 497.57", "128 8.00 1.25 9.25 13.51% 13837.84", "4096 8.00 40.00 48.00 83.33% 85333.33"] {
+    for row in
+        ["4 8.00 0.04 8.04 0.49% 497.57", "128 8.00 1.25 9.25 13.51% 13837.84", "4096 8.00 40.00 48.00 83.33% 85333.33"]
+    {
         assert!(rows.iter().any(|printed| printed == row), "{text}");
     }
     assert!(text.contains("recommended: 512 KiB"));
@@ -75,7 +77,10 @@ fn what_is_not_there_is_status_1() {
     ahead(&["/no/such/place"]).assert().code(1).stderr(predicate::str::contains("/no/such/place"));
     let here = env!("CARGO_TARGET_TMPDIR");
     if ahead_kernel::machine::is_root() {
-        ahead(&[here, "--workload", "/no/such.ahead"]).assert().code(1).stderr(predicate::str::contains("/no/such.ahead"));
+        ahead(&[here, "--workload", "/no/such.ahead"])
+            .assert()
+            .code(1)
+            .stderr(predicate::str::contains("/no/such.ahead"));
     }
 }
 
@@ -95,7 +100,8 @@ fn nothing_kept_is_nothing_to_restore() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().to_str().unwrap();
     ahead(&["--all", "--restore", "--root", root]).assert().success().stdout("nothing to restore\n");
-    let output = ahead(&["--all", "--restore", "--json", "--root", root]).assert().success().get_output().stdout.clone();
+    let output =
+        ahead(&["--all", "--restore", "--json", "--root", root]).assert().success().get_output().stdout.clone();
     let whole: Value = serde_json::from_slice(&output).unwrap();
     assert_eq!(whole["restored"], Value::Array(Vec::new()));
 }

@@ -138,7 +138,9 @@ impl Tune {
         let checked: Vec<(&Target, Checked)> =
             targets.iter().map(|target| Ok((target, store.check(target)?))).collect::<Result<_, Error>>()?;
         let text = match self.json {
-            true => pretty(&one_or_all(checked.iter().map(|(target, checked)| print::checked_json(target, checked)).collect()))?,
+            true => pretty(&one_or_all(
+                checked.iter().map(|(target, checked)| print::checked_json(target, checked)).collect(),
+            ))?,
             false => checked.iter().map(|(target, checked)| print::checked(target, checked)).collect(),
         };
         std::io::stdout().write_all(text.as_bytes())?;

@@ -10,7 +10,7 @@
 //!     ID_FS_UUID       the file system on it                                                            udev
 //! ```
 //!
-//! Everything else (NFS, FUSE, btrfs) is told by its mount: where, what and of which type.
+//! btrfs is told by its UUID, everything else (NFS, FUSE) by its mount: where, what and of which type.
 
 use crate::System;
 use ahead_kernel::bdi::{self, DeviceNumber};
@@ -53,6 +53,13 @@ pub enum Identity {
         /// It lies on a partition; the window is its disk's.
         on_partition: bool,
     },
+    /// A btrfs, which has a window for all of its disks.
+    Btrfs {
+        /// Its UUID.
+        uuid: String,
+        /// Where it is mounted, or one of these places.
+        point: String,
+    },
     /// A mount.
     Mount {
         /// Where.
@@ -69,6 +76,7 @@ impl fmt::Display for Identity {
         match self {
             Identity::Property { name, value } | Identity::Attribute { name, value } => write!(f, "{name} {value}"),
             Identity::FileSystem { uuid, .. } => write!(f, "the file system {uuid}"),
+            Identity::Btrfs { uuid, .. } => write!(f, "btrfs {uuid}"),
             Identity::Mount { point, source, fs_type } => write!(f, "{fs_type} {source} on {point}"),
         }
     }
@@ -77,11 +85,15 @@ impl fmt::Display for Identity {
 impl Identity {
     /// Of a file system without a block device of its own; or why its mount cannot be named.
     pub(crate) fn of_mount(mount: &Mount) -> Result<Identity, String> {
-        let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
-            Ok(text) if !text.chars().any(char::is_control) => Ok(text.to_owned()),
-            _ => Err(format!("{:?} cannot be written into a unit", String::from_utf8_lossy(bytes))),
-        };
-        Ok(Identity::Mount { point: text(&mount.mount_point)?, source: text(&mount.source)?, fs_type: mount.fs_type.clone() })
+        let (point, source) = (text(&mount.mount_point)?, text(&mount.source)?);
+        Ok(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
+    }
+
+    /// Of a btrfs that is mounted here.
+    pub(crate) fn of_btrfs(system: &System, mount: &Mount) -> Result<Identity, String> {
+        let directory = system.btrfs(mount);
+        let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is not known")?;
+        Ok(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
     }
 
     /// A name for files: what can be read of it, and a checksum of all of it.
@@ -100,11 +112,23 @@ impl Identity {
     }
 }
 
+/// What can stand in a unit.
+fn text(bytes: &[u8]) -> Result<String, String> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => Ok(text.to_owned()),
+        _ => Err(format!("{:?} cannot be written into a unit", String::from_utf8_lossy(bytes))),
+    }
+}
+
 /// Letters of an identity in the name of a file: enough to know it again.
 const NAME_LENGTH: usize = 40;
 
 /// Of a block device. `mount`: a file system on it or on a partition of it, and a directory in that.
-pub(crate) fn of_block(system: &System, number: DeviceNumber, mount: Option<(&Mount, &Path)>) -> Result<Identity, String> {
+pub(crate) fn of_block(
+    system: &System,
+    number: DeviceNumber,
+    mount: Option<(&Mount, &Path)>,
+) -> Result<Identity, String> {
     let directory = system.block(number);
     let mut why = Vec::new();
     let named = |name: &str, value| Identity::Attribute { name: name.into(), value };
@@ -113,7 +137,9 @@ pub(crate) fn of_block(system: &System, number: DeviceNumber, mount: Option<(&Mo
     }
     for name in PROPERTIES {
         if let Some(value) = property(system, number, name) {
-            match check(&value, || others(system, number).any(|other| property(system, other, name).as_ref() == Some(&value))) {
+            match check(&value, || {
+                others(system, number).any(|other| property(system, other, name).as_ref() == Some(&value))
+            }) {
                 Ok(()) => return Ok(Identity::Property { name: name.into(), value }),
                 Err(wrong) => why.push(format!("its {name} {value:?} {wrong}")),
             }
@@ -167,7 +193,6 @@ fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceN
     let of = |entry: fs::DirEntry| bdi::parse_number(&fs::read_to_string(entry.path().join("dev")).ok()?);
     entries.filter_map(of).filter(move |other| *other != number)
 }
-
 
 #[cfg(test)]
 mod tests {

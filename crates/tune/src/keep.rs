@@ -93,11 +93,15 @@ impl Store {
         let what = || format!("a rule for {}", target.name);
         let identity = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why))?;
         let (who, homes) = match identity {
-            Identity::Mount { .. } => ("systemd", &["etc/systemd", "usr/lib/systemd", "lib/systemd"][..]),
+            Identity::Mount { .. } | Identity::Btrfs { .. } => {
+                ("systemd", &["etc/systemd", "usr/lib/systemd", "lib/systemd"][..])
+            }
             _ => ("udev", &["etc/udev", "usr/lib/udev", "lib/udev"][..]),
         };
         if !homes.iter().any(|home| self.system.kept.join(home).is_dir()) {
-            let why = format!("there is no {who} that would read it; set the window at each start: ahead tune … --kb … --apply");
+            let why = format!(
+                "there is no {who} that would read it; set the window at each start: ahead tune … --kb … --apply"
+            );
             return Err(Error::unsupported(what(), why));
         }
         Ok(())

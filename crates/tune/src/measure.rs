@@ -134,8 +134,10 @@ impl Jobs {
         if let Some((name, profile)) = plan.profile {
             return Ok(Jobs::Program(program::of_profile(plan.system, target, name, profile)?));
         }
-        let why = "nothing that it has can be written to from here; mount a file system of it, or say what to set with --kb";
-        let directory = target.directory.clone().ok_or_else(|| Error::unsupported(format!("measuring {}", target.name), why))?;
+        let why =
+            "nothing that it has can be written to from here; mount a file system of it, or say what to set with --kb";
+        let directory =
+            target.directory.clone().ok_or_else(|| Error::unsupported(format!("measuring {}", target.name), why))?;
         Ok(Jobs::Own(directory))
     }
 }
@@ -145,8 +147,8 @@ impl Jobs {
 struct Detail {
     fault_s: f64,
     stream_s: f64,
-    amplification: f64,
-    unused_bytes: f64,
+    amplification: Option<f64>,
+    unused_bytes: Option<f64>,
 }
 
 /// Files and jobs, ready to run.
@@ -158,7 +160,12 @@ struct Bench<'a> {
 }
 
 enum Ready {
-    Own { files: Files, sizes: Sizes },
+    /// `first`: the first file, held open. FUSE drops what is cached of a file when it is opened.
+    Own {
+        files: Files,
+        sizes: Sizes,
+        first: File,
+    },
     Program(Program),
 }
 
@@ -168,7 +175,10 @@ impl<'a> Bench<'a> {
             Jobs::Program(program) => Ready::Program(program),
             Jobs::Own(directory) => {
                 let sizes = sizes_for(plan, &directory)?;
-                Ready::Own { files: Files::make(&directory, &sizes.files(), plan.stop)?, sizes }
+                let files = Files::make(&directory, &sizes.files(), plan.stop)?;
+                let path = &files.paths()[0];
+                let first = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+                Ready::Own { files, sizes, first }
             }
         };
         Ok(Bench { plan, tell, work, details: BTreeMap::new() })
@@ -190,7 +200,10 @@ impl<'a> Bench<'a> {
             .collect();
         let of = |(candidate, score): (&Candidate, crate::verdict::Score)| {
             let details = self.details.get(&candidate.kb).map(Vec::as_slice).unwrap_or_default();
-            let median = |of: fn(&Detail) -> f64| own.then(|| Spread::of(details.iter().map(of)).median);
+            let median = |of: fn(&Detail) -> Option<f64>| {
+                let known: Vec<f64> = details.iter().filter_map(of).collect();
+                (own && !known.is_empty()).then(|| Spread::of(known).median)
+            };
             let job = |(job, rate): (usize, f64)| Job {
                 name: names[job].clone(),
                 rate,
@@ -202,8 +215,8 @@ impl<'a> Bench<'a> {
                 runs: candidate.runs.len() as u64,
                 score: score.value,
                 jobs: candidate.rates().into_iter().enumerate().map(job).collect(),
-                fault_latency_s: median(|detail| detail.fault_s),
-                stream_latency_s: median(|detail| detail.stream_s),
+                fault_latency_s: median(|detail| Some(detail.fault_s)),
+                stream_latency_s: median(|detail| Some(detail.stream_s)),
                 amplification: median(|detail| detail.amplification),
                 unused_bytes_per_fault: median(|detail| detail.unused_bytes),
             }
@@ -218,9 +231,9 @@ impl Try for Bench<'_> {
     fn run(&mut self, kb: u64) -> Result<Vec<f64>> {
         (self.tell)(format!("{kb} KiB"));
         undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
-        let (files, sizes) = match &self.work {
+        let (files, sizes, first) = match &self.work {
             Ready::Program(program) => return Ok(vec![program::rate(program, self.plan.stop)?]),
-            Ready::Own { files, sizes } => (files, sizes),
+            Ready::Own { files, sizes, first } => (files, sizes, first),
         };
         let (mut rates, mut detail) = (Vec::new(), Detail::default());
         for kind in Kind::ALL {
@@ -228,8 +241,10 @@ impl Try for Bench<'_> {
             let runs = repeat(&variant, files, kind == Kind::Faults, self.plan.stop)?;
             rates.push(Spread::of(runs.iter().map(|run| kind.rate(sizes, kb, run))).median);
             match kind {
-                Kind::Streams => detail.stream_s = Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median,
-                Kind::Faults => of_faults(&mut detail, &variant, &runs, files)?,
+                Kind::Streams => {
+                    detail.stream_s = Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median
+                }
+                Kind::Faults => of_faults(&mut detail, &variant, &runs, first)?,
                 _ => {}
             }
         }
@@ -245,7 +260,9 @@ fn seconds(time_ns: u64) -> f64 {
 /// Runs a job, and again as long as all of its runs are short.
 fn repeat(variant: &Variant, files: &Files, each: bool, stop: &AtomicBool) -> Result<Vec<Observed>> {
     let mut runs: Vec<Observed> = Vec::new();
-    while runs.is_empty() || runs.len() < MOST_REPEATS && runs.iter().map(|run| seconds(run.elapsed_ns)).sum::<f64>() < LEAST_S {
+    while runs.is_empty()
+        || runs.len() < MOST_REPEATS && runs.iter().map(|run| seconds(run.elapsed_ns)).sum::<f64>() < LEAST_S
+    {
         runs.push(run_once(variant, files, each, stop)?);
     }
     Ok(runs)
@@ -270,21 +287,19 @@ fn make_cold(files: &Files) -> Result<()> {
 }
 
 /// What faults have cost; what the last run has brought is still cached.
-fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], files: &Files) -> Result<()> {
+fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], first: &File) -> Result<()> {
     let times = runs.iter().flat_map(|run| &run.each_ns).map(|time_ns| seconds(*time_ns));
     detail.fault_s = Spread::of(times).median;
-    let (used_bytes, cached_bytes) = (variant.used_bytes().max(1), cached(&files.paths()[0])?);
-    let read_bytes = runs.last().and_then(|run| run.reads).map_or(cached_bytes, |reads| reads.bytes);
-    let faults = runs.last().map_or(1, |run| run.each_ns.len().max(1));
-    detail.amplification = read_bytes as f64 / used_bytes as f64;
-    detail.unused_bytes = cached_bytes.saturating_sub(used_bytes) as f64 / faults as f64;
+    let Some(last) = runs.last() else { return Ok(()) };
+    let length = first.metadata().map_err(|e| Error::io("look at the file of faults", e))?.len();
+    let cached_bytes: u64 = cache::resident(first, 0, length)?.iter().map(|range| range.end - range.start).sum();
+    let (used_bytes, faults) = (variant.used_bytes().max(1), last.each_ns.len().max(1));
+    // Less than what was used is cached: it was evicted meanwhile, and tells nothing.
+    let is_whole = cached_bytes >= used_bytes;
+    let read_bytes = last.reads.map(|reads| reads.bytes).or(is_whole.then_some(cached_bytes));
+    detail.amplification = read_bytes.map(|bytes| bytes as f64 / used_bytes as f64);
+    detail.unused_bytes = is_whole.then(|| (cached_bytes - used_bytes) as f64 / faults as f64);
     Ok(())
-}
-
-fn cached(path: &Path) -> Result<u64> {
-    let file = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
-    let bytes = file.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
-    Ok(cache::resident(&file, 0, bytes)?.iter().map(|range| range.end - range.start).sum())
 }
 
 /// How long the jobs have to be on this device.

@@ -44,7 +44,10 @@ pub(crate) fn of_profile(system: &System, target: &Target, name: &str, profile: 
         program.reads.push((file, extent.offset_bytes, extent.length_bytes));
     }
     if program.reads.is_empty() {
-        let why = format!("nothing of what {name} says was read lies on {}; name the disk that the program's files are on", target.name);
+        let why = format!(
+            "nothing of what {name} says was read lies on {}; name the disk that the program's files are on",
+            target.name
+        );
         return Err(Error::Workload(why));
     }
     Ok(program)
@@ -75,7 +78,8 @@ pub(crate) fn rate(program: &Program, stop: &AtomicBool) -> Result<f64> {
                 return Err(ahead_bench::Error::Stopped.into());
             }
             let now = (offset + length - at).min(CALL_BYTES) as usize;
-            let got = file.read_at(&mut buffer[..now], at).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+            let got =
+                file.read_at(&mut buffer[..now], at).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
             // The file is shorter than it was.
             if got == 0 {
                 break;
@@ -96,8 +100,7 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, vec![1; 300_000]).unwrap();
-        let program =
-            Program { name: "x".into(), files: vec![path], reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
+        let program = Program { name: "x".into(), files: vec![path], reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
         assert!(rate(&program, &AtomicBool::new(false)).unwrap() > 0.0);
         assert!(matches!(rate(&program, &AtomicBool::new(true)), Err(Error::Bench(ahead_bench::Error::Stopped))));
     }

@@ -2,7 +2,7 @@
 //!
 //! A disk's rule is read whenever udev sees the disk. NFS, FUSE and btrfs have a backing device only as long as they are mounted,
 //! with another number each time: a unit that is wanted by the mount's sets it when systemd has mounted it. It looks the number up
-//! in the mount table, by place, source and type, so that what else may be mounted there is left alone.
+//! in the mount table, by place, source and type, so that what else may be mounted there is left alone. btrfs has its UUID.
 
 use crate::identity::Identity;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,11 @@ impl Rule {
     /// The file that keeps this window for this target.
     pub fn new(identity: &Identity, kb: u64) -> Rule {
         match identity {
-            Identity::Mount { point, source, fs_type } => unit(identity, point, source, fs_type, kb),
+            Identity::Mount { point, source, fs_type } => {
+                let environment = [("POINT", point), ("SOURCE", source), ("TYPE", fs_type)];
+                unit(identity, point, &environment, OF_MOUNT, kb)
+            }
+            Identity::Btrfs { uuid, point } => unit(identity, point, &[("UUID", uuid)], OF_BTRFS, kb),
             _ => Rule {
                 // Behind 60-persistent-storage.rules, which finds serial numbers, and whatever sets windows for all disks.
                 path: format!("{RULES}/99-ahead-tune-{}.rules", identity.file_name()).into(),
@@ -64,7 +68,7 @@ fn udev(identity: &Identity, kb: u64) -> String {
         Identity::Attribute { name, value } => (format!("ATTR{{{name}}}"), value, ("disk", "")),
         Identity::FileSystem { uuid, on_partition: false } => ("ENV{ID_FS_UUID}".into(), uuid, ("disk", "")),
         Identity::FileSystem { uuid, .. } => ("ENV{ID_FS_UUID}".into(), uuid, ("partition", "../")),
-        Identity::Mount { .. } => unreachable!("a mount has a unit"),
+        Identity::Mount { .. } | Identity::Btrfs { .. } => unreachable!("a mount has a unit"),
     };
     let ((kind, above), own, set) = (place, pattern(own), IN_RULE.0);
     format!(
@@ -78,12 +82,20 @@ fn pattern(value: &str) -> String {
     value.chars().map(|c| if matches!(c, '*' | '?' | '[') { format!("[{c}]") } else { c.to_string() }).collect()
 }
 
-fn unit(identity: &Identity, point: &str, source: &str, fs_type: &str, kb: u64) -> Rule {
+/// What a unit runs: the number of what is mounted there, if it is what it should be, and then its setting.
+const OF_MOUNT: &str = r#"number=$(findmnt -k -n -f -o MAJ:MIN -M "$AHEAD_POINT" -S "$AHEAD_SOURCE" -t "$AHEAD_TYPE" | tr -d " ") && echo "$AHEAD_KB" > "/sys/class/bdi/$number/read_ahead_kb""#;
+/// The same of a btrfs.
+const OF_BTRFS: &str = r#"echo "$AHEAD_KB" > "/sys/fs/btrfs/$AHEAD_UUID/bdi/read_ahead_kb""#;
+
+fn unit(identity: &Identity, point: &str, environment: &[(&str, &String)], script: &str, kb: u64) -> Rule {
     let mount = format!("{}.mount", escape_path(point));
     let name = format!("ahead-tune-{}.service", identity.file_name());
-    let (point, source, fs_type, set) = (quoted(point), quoted(source), quoted(fs_type), IN_UNIT.0);
+    let line = |(name, value): &(&str, &String)| format!("Environment=\"AHEAD_{name}={}\"\n", quoted(value));
+    let (environment, set): (String, _) = (environment.iter().map(line).collect(), IN_UNIT.0);
+    // To systemd a dollar begins a variable of its own.
+    let script = script.replace('$', "$$");
     let text = format!(
-        r#"{}[Unit]
+        "{}[Unit]
 Description=Read-ahead window of {mount}
 BindsTo={mount}
 After={mount}
@@ -92,14 +104,11 @@ After={mount}
 Type=oneshot
 RemainAfterExit=yes
 {set}{kb}
-Environment="AHEAD_POINT={point}"
-Environment="AHEAD_SOURCE={source}"
-Environment="AHEAD_TYPE={fs_type}"
-ExecStart=/bin/sh -c 'number=$$(findmnt -k -n -f -o MAJ:MIN -M "$$AHEAD_POINT" -S "$$AHEAD_SOURCE" -t "$$AHEAD_TYPE" | tr -d " ") && echo "$$AHEAD_KB" > "/sys/class/bdi/$$number/read_ahead_kb"'
+{environment}ExecStart=/bin/sh -c '{script}'
 
 [Install]
 WantedBy={mount}
-"#,
+",
         header(identity)
     );
     let link = PathBuf::from(format!("{UNITS}/{mount}.wants/{name}"));
@@ -161,9 +170,13 @@ mod tests {
         let mapped = Identity::Attribute { name: "dm/uuid".into(), value: "LVM-x".into() };
         assert!(last_line(&mapped).contains(r#", ATTR{dm/uuid}=="LVM-x", ATTR{queue/read_ahead_kb}="512""#));
         let on = |on_partition| Identity::FileSystem { uuid: "12-34".into(), on_partition };
-        assert!(last_line(&on(false)).contains(r#"ENV{DEVTYPE}=="disk", ENV{ID_FS_UUID}=="12-34", ATTR{queue/read_ahead_kb}"#));
         assert!(
-            last_line(&on(true)).contains(r#"ENV{DEVTYPE}=="partition", ENV{ID_FS_UUID}=="12-34", ATTR{../queue/read_ahead_kb}"#)
+            last_line(&on(false))
+                .contains(r#"ENV{DEVTYPE}=="disk", ENV{ID_FS_UUID}=="12-34", ATTR{queue/read_ahead_kb}"#)
+        );
+        assert!(
+            last_line(&on(true))
+                .contains(r#"ENV{DEVTYPE}=="partition", ENV{ID_FS_UUID}=="12-34", ATTR{../queue/read_ahead_kb}"#)
         );
     }
 
@@ -181,12 +194,24 @@ mod tests {
     #[test]
     fn a_mount_has_a_unit_that_looks_for_exactly_it() {
         let rule = Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024);
-        assert!(rule.text.contains("BindsTo=mnt-my\\x20data.mount\n") && rule.text.contains("WantedBy=mnt-my\\x20data.mount\n"));
+        assert!(
+            rule.text.contains("BindsTo=mnt-my\\x20data.mount\n")
+                && rule.text.contains("WantedBy=mnt-my\\x20data.mount\n")
+        );
         assert!(rule.text.contains("Environment=\"AHEAD_SOURCE=server:/a%%b\\\"c\"\n"), "{}", rule.text);
         assert_eq!(Rule::kb(&rule.text), Some(1024));
         let link = rule.link.unwrap();
         assert_eq!(link.parent().unwrap(), Path::new("etc/systemd/system/mnt-my\\x20data.mount.wants"));
         assert_eq!(link.file_name(), rule.path.file_name());
+    }
+
+    #[test]
+    fn btrfs_is_named_by_its_uuid() {
+        let rule = Rule::new(&Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }, 1024);
+        assert!(rule.text.contains("BindsTo=-.mount\n") && rule.text.contains("AHEAD_UUID=12-34"), "{}", rule.text);
+        assert!(
+            rule.text.contains("/sys/fs/btrfs/$$AHEAD_UUID/bdi/read_ahead_kb") && Rule::kb(&rule.text) == Some(1024)
+        );
     }
 
     #[test]

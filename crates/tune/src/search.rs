@@ -17,9 +17,8 @@
 use crate::verdict::{Candidate, Score, score};
 
 /// What is tried, KiB: powers of two from 16 KiB to 16 MiB, and what lies half way between them.
-pub const CANDIDATES_KB: [u64; 21] = [
-    16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384,
-];
+pub const CANDIDATES_KB: [u64; 21] =
+    [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384];
 /// From one of the coarse ones to the next, and the first: their neighbours at half of that reach both ends.
 const COARSE_STEP: usize = 4;
 const COARSE_FIRST: usize = 2;

@@ -5,7 +5,7 @@
 //!                                                   ├─ no backing device (tmpfs, proc) ──▶ refused
 //!     block device ──▶ what is mounted from it ─────┤
 //!                                                   └─ the superblock's number ──▶ /sys/class/bdi/MAJOR:MINOR
-//!                                                        a partition has none: its disk's
+//!                                                        a partition has none: its disk's; btrfs': by its UUID
 //! ```
 //!
 //! The number is always the superblock's, from the mount table: on btrfs stat(2) reports another one for each subvolume, and the
@@ -93,7 +93,8 @@ impl Target {
     /// Errors: the target has vanished.
     pub fn current_kb(&self) -> Result<u64> {
         let text = fs::read_to_string(&self.setting);
-        let text = text.map_err(|e| Error::io(format!("read the window of {} ({})", self.name, self.setting.display()), e))?;
+        let text =
+            text.map_err(|e| Error::io(format!("read the window of {} ({})", self.name, self.setting.display()), e))?;
         let path = self.setting.clone();
         Ok(text.trim().parse().map_err(|_| ahead_kernel::Error::Parse { path, text })?)
     }
@@ -127,29 +128,33 @@ pub fn all(system: &System) -> Result<Vec<Target>> {
         if !is_seen || !point.is_dir() || targets.iter().any(|target| Some(target.number) == backing(system, mount)) {
             continue;
         }
-        targets.extend(of_mount(system, mount, &point).ok());
+        targets.extend(of_mount(system, &mounts, mount, &point).ok());
     }
     Ok(targets)
 }
 
 fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
-    system.governing(mount.device).map(|(number, _)| number)
+    system.governing_mount(mount).map(|(number, _)| number)
 }
 
 /// The mount that a path is in: the one with the longest mount point; of those mounted on one another the last.
 fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let holds = |mount: &&Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
-    mounts.iter().filter(holds).max_by_key(|mount| Path::new(OsStr::from_bytes(&mount.mount_point)).components().count())
+    mounts
+        .iter()
+        .filter(holds)
+        .max_by_key(|mount| Path::new(OsStr::from_bytes(&mount.mount_point)).components().count())
 }
 
 fn of_path(system: &System, mounts: &[Mount], path: &Path, depth: u32) -> Result<Vec<Target>> {
-    let nothing = || Error::unsupported(format!("a read-ahead window of {}", path.display()), "nothing is mounted there");
+    let nothing =
+        || Error::unsupported(format!("a read-ahead window of {}", path.display()), "nothing is mounted there");
     let mount = holding(mounts, path).ok_or_else(nothing)?;
     if mount.fs_type == "overlay" && depth < DEEPEST {
         return of_layers(system, mounts, mount, path, depth);
     }
     let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    Ok(vec![of_mount(system, mount, directory)?])
+    Ok(vec![of_mount(system, mounts, mount, directory)?])
 }
 
 /// An overlay has no window: its files are read through those of its layers.
@@ -159,7 +164,8 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
     let mut unseen = Vec::new();
     for (index, layer) in overlay.overlay_layers().into_iter().enumerate() {
         let layer = PathBuf::from(OsStr::from_bytes(&layer));
-        let Ok(found) = fs::canonicalize(&layer).map_err(Error::from_io).and_then(|l| of_path(system, mounts, &l, depth + 1))
+        let Ok(found) =
+            fs::canonicalize(&layer).map_err(Error::from_io).and_then(|l| of_path(system, mounts, &l, depth + 1))
         else {
             unseen.push(layer.display().to_string());
             continue;
@@ -168,9 +174,14 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
             if targets.iter().any(|known| known.number == target.number) {
                 continue;
             }
-            target.notes.push(format!("{point} is an overlay; {} is one of its layers, on {}", layer.display(), target.name));
+            target.notes.push(format!(
+                "{point} is an overlay; {} is one of its layers, on {}",
+                layer.display(),
+                target.name
+            ));
             // A layer must not be written to past its overlay; what is made in the overlay lies in the uppermost one.
-            let is_upper = index == 0 && overlay.super_options.split(|byte| *byte == b',').any(|o| o.starts_with(b"upperdir="));
+            let is_upper =
+                index == 0 && overlay.super_options.split(|byte| *byte == b',').any(|o| o.starts_with(b"upperdir="));
             target.directory = is_upper.then(|| if path.is_dir() { path.into() } else { PathBuf::from(&point) });
             targets.push(target);
         }
@@ -188,13 +199,18 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
     }
 }
 
-fn of_mount(system: &System, mount: &Mount, directory: &Path) -> Result<Target> {
-    let Some((number, setting)) = system.governing(mount.device) else {
+fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) -> Result<Target> {
+    let Some((number, setting)) = system.governing_mount(mount) else {
         let point = OsStr::from_bytes(&mount.mount_point).to_string_lossy().into_owned();
         let why = format!("it is a {}, which reads from no device", mount.fs_type);
         return Err(Error::unsupported(format!("a read-ahead window of {point}"), why));
     };
     let mut target = of_number(system, number, setting, Some(mount), Some(directory));
+    if target.kind == Kind::Btrfs {
+        // Of the places where it is mounted, always the same one.
+        let first = mounts.iter().find(|other| other.device == mount.device).unwrap_or(mount);
+        target.identity = Identity::of_btrfs(system, first);
+    }
     if number != mount.device {
         let partition = name_of(system, mount.device).unwrap_or_default();
         target.notes.push(format!("{partition} is a partition; the window is that of all of {}", target.name));
@@ -210,25 +226,40 @@ fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumbe
         let source = Path::new(OsStr::from_bytes(&mount.source));
         mount.device == device || fs::canonicalize(source).is_ok_and(|source| source == *node)
     };
-    let is_on_partition = |mount: &&Mount| system.governing(mount.device).is_some_and(|(number, _)| number == governed.0);
+    let is_on_partition =
+        |mount: &&Mount| system.governing_mount(mount).is_some_and(|(number, _)| number == governed.0);
     let mount = mounts.iter().find(is_from).or_else(|| mounts.iter().find(is_on_partition));
     let Some(mount) = mount else {
         let mut target = of_number(system, governed.0, governed.1, None, None);
         if governed.0 != device {
-            target.notes.push(format!("{} is a partition; the window is that of all of {}", node.display(), target.name));
+            target.notes.push(format!(
+                "{} is a partition; the window is that of all of {}",
+                node.display(),
+                target.name
+            ));
         }
         return Ok(target);
     };
     let point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
-    let mut target = of_mount(system, mount, &point)?;
+    let mut target = of_mount(system, mounts, mount, &point)?;
     if target.number != governed.0 {
-        let what = format!("{} on {} has a window of its own, which takes the place of the device's", mount.fs_type, point.display());
+        let what = format!(
+            "{} on {} has a window of its own, which takes the place of the device's",
+            mount.fs_type,
+            point.display()
+        );
         target.notes.push(what);
     }
     Ok(target)
 }
 
-fn of_number(system: &System, number: DeviceNumber, setting: PathBuf, mount: Option<&Mount>, directory: Option<&Path>) -> Target {
+fn of_number(
+    system: &System,
+    number: DeviceNumber,
+    setting: PathBuf,
+    mount: Option<&Mount>,
+    directory: Option<&Path>,
+) -> Target {
     let kind = kind_of(system, number, mount);
     let source = mount.map(|mount| OsStr::from_bytes(&mount.source).to_string_lossy().into_owned());
     let own_name = kind.is_block().then(|| name_of(system, number)).flatten();
@@ -319,7 +350,6 @@ mod tests {
     #[test]
     fn file_systems_with_a_window_of_their_own() {
         for (fs_type, source, kind) in [
-            ("btrfs", "/dev/sda1", Kind::Btrfs),
             ("nfs4", "server:/export", Kind::Network),
             ("fuse.sshfs", "me@host:", Kind::Fuse),
             ("zfs", "pool/data", Kind::Other),
@@ -329,6 +359,25 @@ mod tests {
             let mount = Identity::Mount { point: "/".into(), source: source.into(), fs_type: fs_type.into() };
             assert_eq!(target.identity, Ok(mount));
         }
+    }
+
+    /// It has no number in the sysfs, and one for stat(2) that is no device.
+    #[test]
+    fn btrfs_is_found_by_its_uuid() {
+        let (home, system) = machine(&DISKS);
+        let directory = home.path().join("sys/fs/btrfs/12-34");
+        for name in ["devices/sda1", "bdi"] {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        fs::write(directory.join("bdi/read_ahead_kb"), "4096\n").unwrap();
+        let table = "1 0 0:43 /@ / rw - btrfs /dev/sda1 rw\n2 1 0:43 /@home /home rw - btrfs /dev/sda1 rw\n";
+        for path in ["/", "/home"] {
+            let found = of_path(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new(path), 0).unwrap();
+            assert_eq!((found[0].number, found[0].kind), ((0, 43), Kind::Btrfs));
+            assert_eq!(found[0].current_kb().unwrap(), 4096);
+            assert_eq!(found[0].identity, Ok(Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }));
+        }
+        assert!(targets("1 0 0:43 / / rw - btrfs /dev/sdz rw\n", "/", &[]).is_err());
     }
 
     #[test]

@@ -99,8 +99,10 @@ pub(crate) fn judge(candidates: &[Candidate], names: &[String], current_kb: u64)
     let recommended_kb = recommended(candidates);
     let scores = score(candidates);
     let of = |kb: u64| scores.iter().find(|score| score.kb == kb).map_or(0.0, |score| score.value);
-    let rates = |kb: u64| candidates.iter().find(|candidate| candidate.kb == kb).map(Candidate::rates).unwrap_or_default();
-    let (best, chosen, current) = (scores.iter().map(|s| s.value).fold(0.0, f64::max), of(recommended_kb), of(current_kb));
+    let rates =
+        |kb: u64| candidates.iter().find(|candidate| candidate.kb == kb).map(Candidate::rates).unwrap_or_default();
+    let (best, chosen, current) =
+        (scores.iter().map(|s| s.value).fold(0.0, f64::max), of(recommended_kb), of(current_kb));
     let parts: Vec<String> = names
         .iter()
         .zip(rates(recommended_kb))

@@ -214,7 +214,10 @@ mod tests {
         for stream_bytes in [MIB, 16 * MIB, 256 * MIB] {
             let sizes = Sizes { stream_bytes, ..SIZES };
             let files = sizes.files();
-            assert!(files.iter().sum::<u64>() <= Sizes::share(8) * stream_bytes.max(MANY_SHARE * LEAST_ROUNDS * ROUND_BYTES));
+            assert!(
+                files.iter().sum::<u64>()
+                    <= Sizes::share(8) * stream_bytes.max(MANY_SHARE * LEAST_ROUNDS * ROUND_BYTES)
+            );
             for (kind, kb) in Kind::ALL.iter().flat_map(|kind| crate::CANDIDATES_KB.map(|kb| (kind, kb))) {
                 for part in kind.variant(&sizes, kb).parts() {
                     assert!(part.stream.file_pages * PAGE_BYTES <= files[part.file], "{kind:?} {kb} {stream_bytes}");

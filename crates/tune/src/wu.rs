@@ -58,7 +58,10 @@ impl Disk {
     /// All sizes, powers of two.
     pub fn table(&self) -> Vec<Row> {
         let (first, last) = SIZES_KB;
-        std::iter::successors(Some(first), |kb| Some(kb * 2)).take_while(|kb| *kb <= last).map(|kb| self.row(kb)).collect()
+        std::iter::successors(Some(first), |kb| Some(kb * 2))
+            .take_while(|kb| *kb <= last)
+            .map(|kb| self.row(kb))
+            .collect()
     }
 
     /// The largest size of the table that takes no longer to bring than to come to, or the smallest if there is none.

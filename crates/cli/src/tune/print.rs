@@ -148,7 +148,9 @@ pub fn checked(target: &Target, checked: &Checked) -> String {
     match checked.rule_kb {
         _ if checked.agrees() => format!("{name}: {running_kb} KiB, as {rule} says\n"),
         None => format!("{name}: {running_kb} KiB, and no rule keeps it; write one with: ahead tune … --persist\n"),
-        Some(_) if !checked.intact => format!("{name}: {rule} is not as it was written; write it anew with --persist\n"),
+        Some(_) if !checked.intact => {
+            format!("{name}: {rule} is not as it was written; write it anew with --persist\n")
+        }
         Some(kb) => format!("{name}: {running_kb} KiB, but {rule} says {kb}; set it again with --kb {kb} --apply\n"),
     }
 }
