@@ -34,6 +34,9 @@ _ahead() {
             ahead,papers)
                 cmd="ahead__subcmd__papers"
                 ;;
+            ahead,probe)
+                cmd="ahead__subcmd__probe"
+                ;;
             ahead,record)
                 cmd="ahead__subcmd__record"
                 ;;
@@ -51,6 +54,9 @@ _ahead() {
                 ;;
             ahead,sim)
                 cmd="ahead__subcmd__sim"
+                ;;
+            ahead,tune)
+                cmd="ahead__subcmd__tune"
                 ;;
             ahead__subcmd__disk,attach)
                 cmd="ahead__subcmd__disk__subcmd__attach"
@@ -124,6 +130,9 @@ _ahead() {
             ahead__subcmd__help,papers)
                 cmd="ahead__subcmd__help__subcmd__papers"
                 ;;
+            ahead__subcmd__help,probe)
+                cmd="ahead__subcmd__help__subcmd__probe"
+                ;;
             ahead__subcmd__help,record)
                 cmd="ahead__subcmd__help__subcmd__record"
                 ;;
@@ -141,6 +150,9 @@ _ahead() {
                 ;;
             ahead__subcmd__help,sim)
                 cmd="ahead__subcmd__help__subcmd__sim"
+                ;;
+            ahead__subcmd__help,tune)
+                cmd="ahead__subcmd__help__subcmd__tune"
                 ;;
             ahead__subcmd__help__subcmd__disk,attach)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__attach"
@@ -224,7 +236,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version bench compare disk papers record run replay restore show sim generate help"
+            opts="-h -V --help --version bench compare disk papers probe record run replay restore show sim tune generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -682,7 +694,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="bench compare disk papers record run replay restore show sim generate help"
+            opts="bench compare disk papers probe record run replay restore show sim tune generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -891,6 +903,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__probe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__record)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1045,6 +1071,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__tune)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__papers)
             opts="-h -V --html --json --live --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1053,6 +1093,36 @@ _ahead() {
             fi
             case "${prev}" in
                 --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__probe)
+            opts="-h -V --timing-only --only --size --verify --figures --model --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --only)
+                    COMPREPLY=($(compgen -W "windows faults layout disk" -- "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --figures)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --model)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1429,6 +1499,44 @@ _ahead() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__tune)
+            opts="-h -V --all --plan --access-time --bandwidth --workload --streams --exhaustive --kb --apply --persist --check --restore --json --root --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --access-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workload)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --streams)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kb)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -30,12 +30,14 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs wit
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a profile holds'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. The first one is what others are compared with (may be repeated)' -r
@@ -138,6 +140,18 @@ complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JS
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l only -d 'Find out only this; several with commas between them [default: everything]' -r -f -a "windows\t'Windows of a sequential reader, explicit requests, what is read around a fault'
+faults\t'What a fault of cached pages maps'
+layout\t'Block size, direct and indirect blocks'
+disk\t'Access time, bandwidth, requests at once, seeks, limits'"
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file [default: 128M, or what there is room for]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw Pelouin\'s figures 1 to 5 from this disk\'s data into this directory, as SVG and as a page' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock and the emulated disk\'s model say; exit status 1 if something differs'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record so many runs and keep how many of them used each page' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
@@ -221,20 +235,38 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l access-time -d 'Until the first byte of a request, as in 8ms' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l bandwidth -d 'From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure what a program has read instead: a profile that `ahead record` wrote' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l streams -d 'Streams at the same time' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing: this is the window to set, KiB (a multiple of 4)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l root -d 'Keep rules and earlier values below this directory instead of /' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l all -d 'Every device that something is mounted from'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l plan -d 'Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l exhaustive -d 'Try every window three times: takes four times as long, and shows the whole curve'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l apply -d 'Set the window; what is set now is kept for --restore'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l persist -d 'Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that names exactly this target'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l check -d 'Compare the rule with what is set; exit status 1 if they differ or there is no rule'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Take back what --apply and --persist have done'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "generate" -d 'Write man pages and shell completions'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers record run replay restore show sim generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "generate" -d 'Write man pages and shell completions'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount what is on it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'
