@@ -55,6 +55,9 @@ _ahead() {
             ahead,sim)
                 cmd="ahead__subcmd__sim"
                 ;;
+            ahead,tune)
+                cmd="ahead__subcmd__tune"
+                ;;
             ahead__subcmd__disk,attach)
                 cmd="ahead__subcmd__disk__subcmd__attach"
                 ;;
@@ -148,6 +151,9 @@ _ahead() {
             ahead__subcmd__help,sim)
                 cmd="ahead__subcmd__help__subcmd__sim"
                 ;;
+            ahead__subcmd__help,tune)
+                cmd="ahead__subcmd__help__subcmd__tune"
+                ;;
             ahead__subcmd__help__subcmd__disk,attach)
                 cmd="ahead__subcmd__help__subcmd__disk__subcmd__attach"
                 ;;
@@ -230,7 +236,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version bench compare disk papers probe record run replay restore show sim generate help"
+            opts="-h -V --help --version bench compare disk papers probe record run replay restore show sim tune generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -688,7 +694,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="bench compare disk papers probe record run replay restore show sim generate help"
+            opts="bench compare disk papers probe record run replay restore show sim tune generate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1054,6 +1060,20 @@ _ahead() {
         ahead__subcmd__help__subcmd__sim__subcmd__trace)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__tune)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1479,6 +1499,44 @@ _ahead() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__tune)
+            opts="-h -V --all --plan --access-time --bandwidth --workload --streams --exhaustive --kb --apply --persist --check --restore --json --root --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --access-time)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workload)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --streams)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kb)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -12,3 +12,4 @@ mod probe;
 mod reclaim;
 mod record;
 mod strangers;
+mod tune;

@@ -206,7 +206,7 @@ impl Bench {
 }
 
 /// Works until a signal asks to stop; all that it made is removed then.
-fn interruptible<T: Send>(work: impl FnOnce(&AtomicBool) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+pub fn interruptible<T: Send>(work: impl FnOnce(&AtomicBool) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let signals = Signals::take()?;
     let (stop, signal) = (AtomicBool::new(false), OnceLock::new());
     let (ended, end) = std::io::pipe().context("pipe")?;

@@ -1,6 +1,6 @@
 //! The one definition of the command line: help, man pages and completions are made from it.
 
-use crate::{bench, compare, disk, generate, papers, probe, record, replay, restore, run, show, sim};
+use crate::{bench, compare, disk, generate, papers, probe, record, replay, restore, run, show, sim, tune};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -26,6 +26,7 @@ pub enum Command {
     Restore(restore::Restore),
     Show(show::Show),
     Sim(sim::Sim),
+    Tune(tune::Tune),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
@@ -44,6 +45,7 @@ impl Command {
             Command::Restore(command) => command.run(),
             Command::Show(command) => command.run(),
             Command::Sim(command) => command.run(),
+            Command::Tune(command) => command.run(),
             Command::Generate(command) => command.run(),
         }
     }

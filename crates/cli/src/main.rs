@@ -20,6 +20,7 @@ mod restore;
 mod run;
 mod show;
 mod sim;
+mod tune;
 mod units;
 mod until;
 

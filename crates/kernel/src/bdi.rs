@@ -6,22 +6,35 @@
 
 use crate::{Error, Result};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A device number as `(major, minor)`.
 pub type DeviceNumber = (u32, u32);
 
 /// The `read_ahead_kb` file that governs the file system with this device number, if it has one (a tmpfs has none).
 pub fn read_ahead_file(device: DeviceNumber) -> Option<PathBuf> {
+    governing(Path::new("/sys"), device).map(|(_, file)| file)
+}
+
+/// The same, with the number of the backing device (of a partition its disk's), in a sysfs that may lie elsewhere.
+pub fn governing(sys: &Path, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
     let (major, minor) = device;
-    let own = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    let own = sys.join(format!("class/bdi/{major}:{minor}/read_ahead_kb"));
     if own.exists() {
-        return Some(own);
+        return Some((device, own));
     }
     // A partition: its directory in sysfs lies inside its disk's, which has the queue.
-    let partition = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
-    let disk = partition.parent()?.join("bdi/read_ahead_kb");
-    disk.exists().then_some(disk)
+    let partition = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
+    let disk = partition.parent()?;
+    let file = disk.join("bdi/read_ahead_kb");
+    let number = parse_number(&fs::read_to_string(disk.join("dev")).ok()?)?;
+    file.exists().then_some((number, file))
+}
+
+/// `254:1` as sysfs writes it.
+pub fn parse_number(text: &str) -> Option<DeviceNumber> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The read-ahead window of a device, KiB.

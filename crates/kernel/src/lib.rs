@@ -19,6 +19,7 @@ pub mod evict;
 pub mod family;
 pub mod fiemap;
 pub mod filehandle;
+pub mod fsuuid;
 pub mod generation;
 pub mod holders;
 pub mod home;

@@ -1,0 +1,274 @@
+//! `ahead tune`: which read-ahead window serves a disk best; sets it, and keeps it.
+
+mod print;
+
+use crate::bench::interruptible;
+use crate::record::wait_to_be_alone;
+use crate::units::{parse_size, parse_time};
+use ahead_kernel::process::Signals;
+use ahead_kernel::{daemon, machine};
+use ahead_profile::Profile;
+use ahead_report::progress::Progress;
+use ahead_report::table::Screen;
+use ahead_tune::{Checked, Depth, Disk, Error, Measurement, Plan, Restored, Store, System, Target, all, find, measure};
+use anyhow::bail;
+use clap::{ArgGroup, Args};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Find the read-ahead window that serves a disk best, set it, and keep it
+///
+/// Tries windows from 16 KiB to 16 MiB on the target itself, on files that are made for it and removed again: one stream, several
+/// streams, faults of a mapping here and there, and all of it at once. Each run is cold; the window that is set now is back at
+/// the end, however it ends. Recommended is the window with the best geometric mean over these jobs, of equals the smallest.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["target", "all", "plan"]).required(true))]
+pub struct Tune {
+    /// A directory or file on what is to be tuned (a mount point, say), or its block device
+    target: Option<PathBuf>,
+    /// Every device that something is mounted from
+    #[arg(long)]
+    all: bool,
+    /// Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did
+    #[arg(long, requires_all = ["access_time", "bandwidth"],
+          conflicts_with_all = ["apply", "persist", "check", "restore", "kb", "workload", "exhaustive"])]
+    plan: bool,
+    /// Until the first byte of a request, as in 8ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plan")]
+    access_time: Option<Duration>,
+    /// From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)
+    #[arg(long, value_name = "SIZE/s", value_parser = parse_bandwidth, requires = "plan")]
+    bandwidth: Option<f64>,
+    /// Measure what a program has read instead: a profile that `ahead record` wrote
+    #[arg(long, value_name = "NAME.ahead")]
+    workload: Option<PathBuf>,
+    /// Streams at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
+    streams: u64,
+    /// Try every window three times: takes four times as long, and shows the whole curve
+    #[arg(long)]
+    exhaustive: bool,
+    /// Measure nothing: this is the window to set, KiB (a multiple of 4)
+    #[arg(long, value_name = "N", value_parser = parse_kb, conflicts_with_all = ["workload", "exhaustive"])]
+    kb: Option<u64>,
+    /// Set the window; what is set now is kept for --restore
+    #[arg(long)]
+    apply: bool,
+    /// Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that
+    /// names exactly this target
+    #[arg(long)]
+    persist: bool,
+    /// Compare the rule with what is set; exit status 1 if they differ or there is no rule
+    #[arg(long, conflicts_with_all = ["apply", "persist", "restore", "kb", "workload", "exhaustive"])]
+    check: bool,
+    /// Take back what --apply and --persist have done
+    #[arg(long, conflicts_with_all = ["apply", "persist", "kb", "workload", "exhaustive"])]
+    restore: bool,
+    /// Print JSON instead of a table (see docs/formats.md)
+    #[arg(long)]
+    json: bool,
+    /// Keep rules and earlier values below this directory instead of /
+    #[arg(long, value_name = "DIR", hide = true)]
+    root: Option<PathBuf>,
+}
+
+fn parse_bandwidth(text: &str) -> Result<f64, String> {
+    match parse_size(text.strip_suffix("/s").unwrap_or(text)) {
+        Ok(bytes) if bytes > 0 => Ok(bytes as f64),
+        _ => Err(format!("{text:?} is no bandwidth; write a size by second, as in 100MB/s")),
+    }
+}
+
+/// Largest window that may be set by hand, KiB: 1 GiB.
+const MOST_KB: u64 = 1 << 20;
+
+fn parse_kb(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(kb) if kb > 0 && kb % 4 == 0 && kb <= MOST_KB => Ok(kb),
+        _ => Err(format!("{text:?} is not a multiple of 4 from 4 to {MOST_KB}")),
+    }
+}
+
+/// What was found out of one target, and done.
+struct Tuned {
+    target: Target,
+    current_kb: u64,
+    /// `None`: it was said what to set.
+    measurement: Option<Measurement>,
+    recommended_kb: u64,
+    /// What has been set, KiB.
+    applied_kb: Option<u64>,
+    rule: Option<PathBuf>,
+}
+
+impl Tune {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let (Some(access_time), Some(bandwidth_bytes_per_s)) = (self.access_time, self.bandwidth) {
+            return self.print_plan(&Disk { access_time, bandwidth_bytes_per_s });
+        }
+        let system = self.root.as_deref().map_or_else(System::default, System::keeping_in);
+        let store = Store::new(system.clone());
+        if self.restore {
+            return self.restore(&system, &store);
+        }
+        let targets = match &self.target {
+            Some(path) => find(&system, path)?,
+            None => all(&system)?,
+        };
+        if self.check {
+            return self.check(&store, &targets);
+        }
+        self.tune(&system, &store, targets)
+    }
+
+    fn print_plan(&self, disk: &Disk) -> anyhow::Result<ExitCode> {
+        let text = match self.json {
+            true => pretty(&print::plan_json(disk))?,
+            false => print::plan(disk, Screen::stdout()),
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check(&self, store: &Store, targets: &[Target]) -> anyhow::Result<ExitCode> {
+        let checked: Vec<(&Target, Checked)> =
+            targets.iter().map(|target| Ok((target, store.check(target)?))).collect::<Result<_, Error>>()?;
+        let text = match self.json {
+            true => pretty(&one_or_all(
+                checked.iter().map(|(target, checked)| print::checked_json(target, checked)).collect(),
+            ))?,
+            false => checked.iter().map(|(target, checked)| print::checked(target, checked)).collect(),
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::from(u8::from(!checked.iter().all(|(_, checked)| checked.agrees()))))
+    }
+
+    fn restore(&self, system: &System, store: &Store) -> anyhow::Result<ExitCode> {
+        let done: Vec<Restored> = match &self.target {
+            Some(path) => {
+                let targets = find(system, path)?;
+                let done = targets.iter().filter_map(|target| store.restore(target).transpose());
+                done.collect::<Result<_, _>>()?
+            }
+            None => store.restore_all(&all(system)?)?,
+        };
+        let text = match self.json {
+            true => pretty(&json!({ "restored": done }))?,
+            false if done.is_empty() => "nothing to restore\n".into(),
+            false => done.iter().map(print::restored).collect(),
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn tune(&self, system: &System, store: &Store, targets: Vec<Target>) -> anyhow::Result<ExitCode> {
+        if self.persist {
+            targets.iter().try_for_each(|target| store.may_persist(target))?;
+        }
+        let profile = self.workload.as_deref().map(ahead_profile::load).transpose()?;
+        let mut tuned = Vec::new();
+        for target in targets {
+            for note in &target.notes {
+                eprintln!("ahead: {}", ahead_report::text::printable(note.as_bytes()));
+            }
+            match self.one(system, store, &target, profile.as_ref()) {
+                Ok(one) => tuned.push(one),
+                // Of many, one that cannot be measured is no reason to leave out the others.
+                Err(error) if self.all && !is_for_all(&error) => eprintln!("ahead: {}: {error:#}", target.name),
+                Err(error) => return Err(error),
+            }
+        }
+        let text = match self.json {
+            true => pretty(&one_or_all(tuned.iter().map(print::tuned_json).collect()))?,
+            false => tuned.iter().map(|tuned| print::tuned(tuned, Screen::stdout())).collect::<Vec<_>>().join("\n"),
+        };
+        std::io::stdout().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn one(&self, system: &System, store: &Store, target: &Target, profile: Option<&Profile>) -> anyhow::Result<Tuned> {
+        let measurement = match self.kb {
+            None => Some(self.measure(system, target, profile)?),
+            Some(_) => None,
+        };
+        let current_kb = target.current_kb()?;
+        let recommended_kb = self.kb.or(measurement.as_ref().map(|m| m.verdict.recommended_kb)).unwrap_or(current_kb);
+        let sets = self.apply || self.persist;
+        let rule = if sets { store.set(target, recommended_kb, self.persist)? } else { None };
+        let applied_kb = sets.then(|| target.current_kb()).transpose()?;
+        Ok(Tuned { target: target.clone(), current_kb, measurement, recommended_kb, applied_kb, rule })
+    }
+
+    fn measure(&self, system: &System, target: &Target, profile: Option<&Profile>) -> anyhow::Result<Measurement> {
+        if !machine::is_root() {
+            bail!(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)));
+        }
+        // A cold recording switches read-ahead off everywhere.
+        let _alone = wait_to_be_alone(&Signals::take()?)?;
+        let depth = if self.exhaustive { Depth::Exhaustive } else { Depth::Search };
+        let name = self.workload.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+        let work = |stop: &AtomicBool| {
+            // In a thread that keeps its priority to itself: what other programs take of the processors is not the disk's.
+            if let Err(error) = daemon::set_nice() {
+                tracing::debug!("other programs may disturb the times: {error}");
+            }
+            let progress = Progress::spinner();
+            let mut tell = |what: String| progress.say(format!("{}: {what}", target.name));
+            let profile = name.as_deref().zip(profile);
+            let plan = Plan { target, system, depth, streams: self.streams, profile, stop };
+            measure(&plan, &mut tell).map_err(|error| match error {
+                Error::Bench(error) => anyhow::Error::from(error),
+                error => error.into(),
+            })
+        };
+        interruptible(|stop| {
+            std::thread::scope(|scope| {
+                let measuring = scope.spawn(|| work(stop));
+                measuring.join().unwrap_or_else(|_| bail!("measuring has panicked"))
+            })
+        })
+    }
+}
+
+/// Whether what went wrong would go wrong for every target.
+fn is_for_all(error: &anyhow::Error) -> bool {
+    let not_permitted = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(ahead_kernel::Error::NotPermitted { .. }))
+    };
+    error.chain().any(|cause| cause.is::<crate::exit::Stopped>() || not_permitted(cause))
+}
+
+/// One target's answer by itself, those of several as a list.
+fn one_or_all(mut answers: Vec<Value>) -> Value {
+    if answers.len() == 1 { answers.remove(0) } else { json!({ "targets": answers }) }
+}
+
+fn pretty(value: &Value) -> anyhow::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bandwidths_are_sizes_by_second() {
+        assert_eq!(parse_bandwidth("100MB/s"), Ok((100 << 20) as f64));
+        assert_eq!(parse_bandwidth("2G"), Ok((2u64 << 30) as f64));
+        for bad in ["0", "", "/s", "100MB/h", "-1M/s"] {
+            assert!(parse_bandwidth(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn windows_are_whole_pages() {
+        assert_eq!(parse_kb("512"), Ok(512));
+        for bad in ["0", "5", "-4", "1048580", "128K"] {
+            assert!(parse_kb(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What `ahead tune` says, as text and as JSON.
+
+use super::Tuned;
+use ahead_kernel::machine;
+use ahead_report::number::size;
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
+use ahead_tune::{Checked, Disk, Harm, Measured, Measurement, Restored, Target};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Wu's table, with his columns.
+pub fn plan(disk: &Disk, screen: Screen) -> String {
+    let names = ["io_size KB", "access_time ms", "transfer_time ms", "io_latency ms", "util%", "throughput KB/s"];
+    let mut table = Table::new(names.map(|name| (name, Kind::Number)));
+    let access_ms = disk.access_time.as_secs_f64() * 1e3;
+    for row in disk.table() {
+        table.row([
+            row.kb.to_string(),
+            format!("{access_ms:.2}"),
+            format!("{:.2}", row.transfer_s * 1e3),
+            format!("{:.2}", row.latency_s * 1e3),
+            format!("{:.2}%", row.utilisation * 1e2),
+            format!("{:.2}", row.throughput_bytes_per_s / 1024.0),
+        ]);
+    }
+    format!("{}\nrecommended: {} KiB: {}\n", table.render(screen), disk.recommended().kb, plan_reason(disk))
+}
+
+fn plan_reason(disk: &Disk) -> String {
+    let row = disk.recommended();
+    let (ms, mb) = (row.latency_s * 1e3, row.throughput_bytes_per_s / 1e6);
+    format!("the largest that takes no longer to bring than to come to ({ms:.2} ms for a request, {mb:.1} MB/s)")
+}
+
+pub fn plan_json(disk: &Disk) -> Value {
+    json!({
+        "access_time_s": disk.access_time.as_secs_f64(),
+        "bandwidth_bytes_per_s": disk.bandwidth_bytes_per_s,
+        "candidates": disk.table(),
+        "recommended_kb": disk.recommended().kb,
+        "reason": plan_reason(disk),
+        "current_kb": Value::Null,
+    })
+}
+
+/// What was measured of a target, what to make of it, and what was done.
+pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
+    let target = &tuned.target;
+    let heading = format!("{}, {}: {} KiB now", shown(&target.name), target.kind.describe(), tuned.current_kb);
+    let mut text = screen.heading(&heading) + "\n";
+    if let Some(measurement) = &tuned.measurement {
+        text += &format!("\n{}\n", table(measurement).render(screen));
+        text += &format!("recommended: {} KiB: {}\n", tuned.recommended_kb, measurement.verdict.reason);
+        for harm in &measurement.verdict.harms {
+            text += &format!("{}\n", screen.warning(&harm_line(tuned.current_kb, harm)));
+        }
+    }
+    if let Some(kb) = tuned.applied_kb {
+        text += &format!("set: {kb} KiB\n");
+    }
+    if let Some(rule) = &tuned.rule {
+        text += &format!("kept by {}{}\n", path(rule), daemon_reload(rule));
+    }
+    text
+}
+
+/// systemd has to be told of a unit.
+fn daemon_reload(rule: &Path) -> &'static str {
+    let is_unit = rule.extension().is_some_and(|extension| extension == "service");
+    if is_unit { "; systemd knows it after: systemctl daemon-reload" } else { "" }
+}
+
+fn harm_line(current_kb: u64, harm: &Harm) -> String {
+    let percent = 100.0 * harm.ratio;
+    format!("harmful: with {current_kb} KiB {} runs at {percent:.0} % of its rate: {}", harm.job, harm.why)
+}
+
+fn table(measurement: &Measurement) -> Table {
+    let jobs = measurement.candidates.first().map(|candidate| candidate.jobs.as_slice()).unwrap_or_default();
+    let names = jobs.iter().map(|job| {
+        let unit = match job.unit {
+            "bytes_per_s" => "MB/s",
+            "faults_per_s" | "rounds_per_s" => "/s",
+            other => other,
+        };
+        format!("{}, {unit}", shown(&job.name))
+    });
+    let rest = ["fault, ms", "worst call, ms", "amplification", "unused a fault", "score"].map(str::to_owned);
+    let columns: Vec<String> = std::iter::once("KiB".to_owned()).chain(names).chain(rest).collect();
+    let mut table = Table::new(columns.iter().map(|name| (name.as_str(), Kind::Number)));
+    for candidate in &measurement.candidates {
+        table.row(row(candidate));
+    }
+    table
+}
+
+fn row(candidate: &Measured) -> Vec<String> {
+    let ms = |time_s: Option<f64>| time_s.map_or(String::new(), |time_s| format!("{:.2}", time_s * 1e3));
+    let mut row = vec![candidate.kb.to_string()];
+    row.extend(candidate.jobs.iter().map(|job| match job.unit {
+        "bytes_per_s" => format!("{:.1}", job.rate / 1e6),
+        _ => format!("{:.1}", job.rate),
+    }));
+    row.push(ms(candidate.fault_latency_s));
+    row.push(ms(candidate.stream_latency_s));
+    row.push(candidate.amplification.map_or(String::new(), |amplification| format!("{amplification:.1}")));
+    row.push(candidate.unused_bytes_per_fault.map_or(String::new(), |bytes| size(bytes as u64)));
+    row.push(format!("{:.2}", candidate.score));
+    row
+}
+
+pub fn tuned_json(tuned: &Tuned) -> Value {
+    let target = &tuned.target;
+    let mut value = json!({
+        "machine": machine::describe(),
+        "kernel": machine::kernel_release(),
+        "target": target_json(target),
+        "notes": target.notes,
+        "current_kb": tuned.current_kb,
+        "recommended_kb": tuned.recommended_kb,
+        "reason": "it was said with --kb",
+        "candidates": [],
+        "harms": [],
+        "applied_kb": tuned.applied_kb,
+        "rule": tuned.rule,
+    });
+    if let Some(measurement) = &tuned.measurement
+        && let (Value::Object(whole), Ok(Value::Object(measured))) = (&mut value, serde_json::to_value(measurement))
+    {
+        whole.extend(measured);
+    }
+    value
+}
+
+fn target_json(target: &Target) -> Value {
+    json!({
+        "name": target.name,
+        "kind": target.kind.describe(),
+        "device": format!("{}:{}", target.number.0, target.number.1),
+        "setting": target.setting,
+        "identity": target.identity.as_ref().map(ToString::to_string).ok(),
+    })
+}
+
+pub fn checked(target: &Target, checked: &Checked) -> String {
+    let (name, rule, running_kb) = (shown(&target.name), path(&checked.rule), checked.running_kb);
+    match checked.rule_kb {
+        _ if checked.agrees() => format!("{name}: {running_kb} KiB, as {rule} says\n"),
+        None => format!("{name}: {running_kb} KiB, and no rule keeps it; write one with: ahead tune … --persist\n"),
+        Some(_) if !checked.intact => {
+            format!("{name}: {rule} is not as it was written; write it anew with --persist\n")
+        }
+        Some(kb) => format!("{name}: {running_kb} KiB, but {rule} says {kb}; set it again with --kb {kb} --apply\n"),
+    }
+}
+
+pub fn checked_json(target: &Target, checked: &Checked) -> Value {
+    json!({
+        "target": target_json(target),
+        "rule": checked.rule,
+        "rule_kb": checked.rule_kb,
+        "intact": checked.intact,
+        "current_kb": checked.running_kb,
+        "agrees": checked.agrees(),
+    })
+}
+
+pub fn restored(restored: &Restored) -> String {
+    let window = match (&restored.restored_kb, &restored.left_alone) {
+        (Some(kb), _) => format!("{kb} KiB again"),
+        (None, Some(why)) => format!("left alone: {why}"),
+        (None, None) => "left alone".into(),
+    };
+    let gone: String = restored.removed.iter().map(|file| format!("; removed {}", path(file))).collect();
+    format!("{}: {window}{gone}\n", shown(&restored.name))
+}
+
+fn shown(text: &str) -> String {
+    printable(text.as_bytes())
+}
+
+fn path(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    printable(path.as_os_str().as_bytes())
+}

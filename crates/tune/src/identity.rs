@@ -1,0 +1,246 @@
+//! What tells a target from all others, also after a restart: never a name like `sda`, which the next disk may get.
+//!
+//! Of a block device, the first of these that it has and no other one here has:
+//!
+//! ```text
+//!     dm/uuid          device mapper: LVM's names of group and volume, the UUID of what is encrypted      sysfs
+//!     MD_UUID          software RAID                                                                    udev
+//!     ID_SERIAL, ID_WWN   model and serial number; World Wide Name                                        udev
+//!     wwid, serial, …  the same as the kernel has it, where udev does not run or keeps nothing of it        sysfs
+//!     ID_FS_UUID       the file system on it                                                            udev
+//! ```
+//!
+//! btrfs is told by its UUID, everything else (NFS, FUSE) by its mount: where, what and of which type.
+
+use crate::System;
+use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::fsuuid;
+use ahead_kernel::mounts::Mount;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// What udev knows of whole disks, by priority.
+const PROPERTIES: [&str; 3] = ["MD_UUID", "ID_SERIAL", "ID_WWN"];
+/// What the kernel knows, by priority: NVMe's, SCSI's, virtio's, an SD card's or eMMC's.
+const ATTRIBUTES: [&str; 4] = ["wwid", "device/wwid", "serial", "device/cid"];
+/// File systems whose UUID the kernel tells as udev does.
+const WITH_UUID: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "f2fs"];
+
+/// What tells a target from all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case")]
+pub enum Identity {
+    /// A property that udev has for a whole disk.
+    Property {
+        /// `ID_SERIAL`.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// An attribute in the device's directory in the sysfs.
+    Attribute {
+        /// `dm/uuid`.
+        name: String,
+        /// Its value.
+        value: String,
+    },
+    /// The file system on a disk, or on a partition of it.
+    FileSystem {
+        /// Its UUID.
+        uuid: String,
+        /// It lies on a partition; the window is its disk's.
+        on_partition: bool,
+    },
+    /// A btrfs, which has a window for all of its disks.
+    Btrfs {
+        /// Its UUID.
+        uuid: String,
+        /// Where it is mounted, or one of these places.
+        point: String,
+    },
+    /// A mount.
+    Mount {
+        /// Where.
+        point: String,
+        /// What.
+        source: String,
+        /// Of which type.
+        fs_type: String,
+    },
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Property { name, value } | Identity::Attribute { name, value } => write!(f, "{name} {value}"),
+            Identity::FileSystem { uuid, .. } => write!(f, "the file system {uuid}"),
+            Identity::Btrfs { uuid, .. } => write!(f, "btrfs {uuid}"),
+            Identity::Mount { point, source, fs_type } => write!(f, "{fs_type} {source} on {point}"),
+        }
+    }
+}
+
+impl Identity {
+    /// Of a file system without a block device of its own; or why its mount cannot be named.
+    pub(crate) fn of_mount(mount: &Mount) -> Result<Identity, String> {
+        let (point, source) = (text(&mount.mount_point)?, text(&mount.source)?);
+        Ok(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
+    }
+
+    /// Of a btrfs that is mounted here.
+    pub(crate) fn of_btrfs(system: &System, mount: &Mount) -> Result<Identity, String> {
+        let directory = system.btrfs(mount);
+        let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is not known")?;
+        Ok(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
+    }
+
+    /// A name for files: what can be read of it, and a checksum of all of it.
+    pub(crate) fn file_name(&self) -> String {
+        let text = self.to_string();
+        let last = match self {
+            Identity::Mount { point, .. } => point,
+            _ => &text,
+        };
+        let plain: String = last.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let plain: Vec<&str> = plain.split('-').filter(|part| !part.is_empty()).collect();
+        let mut plain = plain.join("-");
+        plain.truncate(NAME_LENGTH);
+        let separator = if plain.is_empty() { "" } else { "-" };
+        format!("{plain}{separator}{:08x}", crc32fast::hash(text.as_bytes()))
+    }
+}
+
+/// What can stand in a unit.
+fn text(bytes: &[u8]) -> Result<String, String> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => Ok(text.to_owned()),
+        _ => Err(format!("{:?} cannot be written into a unit", String::from_utf8_lossy(bytes))),
+    }
+}
+
+/// Letters of an identity in the name of a file: enough to know it again.
+const NAME_LENGTH: usize = 40;
+
+/// Of a block device. `mount`: a file system on it or on a partition of it, and a directory in that.
+pub(crate) fn of_block(
+    system: &System,
+    number: DeviceNumber,
+    mount: Option<(&Mount, &Path)>,
+) -> Result<Identity, String> {
+    let directory = system.block(number);
+    let mut why = Vec::new();
+    let named = |name: &str, value| Identity::Attribute { name: name.into(), value };
+    if let Some(value) = System::text(&directory.join("dm/uuid")).filter(|value| is_writable(value)) {
+        return Ok(named("dm/uuid", value));
+    }
+    for name in PROPERTIES {
+        if let Some(value) = property(system, number, name) {
+            match check(&value, || {
+                others(system, number).any(|other| property(system, other, name).as_ref() == Some(&value))
+            }) {
+                Ok(()) => return Ok(Identity::Property { name: name.into(), value }),
+                Err(wrong) => why.push(format!("its {name} {value:?} {wrong}")),
+            }
+        }
+    }
+    for name in ATTRIBUTES {
+        let of = |device| System::text(&system.block(device).join(name));
+        if let Some(value) = of(number) {
+            match check(&value, || others(system, number).any(|other| of(other).as_ref() == Some(&value))) {
+                Ok(()) => return Ok(named(name, value)),
+                Err(wrong) => why.push(format!("its {name} {value:?} {wrong}")),
+            }
+        }
+    }
+    match mount.filter(|(mount, _)| WITH_UUID.contains(&mount.fs_type.as_str())) {
+        Some((mount, path)) => match fsuuid::of(path) {
+            Ok(Some(uuid)) => return Ok(Identity::FileSystem { uuid, on_partition: mount.device != number }),
+            Ok(None) => why.push("the kernel does not tell its file system's UUID (Linux 6.9 and later do)".into()),
+            Err(error) => why.push(error.to_string()),
+        },
+        None => why.push("no file system with a UUID is mounted from it".into()),
+    }
+    why.insert(0, "it has no serial number or name of its own that is told here".into());
+    Err(why.join("; "))
+}
+
+/// What is wrong with a value, if anything is.
+fn check(value: &str, is_shared: impl FnOnce() -> bool) -> Result<(), &'static str> {
+    match () {
+        () if !is_writable(value) => Err("cannot be written into a rule"),
+        () if is_shared() => Err("is that of another device, too"),
+        () => Ok(()),
+    }
+}
+
+/// A rule's value has no way to say these: `|` separates patterns whatever stands before it.
+fn is_writable(value: &str) -> bool {
+    !value.chars().any(|c| c.is_control() || matches!(c, '"' | '|' | '\\'))
+}
+
+/// What udev has written down of a device.
+fn property(system: &System, device: DeviceNumber, name: &str) -> Option<String> {
+    let record = fs::read_to_string(system.root.join(format!("run/udev/data/b{}:{}", device.0, device.1))).ok()?;
+    let value = record.lines().find_map(|line| line.strip_prefix("E:")?.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim().to_owned()).filter(|value| !value.is_empty())
+}
+
+/// All whole disks but this one.
+fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceNumber> {
+    let entries = fs::read_dir(system.sys("block")).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| bdi::parse_number(&fs::read_to_string(entry.path().join("dev")).ok()?);
+    entries.filter_map(of).filter(move |other| *other != number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::testing::{Disk, machine};
+
+    fn identity(disks: &[Disk]) -> Result<Identity, String> {
+        let (_home, system) = machine(disks);
+        of_block(&system, disks[0].1, None)
+    }
+
+    #[test]
+    fn the_first_thing_that_only_this_one_has() {
+        let mapped: &[(&str, &str)] = &[("dm/uuid", "LVM-abc"), ("serial", "x")];
+        let named = |name: &str, value: &str| Identity::Attribute { name: name.into(), value: value.into() };
+        assert_eq!(identity(&[("dm-0", (253, 0), mapped, "E:ID_SERIAL=y\n")]), Ok(named("dm/uuid", "LVM-abc")));
+        let property = |name: &str, value: &str| Identity::Property { name: name.into(), value: value.into() };
+        let record = "S:disk/by-id/x\nE:ID_SERIAL_SHORT=9\nE:ID_SERIAL=Model_9\nE:ID_WWN=0x5000\n";
+        assert_eq!(identity(&[("sda", (8, 0), &[], record)]), Ok(property("ID_SERIAL", "Model_9")));
+        assert_eq!(identity(&[("vda", (254, 0), &[("serial", "s9 ")], "")]), Ok(named("serial", "s9")));
+    }
+
+    /// USB bridges of one make have all the same serial number.
+    #[test]
+    fn what_two_have_names_neither() {
+        let record = "E:ID_SERIAL=Bridge_0123\nE:ID_WWN=0x5000\n";
+        let twins = [("sda", (8, 0), &[][..], record), ("sdb", (8, 16), &[][..], "E:ID_SERIAL=Bridge_0123\n")];
+        assert_eq!(identity(&twins), Ok(Identity::Property { name: "ID_WWN".into(), value: "0x5000".into() }));
+        let twins = [("sda", (8, 0), &[("serial", "1")][..], ""), ("sdb", (8, 16), &[("serial", "1")][..], "")];
+        let why = identity(&twins).unwrap_err();
+        assert!(why.contains("is that of another device") && why.contains("no file system"), "{why}");
+    }
+
+    #[test]
+    fn what_a_rule_cannot_say_is_not_taken() {
+        for value in ["a|b", "a\"b", "a\\b"] {
+            assert!(identity(&[("sda", (8, 0), &[("wwid", value)], "")]).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn names_of_files_are_plain_and_apart() {
+        let of = |value: &str| Identity::Property { name: "ID_SERIAL".into(), value: value.into() }.file_name();
+        assert!(of("../../etc/passwd").starts_with("ID-SERIAL-etc-passwd-"));
+        assert_ne!(of("a b"), of("a-b"));
+        let long = of(&"x".repeat(500));
+        assert!(long.len() < 60 && long.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'), "{long}");
+        let root = Identity::Mount { point: "/".into(), source: "x".into(), fs_type: "btrfs".into() };
+        assert_eq!(root.file_name().len(), 8);
+    }
+}

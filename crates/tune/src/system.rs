@@ -1,0 +1,113 @@
+//! Where the kernel's and the system's files are: below `/`, or below another directory in tests.
+
+use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::mounts::{self, Mount};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The roots of what is looked at and of what is written.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Of `/sys`, `/run/udev` and the rules that udev brings along.
+    pub root: PathBuf,
+    /// Of `/etc` and `/var`, where rules and earlier values are kept.
+    pub kept: PathBuf,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        System { root: "/".into(), kept: "/".into() }
+    }
+}
+
+impl System {
+    /// Of this machine; what is kept goes below another directory.
+    pub fn keeping_in(kept: &Path) -> System {
+        System { kept: kept.into(), ..System::default() }
+    }
+
+    /// A path of the sysfs.
+    pub(crate) fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join("sys").join(path)
+    }
+
+    /// A block device's directory in the sysfs.
+    pub(crate) fn block(&self, device: DeviceNumber) -> PathBuf {
+        self.sys(format!("dev/block/{}:{}", device.0, device.1))
+    }
+
+    /// A kernel file's content without the newline; `None` if it is not there, or says nothing.
+    pub(crate) fn text(path: &Path) -> Option<String> {
+        let text = fs::read_to_string(path).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The backing device that governs a number, and its setting.
+    pub(crate) fn governing(&self, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
+        bdi::governing(&self.root.join("sys"), device)
+    }
+
+    /// The same of a mount. That of btrfs has no number (`btrfs-1`), and is found by the file system's UUID; FUSE on a block
+    /// device adds a word to it.
+    pub(crate) fn governing_mount(&self, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
+        let (major, minor) = mount.device;
+        let own = match mount.fs_type.as_str() {
+            "btrfs" => self.btrfs(mount)?.join("bdi"),
+            "fuseblk" => self.sys(format!("class/bdi/{major}:{minor}-fuseblk")),
+            _ => return self.governing(mount.device),
+        };
+        let file = own.join("read_ahead_kb");
+        if file.exists() { Some((mount.device, file)) } else { self.governing(mount.device) }
+    }
+
+    /// The directory of a btrfs, by the device that it was mounted from; its name is the UUID.
+    pub(crate) fn btrfs(&self, mount: &Mount) -> Option<PathBuf> {
+        let source = PathBuf::from(OsStr::from_bytes(&mount.source));
+        // /dev/mapper/NAME is a link to /dev/dm-N.
+        let device = fs::canonicalize(&source).unwrap_or(source);
+        let device = Path::new("devices").join(device.file_name()?);
+        let all = fs::read_dir(self.sys("fs/btrfs")).into_iter().flatten().flatten();
+        all.map(|entry| entry.path()).find(|directory| directory.join(&device).exists())
+    }
+
+    /// What is mounted.
+    pub(crate) fn mounts(&self) -> crate::Result<Vec<Mount>> {
+        Ok(mounts::own()?)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// A disk: name (of a partition below its disk's), number, files in its directory of the sysfs, what udev knows.
+    pub(crate) type Disk<'a> = (&'a str, DeviceNumber, &'a [(&'a str, &'a str)], &'a str);
+
+    /// A machine with these disks, below a directory.
+    pub(crate) fn machine(disks: &[Disk]) -> (tempfile::TempDir, System) {
+        let home = tempfile::tempdir().unwrap();
+        let write = |path: PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (name, (major, minor), attributes, record) in disks {
+            let directory = home.path().join("sys/block").join(name);
+            write(directory.join("dev"), &format!("{major}:{minor}\n"));
+            for (attribute, value) in *attributes {
+                write(directory.join(attribute), &format!("{value}\n"));
+            }
+            let link = home.path().join(format!("sys/dev/block/{major}:{minor}"));
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(&directory, link).unwrap();
+            write(home.path().join(format!("run/udev/data/b{major}:{minor}")), record);
+            if !name.contains('/') {
+                write(directory.join("bdi/read_ahead_kb"), "128\n");
+                write(home.path().join(format!("sys/class/bdi/{major}:{minor}/read_ahead_kb")), "128\n");
+            }
+        }
+        let root = home.path().to_path_buf();
+        (home, System { kept: root.clone(), root })
+    }
+}

@@ -1,0 +1,419 @@
+//! Whose window it is: from a path to the backing device that governs it.
+//!
+//! ```text
+//!     file, directory ──▶ the mount that it is in ──┬─ overlayfs ──▶ its layers, each a path again
+//!                                                   ├─ no backing device (tmpfs, proc) ──▶ refused
+//!     block device ──▶ what is mounted from it ─────┤
+//!                                                   └─ the superblock's number ──▶ /sys/class/bdi/MAJOR:MINOR
+//!                                                        a partition has none: its disk's; btrfs': by its UUID
+//! ```
+//!
+//! The number is always the superblock's, from the mount table: on btrfs stat(2) reports another one for each subvolume, and the
+//! window of the disk below has no effect there. Of devices that lie on one another (LVM, RAID, encryption) the uppermost counts:
+//! the page cache, whose window this is, is above all of them.
+
+use crate::identity::{self, Identity};
+use crate::{Error, Result, System};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::block;
+use ahead_kernel::mounts::Mount;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Overlays on overlays are followed so far: the kernel allows two (`FILESYSTEM_MAX_STACK_DEPTH`).
+const DEEPEST: u32 = 4;
+
+/// What a backing device belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole disk, or one of its partitions.
+    Disk,
+    /// Device mapper: LVM, encryption, multipath.
+    Mapper,
+    /// Software RAID.
+    Md,
+    /// A loop device.
+    Loop,
+    /// btrfs, which has one of its own.
+    Btrfs,
+    /// A network file system.
+    Network,
+    /// A file system of a program.
+    Fuse,
+    /// Another file system with one of its own.
+    Other,
+}
+
+impl Kind {
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Kind::Disk => "disk",
+            Kind::Mapper => "device-mapper device",
+            Kind::Md => "RAID",
+            Kind::Loop => "loop device",
+            Kind::Btrfs => "btrfs, with a window of its own",
+            Kind::Network => "network file system",
+            Kind::Fuse => "FUSE file system",
+            Kind::Other => "file system with a window of its own",
+        }
+    }
+
+    /// Whether it is a block device, of which udev tells.
+    pub fn is_block(self) -> bool {
+        matches!(self, Kind::Disk | Kind::Mapper | Kind::Md | Kind::Loop)
+    }
+}
+
+/// A backing device, and how it was come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its number.
+    pub number: DeviceNumber,
+    /// Its `read_ahead_kb`.
+    pub setting: PathBuf,
+    /// What it belongs to.
+    pub kind: Kind,
+    /// `vda`, `dm-0 (vg-root)`, `server:/export`.
+    pub name: String,
+    /// A directory on it in which test files may be made.
+    pub directory: Option<PathBuf>,
+    /// What tells it from all others, also after a restart; or why nothing does.
+    pub identity: std::result::Result<Identity, String>,
+    /// What has been decided on the way.
+    pub notes: Vec<String>,
+}
+
+impl Target {
+    /// The window that is set, KiB.
+    ///
+    /// Errors: the target has vanished.
+    pub fn current_kb(&self) -> Result<u64> {
+        let text = fs::read_to_string(&self.setting);
+        let text =
+            text.map_err(|e| Error::io(format!("read the window of {} ({})", self.name, self.setting.display()), e))?;
+        let path = self.setting.clone();
+        Ok(text.trim().parse().map_err(|_| ahead_kernel::Error::Parse { path, text })?)
+    }
+}
+
+/// The targets that a path leads to: one, or those of an overlay's layers.
+///
+/// Errors: there is no such path; it has no window (exit status 77).
+pub fn find(system: &System, path: &Path) -> Result<Vec<Target>> {
+    let path = fs::canonicalize(path).map_err(|e| Error::io(path.display().to_string(), e))?;
+    let metadata = fs::metadata(&path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+    let mounts = system.mounts()?;
+    if metadata.file_type().is_block_device() {
+        return Ok(vec![of_device(system, &mounts, &path, block::device_number(&path)?)?]);
+    }
+    if !metadata.is_dir() && !metadata.is_file() {
+        let why = "it is no file, directory or block device";
+        return Err(Error::unsupported(format!("a read-ahead window of {}", path.display()), why));
+    }
+    of_path(system, &mounts, &path, 0)
+}
+
+/// Every backing device that something is mounted from, each once.
+pub fn all(system: &System) -> Result<Vec<Target>> {
+    let mounts = system.mounts()?;
+    let mut targets: Vec<Target> = Vec::new();
+    for mount in mounts.iter().filter(|mount| mount.fs_type != "overlay") {
+        let point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
+        // What is mounted over, or a single file that something is mounted on, is no place to measure in.
+        let is_seen = holding(&mounts, &point).is_some_and(|seen| seen.id == mount.id);
+        if !is_seen || !point.is_dir() || targets.iter().any(|target| Some(target.number) == backing(system, mount)) {
+            continue;
+        }
+        targets.extend(of_mount(system, &mounts, mount, &point).ok());
+    }
+    Ok(targets)
+}
+
+fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
+    system.governing_mount(mount).map(|(number, _)| number)
+}
+
+/// The mount that a path is in: the one with the longest mount point; of those mounted on one another the last.
+fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let holds = |mount: &&Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
+    mounts
+        .iter()
+        .filter(holds)
+        .max_by_key(|mount| Path::new(OsStr::from_bytes(&mount.mount_point)).components().count())
+}
+
+fn of_path(system: &System, mounts: &[Mount], path: &Path, depth: u32) -> Result<Vec<Target>> {
+    let nothing =
+        || Error::unsupported(format!("a read-ahead window of {}", path.display()), "nothing is mounted there");
+    let mount = holding(mounts, path).ok_or_else(nothing)?;
+    if mount.fs_type == "overlay" && depth < DEEPEST {
+        return of_layers(system, mounts, mount, path, depth);
+    }
+    let directory = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    Ok(vec![of_mount(system, mounts, mount, directory)?])
+}
+
+/// An overlay has no window: its files are read through those of its layers.
+fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, depth: u32) -> Result<Vec<Target>> {
+    let point = OsStr::from_bytes(&overlay.mount_point).to_string_lossy().into_owned();
+    let mut targets: Vec<Target> = Vec::new();
+    let mut unseen = Vec::new();
+    for (index, layer) in overlay.overlay_layers().into_iter().enumerate() {
+        let layer = PathBuf::from(OsStr::from_bytes(&layer));
+        let Ok(found) =
+            fs::canonicalize(&layer).map_err(Error::from_io).and_then(|l| of_path(system, mounts, &l, depth + 1))
+        else {
+            unseen.push(layer.display().to_string());
+            continue;
+        };
+        for mut target in found {
+            if targets.iter().any(|known| known.number == target.number) {
+                continue;
+            }
+            target.notes.push(format!(
+                "{point} is an overlay; {} is one of its layers, on {}",
+                layer.display(),
+                target.name
+            ));
+            // A layer must not be written to past its overlay; what is made in the overlay lies in the uppermost one.
+            let is_upper =
+                index == 0 && overlay.super_options.split(|byte| *byte == b',').any(|o| o.starts_with(b"upperdir="));
+            target.directory = is_upper.then(|| if path.is_dir() { path.into() } else { PathBuf::from(&point) });
+            targets.push(target);
+        }
+    }
+    match (targets.first_mut(), unseen.is_empty()) {
+        (None, _) => {
+            let why = format!("it is an overlay, and none of its layers can be seen from here ({})", unseen.join(", "));
+            Err(Error::unsupported(format!("a read-ahead window of {point}"), why))
+        }
+        (Some(first), false) => {
+            first.notes.push(format!("layers that cannot be seen from here are left out: {}", unseen.join(", ")));
+            Ok(targets)
+        }
+        _ => Ok(targets),
+    }
+}
+
+fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) -> Result<Target> {
+    let Some((number, setting)) = system.governing_mount(mount) else {
+        let point = OsStr::from_bytes(&mount.mount_point).to_string_lossy().into_owned();
+        let why = format!("it is a {}, which reads from no device", mount.fs_type);
+        return Err(Error::unsupported(format!("a read-ahead window of {point}"), why));
+    };
+    let mut target = of_number(system, number, setting, Some(mount), Some(directory));
+    if target.kind == Kind::Btrfs {
+        // Of the places where it is mounted, always the same one.
+        let first = mounts.iter().find(|other| other.device == mount.device).unwrap_or(mount);
+        target.identity = Identity::of_btrfs(system, first);
+    }
+    if number != mount.device {
+        let partition = name_of(system, mount.device).unwrap_or_default();
+        target.notes.push(format!("{partition} is a partition; the window is that of all of {}", target.name));
+    }
+    target.directory = Some(directory.to_owned());
+    Ok(target)
+}
+
+fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumber) -> Result<Target> {
+    let no_window = || Error::unsupported(format!("a read-ahead window of {}", node.display()), "it has none");
+    let governed = system.governing(device).ok_or_else(no_window)?;
+    let is_from = |mount: &&Mount| {
+        let source = Path::new(OsStr::from_bytes(&mount.source));
+        mount.device == device || fs::canonicalize(source).is_ok_and(|source| source == *node)
+    };
+    let is_on_partition =
+        |mount: &&Mount| system.governing_mount(mount).is_some_and(|(number, _)| number == governed.0);
+    let mount = mounts.iter().find(is_from).or_else(|| mounts.iter().find(is_on_partition));
+    let Some(mount) = mount else {
+        let mut target = of_number(system, governed.0, governed.1, None, None);
+        if governed.0 != device {
+            target.notes.push(format!(
+                "{} is a partition; the window is that of all of {}",
+                node.display(),
+                target.name
+            ));
+        }
+        return Ok(target);
+    };
+    let point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
+    let mut target = of_mount(system, mounts, mount, &point)?;
+    if target.number != governed.0 {
+        let what = format!(
+            "{} on {} has a window of its own, which takes the place of the device's",
+            mount.fs_type,
+            point.display()
+        );
+        target.notes.push(what);
+    }
+    Ok(target)
+}
+
+fn of_number(
+    system: &System,
+    number: DeviceNumber,
+    setting: PathBuf,
+    mount: Option<&Mount>,
+    directory: Option<&Path>,
+) -> Target {
+    let kind = kind_of(system, number, mount);
+    let source = mount.map(|mount| OsStr::from_bytes(&mount.source).to_string_lossy().into_owned());
+    let own_name = kind.is_block().then(|| name_of(system, number)).flatten();
+    let name = own_name.or(source).unwrap_or_else(|| format!("{}:{}", number.0, number.1));
+    let identity = if kind.is_block() {
+        identity::of_block(system, number, mount.zip(directory))
+    } else {
+        mount.map(Identity::of_mount).unwrap_or_else(|| Err("nothing is mounted from it".into()))
+    };
+    Target { number, setting, kind, name, directory: None, identity, notes: Vec::new() }
+}
+
+fn kind_of(system: &System, number: DeviceNumber, mount: Option<&Mount>) -> Kind {
+    let directory = system.block(number);
+    if directory.exists() {
+        return match () {
+            () if directory.join("dm").exists() => Kind::Mapper,
+            () if directory.join("md").exists() => Kind::Md,
+            () if directory.join("loop").exists() => Kind::Loop,
+            () => Kind::Disk,
+        };
+    }
+    match mount.map_or("", |mount| mount.fs_type.as_str()) {
+        "btrfs" => Kind::Btrfs,
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "afs" | "lustre" => Kind::Network,
+        fuse if fuse == "fuse" || fuse == "fuseblk" || fuse.starts_with("fuse.") || fuse == "virtiofs" => Kind::Fuse,
+        _ => Kind::Other,
+    }
+}
+
+/// `vda`, `dm-0 (vg-root)`.
+fn name_of(system: &System, number: DeviceNumber) -> Option<String> {
+    let directory = fs::canonicalize(system.block(number)).ok()?;
+    let own = directory.file_name()?.to_string_lossy().into_owned();
+    let mapped = System::text(&directory.join("dm/name"));
+    Some(mapped.map_or(own.clone(), |mapped| format!("{own} ({mapped})")))
+}
+
+/// The backing device of a path that need not be there; `None`: it has none.
+pub(crate) fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Option<DeviceNumber> {
+    backing(system, holding(mounts, path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::testing::{Disk, machine};
+    use ahead_kernel::mounts;
+
+    const DISKS: [Disk; 3] = [
+        ("sda", (8, 0), &[("device/wwid", "naa.5000")], ""),
+        ("sda/sda1", (8, 1), &[("partition", "1")], ""),
+        ("dm-0", (253, 0), &[("dm/name", "vg-data"), ("dm/uuid", "LVM-x")], ""),
+    ];
+
+    /// What a path leads to, with this mount table; `anonymous`: numbers with a window of their own.
+    fn targets(table: &str, path: &str, anonymous: &[&str]) -> Result<Vec<Target>> {
+        let (home, system) = machine(&DISKS);
+        for number in anonymous {
+            let directory = home.path().join("sys/class/bdi").join(number);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("read_ahead_kb"), "128\n").unwrap();
+        }
+        of_path(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new(path), 0)
+    }
+
+    fn one(table: &str, path: &str, anonymous: &[&str]) -> Target {
+        let found = targets(table, path, anonymous).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn a_partition_leads_to_its_disk() {
+        let target = one("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n", "/", &[]);
+        assert_eq!((target.number, target.kind, target.name.as_str()), ((8, 0), Kind::Disk, "sda"));
+        assert!(target.notes[0].contains("sda1 is a partition"), "{:?}", target.notes);
+        let expected = Identity::Attribute { name: "device/wwid".into(), value: "naa.5000".into() };
+        assert_eq!(target.identity, Ok(expected));
+    }
+
+    #[test]
+    fn a_mapped_device_is_itself() {
+        let target = one("1 0 253:0 / / rw - xfs /dev/mapper/vg-data rw\n", "/", &[]);
+        assert_eq!((target.number, target.kind, target.name.as_str()), ((253, 0), Kind::Mapper, "dm-0 (vg-data)"));
+    }
+
+    #[test]
+    fn file_systems_with_a_window_of_their_own() {
+        for (fs_type, source, kind) in [
+            ("nfs4", "server:/export", Kind::Network),
+            ("fuse.sshfs", "me@host:", Kind::Fuse),
+            ("zfs", "pool/data", Kind::Other),
+        ] {
+            let target = one(&format!("1 0 0:43 / / rw - {fs_type} {source} rw\n"), "/", &["0:43"]);
+            assert_eq!((target.number, target.kind, target.name.as_str()), ((0, 43), kind, source));
+            let mount = Identity::Mount { point: "/".into(), source: source.into(), fs_type: fs_type.into() };
+            assert_eq!(target.identity, Ok(mount));
+        }
+    }
+
+    /// It has no number in the sysfs, and one for stat(2) that is no device.
+    #[test]
+    fn btrfs_is_found_by_its_uuid() {
+        let (home, system) = machine(&DISKS);
+        let directory = home.path().join("sys/fs/btrfs/12-34");
+        for name in ["devices/sda1", "bdi"] {
+            fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        fs::write(directory.join("bdi/read_ahead_kb"), "4096\n").unwrap();
+        let table = "1 0 0:43 /@ / rw - btrfs /dev/sda1 rw\n2 1 0:43 /@home /home rw - btrfs /dev/sda1 rw\n";
+        for path in ["/", "/home"] {
+            let found = of_path(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new(path), 0).unwrap();
+            assert_eq!((found[0].number, found[0].kind), ((0, 43), Kind::Btrfs));
+            assert_eq!(found[0].current_kb().unwrap(), 4096);
+            assert_eq!(found[0].identity, Ok(Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }));
+        }
+        assert!(targets("1 0 0:43 / / rw - btrfs /dev/sdz rw\n", "/", &[]).is_err());
+    }
+
+    #[test]
+    fn what_is_in_memory_is_refused() {
+        let error = targets("1 0 0:40 / / rw - tmpfs tmp rw\n", "/", &[]).unwrap_err();
+        assert!(matches!(&error, Error::Kernel(own) if own.is_unavailable()), "{error}");
+        assert!(targets("", "/", &[]).is_err());
+    }
+
+    /// The last of those on one another, and the deepest, whatever the order of the table; `/mn` holds nothing of `/mnt`.
+    #[test]
+    fn the_mount_that_is_seen_counts() {
+        let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /mn rw - tmpfs x rw\n\
+                     3 1 0:51 / /mnt rw - tmpfs x rw\n4 3 253:0 / /mnt rw - xfs /dev/mapper/x rw\n";
+        assert_eq!(one(table, "/mnt", &[]).number, (253, 0));
+        assert_eq!(one(table, "/", &[]).number, (8, 0));
+    }
+
+    #[test]
+    fn an_overlay_leads_to_its_layers() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
+        for name in ["upper", "lower", "other"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let (upper, lower, other) = (at("upper"), at("lower"), at("other"));
+        let table = format!(
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 253:0 / {other} rw - xfs /dev/mapper/x rw\n\
+             3 1 0:50 / /merged rw - overlay overlay rw,lowerdir={lower}:{other}:/no/such,upperdir={upper},workdir=/w\n"
+        );
+        let found = targets(&table, "/merged", &[]).unwrap();
+        assert_eq!(found.iter().map(|target| target.number).collect::<Vec<_>>(), [(8, 0), (253, 0)]);
+        assert!(found[0].directory.is_some() && found[1].directory.is_none(), "a lower layer is not written to");
+        assert!(found[0].notes.iter().any(|note| note.contains("is an overlay")));
+        assert!(found[0].notes.iter().any(|note| note.contains("left out: /no/such")), "{:?}", found[0].notes);
+        let unseen = "3 1 0:50 / / rw - overlay overlay rw,lowerdir=/no/such\n";
+        assert!(targets(unseen, "/", &[]).unwrap_err().to_string().contains("none of its layers"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Which window is the best one, and why; and what the one that is set does harm to.
+//!
+//! Score of a window: the geometric mean, over the jobs, of its rate by the best rate of that job. So each job counts the same
+//! whatever its unit, and half of one job's rate is made up for by twice of another's. Rates are medians of a window's runs. Of
+//! windows whose scores are within 2 % of the best, the smallest is recommended: it costs less memory and latency, and brings
+//! less that nobody uses.
+
+use serde::Serialize;
+
+/// Scores that are so much of the best are as good as it: no disk repeats a run of some tenths of a second better than that.
+const TIE: f64 = 0.98;
+/// A job that runs at less than this part of its rate under the recommended window is harmed.
+const HARM: f64 = 0.8;
+
+/// A window that was tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The window, KiB.
+    pub kb: u64,
+    /// The rates of all jobs, for each run.
+    pub runs: Vec<Vec<f64>>,
+}
+
+impl Candidate {
+    /// The median rate of each job.
+    pub fn rates(&self) -> Vec<f64> {
+        let jobs = self.runs.first().map_or(0, Vec::len);
+        let of = |job: usize| ahead_bench::Spread::of(self.runs.iter().map(|run| run[job])).median;
+        (0..jobs).map(of).collect()
+    }
+}
+
+/// What a window is worth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Score {
+    /// The window, KiB.
+    pub kb: u64,
+    /// From 0 to 1, if it is the best for every job.
+    pub value: f64,
+}
+
+/// The scores of all, in their order.
+pub(crate) fn score(candidates: &[Candidate]) -> Vec<Score> {
+    let rates: Vec<Vec<f64>> = candidates.iter().map(Candidate::rates).collect();
+    let jobs = rates.first().map_or(0, Vec::len);
+    let best = |job: usize| rates.iter().map(|rates| rates[job]).fold(f64::MIN_POSITIVE, f64::max);
+    let best: Vec<f64> = (0..jobs).map(best).collect();
+    let mean = |rates: &Vec<f64>| {
+        let logarithms = rates.iter().zip(&best).map(|(rate, best)| (rate / best).max(f64::MIN_POSITIVE).ln());
+        (logarithms.sum::<f64>() / jobs.max(1) as f64).exp()
+    };
+    candidates.iter().zip(&rates).map(|(candidate, rates)| Score { kb: candidate.kb, value: mean(rates) }).collect()
+}
+
+/// The smallest of those that are as good as the best, KiB; 0 if there is none.
+pub(crate) fn recommended(candidates: &[Candidate]) -> u64 {
+    let scores = score(candidates);
+    let best = scores.iter().map(|score| score.value).fold(0.0, f64::max);
+    scores.iter().filter(|score| score.value >= best * TIE).map(|score| score.kb).min().unwrap_or(0)
+}
+
+/// A job that the window that is set now slows down.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Harm {
+    /// The job.
+    pub job: String,
+    /// Its rate by that under the recommended window.
+    pub ratio: f64,
+    /// What happens, in words.
+    pub why: String,
+}
+
+/// One job under one window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Job {
+    /// What it is called.
+    pub name: String,
+    /// Median rate, in `unit`.
+    pub rate: f64,
+    /// `bytes_per_s`, `faults_per_s` or `rounds_per_s`.
+    pub unit: &'static str,
+    /// By the best of this job under any window.
+    pub ratio: f64,
+}
+
+/// What is recommended, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The window, KiB.
+    pub recommended_kb: u64,
+    /// In a sentence.
+    pub reason: String,
+    /// What the window that is set now slows down.
+    pub harms: Vec<Harm>,
+}
+
+/// Judges what was tried. `names`: of the jobs, in the order of their rates.
+pub(crate) fn judge(candidates: &[Candidate], names: &[String], current_kb: u64) -> Verdict {
+    let recommended_kb = recommended(candidates);
+    let scores = score(candidates);
+    let of = |kb: u64| scores.iter().find(|score| score.kb == kb).map_or(0.0, |score| score.value);
+    let rates =
+        |kb: u64| candidates.iter().find(|candidate| candidate.kb == kb).map(Candidate::rates).unwrap_or_default();
+    let (best, chosen, current) =
+        (scores.iter().map(|s| s.value).fold(0.0, f64::max), of(recommended_kb), of(current_kb));
+    let parts: Vec<String> = names
+        .iter()
+        .zip(rates(recommended_kb))
+        .enumerate()
+        .map(|(job, (name, rate))| {
+            let top = candidates.iter().map(|candidate| candidate.rates()[job]).fold(f64::MIN_POSITIVE, f64::max);
+            format!("{name} {:.0} %", 100.0 * rate / top)
+        })
+        .collect();
+    let mut reason = format!("best balance: {} of what the best window for it alone gives", parts.join(", "));
+    if chosen < best {
+        reason += "; larger windows gain less than 2 %";
+    }
+    if recommended_kb == current_kb {
+        reason += "; it is what is set now";
+    } else if current > 0.0 {
+        let gain = 100.0 * (chosen / current - 1.0);
+        reason += &format!("; {gain:.0} % above the {current_kb} KiB that are set now");
+    }
+    let pairs = names.iter().zip(rates(current_kb).into_iter().zip(rates(recommended_kb)));
+    let harms = pairs.filter(|(_, (now, then))| *now < HARM * then);
+    let harms = harms.map(|(name, (now, then))| harm(name, now / then, current_kb, recommended_kb)).collect();
+    Verdict { recommended_kb, reason, harms }
+}
+
+fn harm(name: &str, ratio: f64, current_kb: u64, recommended_kb: u64) -> Harm {
+    let why = if current_kb > recommended_kb {
+        format!("each access brings up to {current_kb} KiB, most of them for nothing")
+    } else {
+        format!("{current_kb} KiB at a time are too few for this device; {recommended_kb} keep it busy")
+    };
+    Harm { job: name.into(), ratio, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(rates: &[(u64, &[f64])]) -> Vec<Candidate> {
+        rates.iter().map(|(kb, rates)| Candidate { kb: *kb, runs: vec![rates.to_vec()] }).collect()
+    }
+
+    #[test]
+    fn the_score_is_the_geometric_mean_of_parts_of_the_best() {
+        let scores = score(&candidates(&[(16, &[25.0, 4.0]), (64, &[100.0, 1.0])]));
+        assert!(scores.iter().all(|score| (score.value - 0.5).abs() < 1e-9), "{scores:?}");
+        assert_eq!(score(&[]), []);
+        assert_eq!(recommended(&[]), 0);
+    }
+
+    #[test]
+    fn units_do_not_matter() {
+        let one = score(&candidates(&[(16, &[25.0, 4.0]), (64, &[80.0, 2.0])]));
+        let other = score(&candidates(&[(16, &[25e6, 4.0]), (64, &[80e6, 2.0])]));
+        assert!(one.iter().zip(other).all(|(one, other)| (one.value - other.value).abs() < 1e-9));
+    }
+
+    #[test]
+    fn ties_go_to_the_smaller_window() {
+        assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[99.0]), (128, &[100.0])])), 64);
+        assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[97.0]), (128, &[100.0])])), 128);
+    }
+
+    #[test]
+    fn medians_leave_outliers_out() {
+        let one = Candidate { kb: 16, runs: vec![vec![1.0], vec![100.0], vec![99.0]] };
+        assert_eq!(one.rates(), [99.0]);
+    }
+
+    #[test]
+    fn a_window_that_is_too_large_harms_faults_and_one_that_is_too_small_streams() {
+        let names = ["one stream".to_owned(), "faults".to_owned()];
+        let tried = candidates(&[(128, &[50.0, 1000.0]), (512, &[100.0, 900.0]), (8192, &[100.0, 20.0])]);
+        let verdict = judge(&tried, &names, 8192);
+        assert_eq!((verdict.recommended_kb, verdict.harms.len(), verdict.harms[0].job.as_str()), (512, 1, "faults"));
+        assert!(verdict.harms[0].why.contains("for nothing") && verdict.reason.contains("8192 KiB"), "{verdict:?}");
+        let verdict = judge(&tried, &names, 128);
+        assert_eq!((verdict.harms.len(), verdict.harms[0].job.as_str()), (1, "one stream"));
+        assert_eq!(judge(&tried, &names, 512).harms, []);
+        assert!(judge(&tried, &names, 512).reason.contains("is set now"));
+    }
+}

@@ -1,0 +1,107 @@
+//! `ahead tune` without privilege: Wu's table, mistakes, and what has no window.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.arg("tune").args(arguments);
+    command
+}
+
+const WU: [&str; 5] = ["--plan", "--access-time", "8ms", "--bandwidth", "100MB/s"];
+
+#[test]
+fn wrong_usage_is_status_2() {
+    for arguments in [
+        &[][..],
+        &["--plan"],
+        &["--plan", "--access-time", "8ms"],
+        &["--plan", "--access-time", "8", "--bandwidth", "100MB/s"],
+        &["--plan", "--access-time", "8ms", "--bandwidth", "0"],
+        &["/", "--all"],
+        &["/", "--access-time", "8ms"],
+        &["/", "--kb", "5"],
+        &["/", "--kb", "0"],
+        &["/", "--check", "--apply"],
+        &["/", "--restore", "--kb", "128"],
+        &["/", "--streams", "1"],
+        &["/", "--exhaustive", "--kb", "128"],
+    ] {
+        ahead(arguments).assert().code(2).stdout("");
+    }
+    ahead(&WU).arg("--apply").assert().code(2);
+}
+
+#[test]
+fn wu_s_table_is_printed_as_he_did() {
+    let output = ahead(&WU).assert().success().get_output().stdout.clone();
+    let text = String::from_utf8(output).unwrap();
+    let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for row in
+        ["4 8.00 0.04 8.04 0.49% 497.57", "128 8.00 1.25 9.25 13.51% 13837.84", "4096 8.00 40.00 48.00 83.33% 85333.33"]
+    {
+        assert!(rows.iter().any(|printed| printed == row), "{text}");
+    }
+    assert!(text.contains("recommended: 512 KiB"));
+}
+
+#[test]
+fn the_plan_is_json_with_every_key() {
+    let output = ahead(&WU).arg("--json").assert().success().get_output().stdout.clone();
+    let whole: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!((&whole["recommended_kb"], &whole["current_kb"]), (&512.into(), &Value::Null));
+    assert!(whole["reason"].as_str().unwrap().contains("13.00 ms"));
+    let candidates = whole["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 13);
+    let row = candidates.iter().find(|row| row["kb"] == 128).unwrap();
+    assert_eq!(row["latency_s"].as_f64().unwrap(), 0.00925);
+    for key in ["transfer_s", "utilisation", "throughput_bytes_per_s"] {
+        assert!(row[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+}
+
+#[test]
+fn what_reads_from_no_device_is_status_77() {
+    for place in ["/proc", "/proc/self/status", "/dev/null"] {
+        ahead(&[place]).assert().code(77).stdout("").stderr(predicate::str::contains("is not supported here"));
+    }
+    if std::path::Path::new("/dev/shm").is_dir() {
+        ahead(&["/dev/shm", "--kb", "128", "--apply"]).assert().code(77).stderr(predicate::str::contains("tmpfs"));
+    }
+}
+
+#[test]
+fn what_is_not_there_is_status_1() {
+    ahead(&["/no/such/place"]).assert().code(1).stderr(predicate::str::contains("/no/such/place"));
+    let here = env!("CARGO_TARGET_TMPDIR");
+    if ahead_kernel::machine::is_root() {
+        ahead(&[here, "--workload", "/no/such.ahead"])
+            .assert()
+            .code(1)
+            .stderr(predicate::str::contains("/no/such.ahead"));
+    }
+}
+
+#[test]
+fn without_root_nothing_is_tried_and_it_says_why() {
+    if ahead_kernel::machine::is_root() {
+        eprintln!("skipped: is root");
+        return;
+    }
+    let remedy = predicate::str::contains("run it as root");
+    ahead(&[env!("CARGO_TARGET_TMPDIR")]).assert().code(77).stdout("").stderr(remedy);
+}
+
+/// What nobody has set is nothing to take back, and no rule.
+#[test]
+fn nothing_kept_is_nothing_to_restore() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().to_str().unwrap();
+    ahead(&["--all", "--restore", "--root", root]).assert().success().stdout("nothing to restore\n");
+    let output =
+        ahead(&["--all", "--restore", "--json", "--root", root]).assert().success().get_output().stdout.clone();
+    let whole: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(whole["restored"], Value::Array(Vec::new()));
+}

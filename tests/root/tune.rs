@@ -1,0 +1,283 @@
+//! Windows on real devices: the right one is set, kept, compared and taken back, and nothing stays whoever ends it and when.
+
+use crate::crash::wait_until;
+use crate::mounted::Mounted;
+use ahead_kernel::{bdi, mounts, undo};
+use assert_cmd::Command;
+use predicates::prelude::*;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn tune(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.arg("tune").args(arguments).timeout(Duration::from_secs(300));
+    command
+}
+
+fn answer(arguments: &[&str]) -> Value {
+    let output = tune(arguments).arg("--json").assert().success();
+    serde_json::from_slice(&output.get_output().stdout).unwrap()
+}
+
+/// A system's directories for rules and states, with udev and systemd in it.
+fn root() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for directory in ["etc/udev", "etc/systemd"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    root
+}
+
+/// Files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().flatten();
+    let of = |path: PathBuf| if path.is_dir() && !path.is_symlink() { files(&path) } else { vec![path] };
+    entries.flat_map(|entry| of(entry.path())).collect()
+}
+
+/// The setting of what is mounted here: by the number in the mount table, or btrfs' by the only one that is on this device.
+fn setting(point: &Path) -> PathBuf {
+    let mounts = mounts::own().unwrap();
+    let mount = mounts.iter().rfind(|mount| mount.mount_point == point.as_os_str().as_encoded_bytes()).unwrap();
+    let device = String::from_utf8(mount.source.clone()).unwrap().replace("/dev/", "");
+    let btrfs = fs::read_dir("/sys/fs/btrfs").into_iter().flatten().flatten().map(|entry| entry.path());
+    let of_device = btrfs.into_iter().find(|directory| directory.join("devices").join(&device).exists());
+    match of_device {
+        Some(directory) if mount.fs_type == "btrfs" => directory.join("bdi/read_ahead_kb"),
+        _ => bdi::read_ahead_file(mount.device).unwrap(),
+    }
+}
+
+fn window_kb(point: &Path) -> u64 {
+    fs::read_to_string(setting(point)).unwrap().trim().parse().unwrap()
+}
+
+fn is_left(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("ahead-"))
+}
+
+#[test]
+fn a_loop_device_is_measured_and_its_window_is_as_before() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let before = window_kb(&mounted.root);
+    let found = answer(&[mounted.root.to_str().unwrap()]);
+    for key in ["candidates", "recommended_kb", "reason", "current_kb", "harms", "target", "measured_s", "elapsed_s"] {
+        assert!(found.get(key).is_some(), "{key}: {found:#}");
+    }
+    let candidates = found["candidates"].as_array().unwrap();
+    let recommended = candidates.iter().find(|candidate| candidate["kb"] == found["recommended_kb"]).unwrap();
+    assert!(candidates.iter().any(|candidate| candidate["kb"] == before), "what is set now is among them");
+    let score = |candidate: &Value| candidate["score"].as_f64().unwrap();
+    let best = candidates.iter().map(score).fold(0.0, f64::max);
+    assert!(score(recommended) >= 0.98 * best, "{found:#}");
+    for candidate in candidates {
+        assert_eq!(candidate["jobs"].as_array().unwrap().len(), 4);
+        assert!(candidate["amplification"].as_f64().unwrap() >= 1.0, "{candidate:#}");
+    }
+    // A fault brings its window.
+    let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
+    assert!(amplification(2048) > 4.0 * amplification(128));
+    assert_eq!(window_kb(&mounted.root), before);
+    assert!(!is_left(&mounted.root));
+}
+
+#[test]
+fn a_window_is_set_kept_compared_and_taken_back() {
+    let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
+    let (place, before) = (mounted.root.to_str().unwrap(), window_kb(&mounted.root));
+    let with = |arguments: &[&str]| tune(&[&[place, "--root", root.path().to_str().unwrap()], arguments].concat());
+    with(&["--check"]).assert().code(1).stdout(predicate::str::contains("no rule"));
+    with(&["--kb", "512", "--apply"]).assert().success();
+    assert_eq!(window_kb(&mounted.root), 512);
+    let persisted = with(&["--kb", "768", "--persist"]).assert();
+    if persisted.get_output().status.code() == Some(77) {
+        // Linux before 6.9 does not tell the UUID, and a loop device has nothing else.
+        persisted.stderr(predicate::str::contains("UUID"));
+        eprintln!("skipped: nothing names the loop device");
+    } else {
+        persisted.success();
+        let rules: Vec<PathBuf> = files(&root.path().join("etc/udev/rules.d"));
+        let rule = fs::read_to_string(&rules[0]).unwrap();
+        assert!(rule.contains("ENV{ID_FS_UUID}==") && rule.contains("queue/read_ahead_kb}=\"768\""), "{rule}");
+        with(&["--check"]).assert().success();
+        fs::write(bdi::read_ahead_file(mounted.number()).unwrap(), "256").unwrap();
+        with(&["--check"]).assert().code(1).stdout(predicate::str::contains("256 KiB, but"));
+        fs::write(bdi::read_ahead_file(mounted.number()).unwrap(), "768").unwrap();
+    }
+    with(&["--restore"]).assert().success().stdout(predicate::str::contains(format!("{before} KiB again")));
+    assert_eq!((window_kb(&mounted.root), files(root.path())), (before, Vec::new()));
+    with(&["--restore"]).assert().success().stdout("nothing to restore\n");
+}
+
+/// The window of the disk below has no effect on btrfs, and stat(2) names a device that is none.
+#[test]
+fn btrfs_has_a_window_of_its_own() {
+    let (Some(mounted), root) = (Mounted::new("btrfs"), root()) else { return };
+    let (device, before) = (bdi::read_ahead_kb(mounted.number()).unwrap(), window_kb(&mounted.root));
+    let root_path = root.path().to_str().unwrap();
+    let subvolume = mounted.root.join("sub");
+    let made = std::process::Command::new("btrfs").args(["-q", "subvolume", "create"]).arg(&subvolume).status();
+    let place = if made.is_ok_and(|made| made.success()) { &subvolume } else { &mounted.root };
+    // By a directory, and by the device that it was mounted from.
+    for target in [place.as_path(), &mounted.device.device] {
+        let kb = if target == place { "1024" } else { "2048" };
+        let target = target.to_str().unwrap();
+        let set = answer(&[target, "--root", root_path, "--kb", kb, "--persist"]);
+        assert!(set["target"]["kind"].as_str().unwrap().starts_with("btrfs"), "{set:#}");
+        assert_eq!(window_kb(&mounted.root), kb.parse::<u64>().unwrap());
+        assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), device, "the disk's own stays");
+        let unit = fs::read_to_string(set["rule"].as_str().unwrap()).unwrap();
+        fs::write(setting(&mounted.root), "128").unwrap();
+        assert!(run_unit(&unit, &[]), "{unit}");
+        assert_eq!(window_kb(&mounted.root).to_string(), kb);
+        tune(&[target, "--root", root_path, "--check"]).assert().success();
+    }
+    tune(&["--all", "--restore", "--root", root_path]).assert().success();
+    assert_eq!((window_kb(&mounted.root), files(root.path())), (before, Vec::new()));
+}
+
+/// Runs what a unit runs, with its environment but for what is changed.
+fn run_unit(unit: &str, changed: &[(&str, &str)]) -> bool {
+    let script = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/bin/sh -c '")).unwrap();
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-c", &script.trim_end_matches('\'').replace("$$", "$")]);
+    let environment =
+        unit.lines().filter_map(|line| line.strip_prefix("Environment=")?.trim_matches('"').split_once('='));
+    command.envs(environment).envs(changed.iter().copied());
+    command.status().unwrap().success()
+}
+
+/// What is mounted there is unmounted when this is dropped.
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let (below, above, root) = (mounted.root.join("below"), tempfile::tempdir().unwrap(), root());
+    fs::create_dir(&below).unwrap();
+    let bound = std::process::Command::new("bindfs").arg(&below).arg(above.path()).status();
+    if !bound.is_ok_and(|bound| bound.success()) {
+        eprintln!("skipped: no bindfs");
+        return;
+    }
+    let fuse = Unmounted(above.path().canonicalize().unwrap());
+    let (before, device) = (window_kb(&fuse.0), window_kb(&mounted.root));
+    let place = fuse.0.to_str().unwrap();
+    let set = answer(&[place, "--root", root.path().to_str().unwrap(), "--kb", "1024", "--persist"]);
+    assert!(set["target"]["kind"].as_str().unwrap().starts_with("FUSE"), "{set:#}");
+    assert_eq!((window_kb(&fuse.0), window_kb(&mounted.root)), (1024, device));
+    assert_eq!(files(&root.path().join("etc/systemd")).len(), 2, "a unit, and the link that switches it on");
+    let unit = fs::read_to_string(set["rule"].as_str().unwrap()).unwrap();
+    fs::write(setting(&fuse.0), "128").unwrap();
+    assert!(!run_unit(&unit, &[("AHEAD_SOURCE", "server:/other")]), "another file system there is left alone");
+    assert_eq!(window_kb(&fuse.0), 128);
+    assert!(run_unit(&unit, &[]), "{unit}");
+    assert_eq!(window_kb(&fuse.0), 1024);
+    tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
+    assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
+    let found = answer(&[place]);
+    // Nobody counts its reads, and opening a file drops what is cached of it.
+    assert!(found["candidates"].as_array().unwrap().iter().all(|c| c["amplification"].is_null()), "{found:#}");
+    assert_eq!(window_kb(&fuse.0), before);
+}
+
+#[test]
+fn an_overlay_is_tuned_by_its_layers() {
+    let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
+    let at = |name: &str| mounted.root.join(name);
+    for name in ["upper", "work", "merged"] {
+        fs::create_dir(at(name)).unwrap();
+    }
+    let lower = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.path().display(),
+        at("upper").display(),
+        at("work").display()
+    );
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(at("merged"));
+    if !mount.status().is_ok_and(|mounted| mounted.success()) {
+        eprintln!("skipped: no overlayfs");
+        return;
+    }
+    let merged = Unmounted(at("merged"));
+    let arguments = [merged.0.to_str().unwrap(), "--root", root.path().to_str().unwrap(), "--kb", "512", "--apply"];
+    tune(&arguments).assert().success().stderr(predicate::str::contains("is an overlay"));
+    assert_eq!(window_kb(&mounted.root), 512);
+    tune(&["--all", "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
+    assert_ne!(window_kb(&mounted.root), 512);
+}
+
+#[test]
+fn a_file_system_that_is_full_or_read_only_says_so() {
+    let Some(mut mounted) = Mounted::alone("ext4") else { return };
+    let before = window_kb(&mounted.root);
+    let place = mounted.root.to_str().unwrap().to_owned();
+    let free = almost_free(&mounted.root);
+    std::process::Command::new("fallocate")
+        .args(["-l", &free.to_string()])
+        .arg(mounted.root.join("full"))
+        .status()
+        .unwrap();
+    tune(&[&place]).assert().code(1).stderr(predicate::str::contains("has room for"));
+    fs::remove_file(mounted.root.join("full")).unwrap();
+    drop(mounted.mount.take());
+    let own = undo::ProcessId::own().unwrap();
+    let device = mounted.device.device.clone();
+    mounted.mount = Some(ahead_kernel::mounting::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
+    tune(&[&place]).assert().code(1).stderr(predicate::str::contains("Read-only file system"));
+    assert_eq!(window_kb(&mounted.root), before);
+    // A device that nothing is mounted from has nothing to write to.
+    drop(mounted.mount.take());
+    tune(&[device.to_str().unwrap()]).assert().code(77).stderr(predicate::str::contains("mount a file system"));
+}
+
+/// What is free for everybody, less what a file system may take for its own.
+fn almost_free(directory: &Path) -> u64 {
+    let output = std::process::Command::new("df").args(["-B1", "--output=avail"]).arg(directory).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().nth(1).unwrap().trim().parse::<u64>().unwrap() - 512 * 1024
+}
+
+fn notes_of(pid: u32) -> usize {
+    undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
+}
+
+/// At moments by chance, while it sets one window after the other.
+#[test]
+fn stopped_or_killed_nothing_stays() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let before = window_kb(&mounted.root);
+    for (round, signal) in ["INT", "KILL", "TERM", "KILL", "KILL", "KILL"].into_iter().enumerate() {
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+            .args(["tune", "--exhaustive"])
+            .arg(&mounted.root)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("the first window", || window_kb(&mounted.root) != before);
+        let moment = Instant::now() + Duration::from_millis(137 * round as u64);
+        wait_until("the moment", || Instant::now() >= moment);
+        let killed = std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+        assert!(killed.unwrap().success());
+        let ended = child.wait().unwrap();
+        if signal == "KILL" {
+            Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
+        } else {
+            assert_eq!(ended.code(), Some(if signal == "INT" { 130 } else { 143 }));
+        }
+        assert_eq!((notes_of(child.id()), is_left(&mounted.root)), (0, false), "{signal}");
+        assert_eq!(window_kb(&mounted.root), before, "{signal}");
+    }
+}
