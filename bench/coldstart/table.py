@@ -10,6 +10,16 @@ import statistics
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Files of other benchmarks, with a heading where they bring none.
+OTHERS = {
+    "sim.md": None,
+    "speed.md": None,
+    "conform.md": None,
+    "probe.md": None,
+    "tune.md": "## The window that tune recommends",
+    "live-cloud.md": "## Policies against the real page cache",
+    "fio.md": "## ahead bench beside fio",
+}
 GOALS = {"hdd": 0.85, "cloud": 0.85, "ssd": 0.80}
 
 
@@ -133,10 +143,14 @@ def main():
     if measured.exists():
         print(overhead(json.loads(measured.read_text())))
     # What other benchmarks have written, or was written of them.
-    for other in ["sim.md", "speed.md", "conform.md"]:
+    for other, heading in OTHERS.items():
         if (directory / other).exists():
+            text = (directory / other).read_text()
+            if heading:
+                # Their parts lie below the heading that they get here.
+                text = f"{heading}\n\n" + text.replace("\n## ", "\n### ")
             print()
-            print((directory / other).read_text(), end="")
+            print(text, end="")
 
 
 if __name__ == "__main__":
