@@ -83,14 +83,23 @@ impl Windows {
     /// By times alone two experiments have to agree: what is read around a fault is as large as the window on every kernel since
     /// 2.6.30. If they don't, something else made reads slow, and nothing of it is certain.
     pub(crate) fn doubt(&mut self, read_around: &Answer) {
-        let (Some(window), Some(around)) = (self.window.whole(), read_around.whole()) else { return };
-        if window.max(PAGE_BYTES) == around {
+        let (window, around) = (self.window.whole(), read_around.whole());
+        if window.is_some_and(|window| Some(window.max(PAGE_BYTES)) == around) {
             return;
         }
+        let [by_steps, by_fault] =
+            [window, around].map(|bytes| bytes.map_or("unknown".to_owned(), |bytes| format!("{bytes} bytes")));
         let why = format!(
-            "timing: by steps it is {window} bytes, by a fault {around}: other work on the machine disturbs it"
+            "timing: by steps the window is {by_steps}, by a fault {by_fault}: something else disturbs the times"
         );
-        for answer in [&mut self.window, &mut self.trigger, &mut self.initial_window, &mut self.max_request] {
+        let answers = [
+            &mut self.window,
+            &mut self.trigger,
+            &mut self.initial_window,
+            &mut self.max_request,
+            &mut self.willneed_cap,
+        ];
+        for answer in answers {
             *answer = Answer::none("bytes", why.clone());
         }
         self.growth.clear();
@@ -362,6 +371,25 @@ mod tests {
 
     fn step(page: u64, from: u64, to: u64) -> Step {
         Step { page, from, to }
+    }
+
+    /// Regression: on a mount whose server has a cache of its own one WILLNEED seemed to bring nothing.
+    #[test]
+    fn by_timing_nothing_is_certain_unless_two_experiments_agree() {
+        let counted = |bytes| Answer::counted(bytes, "bytes", (3, 3), "");
+        let windows = |window: Answer| Windows { window, willneed_cap: counted(0), ..Windows::unknown("") };
+        for (window, around, is_certain) in [
+            (counted(8192), counted(8192), true),
+            (counted(0), counted(4096), true),
+            (counted(8192), counted(4096), false),
+            (Answer::none("bytes", ""), counted(4096), false),
+            (counted(8192), Answer::none("bytes", ""), false),
+        ] {
+            let mut windows = windows(window);
+            windows.doubt(&around);
+            assert_eq!(windows.window.value.is_some(), is_certain);
+            assert_eq!(windows.willneed_cap.value.is_some(), is_certain);
+        }
     }
 
     #[test]
