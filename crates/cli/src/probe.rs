@@ -144,7 +144,7 @@ impl Probe {
         let parts: Vec<Part> = wanted.iter().map(|choice| choice.part()).collect();
         let answers = find(&run, &parts, self.timing_only)?;
         let figures = match &self.figures {
-            Some(_) => pelouin(&run, &answers.disk.again)?,
+            Some(_) => pelouin(&run)?,
             None => Vec::new(),
         };
         let checks = if self.verify { verify::check(&self.path, &subject, &answers)? } else { Vec::new() };

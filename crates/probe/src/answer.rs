@@ -1,5 +1,6 @@
 //! An answer: a value with its unit, how sure it is and how it was found, or why there is none.
 
+use crate::statistics::{median, quantile};
 use serde::Serialize;
 
 /// Said of what nobody asked for.
@@ -63,6 +64,14 @@ impl Answer {
     pub fn measured(value: f64, unit: &'static str, range: [f64; 2], method: impl Into<String>) -> Answer {
         let value = Some(Value::Real(value));
         Answer { value, unit, confidence: Some(0.95), method: method.into(), range: Some(range) }
+    }
+
+    /// The middle of some measurements, and the least and the most of them: the true median lies between these unless all fell on
+    /// one side of it, which happens once in 2^(n-1).
+    pub fn middle_of(values: &[f64], unit: &'static str, method: impl Into<String>) -> Answer {
+        let range = [quantile(values, 0.0), quantile(values, 1.0)];
+        let confidence = Some(1.0 - 0.5_f64.powi(values.len() as i32 - 1));
+        Answer { confidence, ..Answer::measured(median(values), unit, range, method) }
     }
 
     /// The value as a whole number, if it was counted.

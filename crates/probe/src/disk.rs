@@ -8,12 +8,12 @@ mod reads;
 mod rotating;
 mod solid;
 
+use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
 use crate::statistics::{mean, median, median_range, quantile};
 use crate::subject::PAGE_BYTES;
 use crate::twin::Twin;
-use crate::{Run, figures};
 pub(crate) use reads::Reads;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -77,9 +77,6 @@ pub struct Found {
     /// The disk's model, if enough is known.
     #[serde(skip)]
     pub twin: Option<Twin>,
-    /// Data of the pictures about the drive's buffer.
-    #[serde(skip)]
-    pub again: Vec<(f64, f64)>,
 }
 
 impl Found {
@@ -92,7 +89,6 @@ impl Found {
             limits: None,
             whole_disk: false,
             twin: None,
-            again: Vec::new(),
         }
     }
 }
@@ -148,13 +144,12 @@ pub fn find(run: &Run) -> Result<Found> {
         Err(why) => return Ok(Found::unknown(&why)),
     };
     let single = Single::measure(run, &mut reads)?;
-    let again = figures::again(run, &mut reads)?;
     let found = if single.rotates() {
         rotating::find(run, &mut reads, &single)?
     } else {
         solid::find(run, &mut reads, &single)?
     };
-    Ok(Found { again, whole_disk: reads.is_whole, ..found })
+    Ok(Found { whole_disk: reads.is_whole, ..found })
 }
 
 /// The mean access time where a turn and seeks make times differ, else the middle one: what is far above it other programs have

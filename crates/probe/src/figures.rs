@@ -71,7 +71,9 @@ fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
 }
 
 /// Time of the first page, read directly again after so many others: microseconds by bytes.
-pub(crate) fn again(run: &Run, reads: &mut Reads) -> Result<Vec<(f64, f64)>> {
+/// None where nothing can be read past the page cache.
+fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
+    let Ok(mut reads) = Reads::open(run) else { return Ok(Vec::new()) };
     let mut points = Vec::new();
     let place = reads.within(
         0,
@@ -89,7 +91,8 @@ pub(crate) fn again(run: &Run, reads: &mut Reads) -> Result<Vec<(f64, f64)>> {
 }
 
 /// His five figures. Of 3 and 4 the data is that of the drive's buffer (`again`): the page cache holds what it is told to.
-pub fn pelouin(run: &Run, again: &[(f64, f64)]) -> Result<Vec<Figure>> {
+pub fn pelouin(run: &Run) -> Result<Vec<Figure>> {
+    let again = again(run)?;
     let rate = "bytes per us";
     let figure = |number, title, points| Figure { number, title, x: "place in the file, bytes", y: rate, points };
     let first: Vec<(f64, f64)> = again.iter().copied().filter(|(bytes, _)| *bytes <= (1 << 20) as f64).collect();
@@ -98,7 +101,7 @@ pub fn pelouin(run: &Run, again: &[(f64, f64)]) -> Result<Vec<Figure>> {
         figure(1, "Reads of 16 bytes without read-ahead", rates(run, 16, 24 << 10, false, false)?),
         figure(2, "Reads of 512 bytes with read-ahead", rates(run, 512, 768 << 10, true, false)?),
         buffered(3, "The first block read again, past the page cache, up to a megabyte", first),
-        buffered(4, "The first block read again, past the page cache", again.to_vec()),
+        buffered(4, "The first block read again, past the page cache", again),
         figure(
             5,
             "Reads of 2048 bytes without read-ahead and with cold metadata",

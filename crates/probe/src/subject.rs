@@ -30,8 +30,6 @@ pub struct Subject {
     /// Where it can be opened anew.
     path: PathBuf,
     pages: u64,
-    /// The test file is ours.
-    is_own: bool,
     is_device: bool,
     /// The block device that it lies on, where we may read that.
     device: Option<PathBuf>,
@@ -75,7 +73,7 @@ impl Subject {
         let mut held = nameless(directory).map_err(|e| Error::io(what(), e))?;
         write_all(&mut held, size_bytes).map_err(|e| Error::io(format!("write {}", directory.display()), e))?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        Subject::of(held, path, size_bytes, true)
+        Subject::of(held, path, size_bytes)
     }
 
     fn file(path: &Path) -> Result<Subject> {
@@ -86,7 +84,7 @@ impl Subject {
             return Err(Error::Unsuitable(format!("{} has only {size_bytes} bytes: {why}", path.display())));
         }
         let path = fs::canonicalize(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-        Subject::of(held, path, size_bytes, false)
+        Subject::of(held, path, size_bytes)
     }
 
     fn device(path: &Path) -> Result<Subject> {
@@ -102,15 +100,15 @@ impl Subject {
             _ => Error::io(what.clone(), e),
         })?;
         let size_bytes = rustix::fs::seek(&held, rustix::fs::SeekFrom::End(0)).map_err(|e| Error::io(what, e))?;
-        let mut subject = Subject::of(held, path.to_owned(), size_bytes, false)?;
+        let mut subject = Subject::of(held, path.to_owned(), size_bytes)?;
         (subject.is_device, subject.device) = (true, Some(path.to_owned()));
         Ok(subject)
     }
 
-    fn of(held: File, path: PathBuf, size_bytes: u64, is_own: bool) -> Result<Subject> {
+    fn of(held: File, path: PathBuf, size_bytes: u64) -> Result<Subject> {
         let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
         let device = if metadata.file_type().is_file() { readable_device(metadata.dev()) } else { None };
-        let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_own, is_device: false, device };
+        let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_device: false, device };
         subject.make_cold()?;
         Ok(subject)
     }
@@ -128,11 +126,6 @@ impl Subject {
     /// The block device that it lies on, or that it is; none where there is none, or where we may not read it.
     pub fn block_device(&self) -> Option<&Path> {
         self.device.as_deref()
-    }
-
-    /// A test file of our own.
-    pub fn is_own(&self) -> bool {
-        self.is_own
     }
 
     /// A block device itself.

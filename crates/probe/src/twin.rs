@@ -157,10 +157,13 @@ impl Observed {
         self.by_length.first().map_or(S, |(_, ns)| *ns)
     }
 
-    /// With as many at once as were tried: the median of the last three.
+    /// Reads per second with as many at once as were tried: the last three depths.
+    pub(crate) fn deepest_rates(&self) -> Vec<f64> {
+        self.by_depth.iter().rev().take(3).map(|(_, rate)| *rate).collect()
+    }
+
     fn most_requests_per_s(&self) -> f64 {
-        let rates: Vec<f64> = self.by_depth.iter().rev().take(3).map(|(_, rate)| *rate).collect();
-        median(&rates).max(1.0)
+        median(&self.deepest_rates()).max(1.0)
     }
 }
 

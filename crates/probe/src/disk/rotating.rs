@@ -11,7 +11,7 @@ use super::{Found, Rotation, Single, access_time};
 use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
-use crate::statistics::{line, mean, median, quantile};
+use crate::statistics::{line, mean, median, median_range, quantile};
 use crate::subject::PAGE_BYTES;
 use crate::twin::{Rotating, Twin};
 use std::time::Duration;
@@ -38,7 +38,8 @@ const GRAIN: u64 = 64 << 10;
 
 pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
     run.watcher.go_on("a rotating disk's rates")?;
-    let (outer, inner) = rates(reads)?;
+    let (outer_rates, inner_rates) = rates(reads)?;
+    let (outer, inner) = (median(&outer_rates), median(&inner_rates));
     let page_ns = PAGE_BYTES as f64 * 1e9 / outer;
     let turn_ns = median(&single.backwards) + page_ns;
     let overhead_ns = overhead(reads)?;
@@ -58,14 +59,14 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
         read_on_bytes: read_on.unwrap_or(0),
         segment_bytes: drive_cache.unwrap_or(0) + read_on.unwrap_or(0),
     });
-    let (bandwidth, parallelism) = (bandwidth_answer(outer, reads.is_whole), one_at_a_time(reads, turn_ns)?);
+    let (bandwidth, parallelism) = (bandwidth_answer(&outer_rates, reads.is_whole), one_at_a_time(reads, turn_ns)?);
     let rotation = Rotation {
         turn: turn_answer(single, page_ns),
         seek_track: seek_answer(seeks.map(|seeks| seeks.track_ns), turn_ns),
         seek_average: seek_answer(seeks.map(|seeks| seeks.average_ns), turn_ns),
         seek_full: seek_answer(seeks.map(|seeks| seeks.full_ns), turn_ns),
         inner_bandwidth: match reads.is_whole {
-            true => bandwidth_answer(inner, true),
+            true => bandwidth_answer(&inner_rates, true),
             false => Answer::none("bytes_per_s", "only the test file may be read"),
         },
         read_on: buffer_answer(read_on, "so far behind a read the drive has read on by itself"),
@@ -82,15 +83,15 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
 }
 
 fn turn_answer(single: &Single, page_ns: f64) -> Answer {
-    let [low, high] = [0.25, 0.75].map(|share| (quantile(&single.backwards, share) + page_ns) / 1e3);
+    let range = median_range(&single.backwards).map(|ns| (ns + page_ns) / 1e3);
     let method = format!("timing: median of {} reads of the page before the last one", single.backwards.len());
-    Answer::measured((median(&single.backwards) + page_ns) / 1e3, "us", [low, high], method)
+    Answer::measured((median(&single.backwards) + page_ns) / 1e3, "us", range, method)
 }
 
-fn bandwidth_answer(bytes_per_s: f64, is_whole: bool) -> Answer {
+fn bandwidth_answer(rates: &[f64], is_whole: bool) -> Answer {
     let place = if is_whole { "at that end of the disk" } else { "of the test file" };
     let method = format!("timing: median of three sequential direct reads {place}");
-    Answer::measured(bytes_per_s, "bytes_per_s", [bytes_per_s * 0.98, bytes_per_s * 1.02], method)
+    Answer::middle_of(rates, "bytes_per_s", method)
 }
 
 fn seek_answer(ns: Option<f64>, turn_ns: f64) -> Answer {
@@ -112,13 +113,11 @@ fn buffer_answer(bytes: Option<u64>, what: &str) -> Answer {
 }
 
 /// Bytes per second at the two ends of the disk.
-fn rates(reads: &Reads) -> Result<(f64, f64)> {
+fn rates(reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
     // Three parts of the stretch: what was read once lies in the drive's buffer.
     let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST) & !(LONGEST - 1);
-    let at = |from: u64| -> Result<f64> {
-        let rates: Result<Vec<f64>> =
-            (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect();
-        Ok(median(&rates?))
+    let at = |from: u64| -> Result<Vec<f64>> {
+        (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect()
     };
     Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(3 * part) & !(LONGEST - 1))?))
 }

@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Lengths of single reads, bytes: up to the largest that most disks take in one request.
 const LENGTHS: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10];
+/// The last of them.
+const LONGEST_SINGLE: u64 = LENGTHS[LENGTHS.len() - 1];
 /// Reads of each length.
 const READS: u32 = 24;
 /// Reads at once, at most; as deep as drives' queues that are common (NVMe: 1024 and fewer).
@@ -41,21 +43,21 @@ const SEQUENTIAL_TIME: Duration = Duration::from_millis(1500);
 const FORGET: Duration = Duration::from_millis(300);
 
 pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
-    let observed = observe(run, reads, single)?;
+    let (observed, rates) = observe(run, reads, single)?;
     let access = access_time(single, false, reads.is_whole);
     let twin = twin::fit(&observed);
-    let is_volume = matches!(twin, Twin::Volume(_));
     Ok(Found {
         access_time: access,
-        bandwidth: bandwidth(&observed, reads.is_whole),
+        bandwidth: bandwidth(&rates, reads.is_whole),
         parallelism: parallelism(&observed, &twin),
-        limits: Some(limits(&twin, is_volume)),
+        limits: Some(limits(&observed, &twin)),
         twin: Some(twin),
         ..Found::unknown("")
     })
 }
 
-fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<Observed> {
+/// What a twin has to answer, and the rates of three sequential reads, bytes per second.
+fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<(Observed, Vec<f64>)> {
     let step = |what: &str| {
         std::thread::sleep(FORGET);
         run.watcher.go_on(what)
@@ -67,14 +69,18 @@ fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<Observed> {
     step("requests at once")?;
     let batch = batch(run, reads)?;
     step("the disk's bandwidth")?;
-    let stretch = reads.capacity_bytes;
-    let bytes_per_s = reads.sequential(0, stretch, SEQUENTIAL_DEPTH, SEQUENTIAL_TIME)?;
+    let third = (reads.capacity_bytes / 3) & !(LONGEST - 1);
+    let rates: Vec<f64> = (0..3)
+        .map(|count| reads.sequential(count * third, third, SEQUENTIAL_DEPTH, SEQUENTIAL_TIME / 3))
+        .collect::<Result<_>>()?;
     let mut by_depth = Vec::new();
     for depth in DEPTHS {
         step("requests at once")?;
         by_depth.push((depth, reads.rate(depth, RATE_TIME)?));
     }
-    Ok(Observed { capacity_bytes: reads.capacity_bytes, by_length, sequential_page_ns, batch, bytes_per_s, by_depth })
+    let bytes_per_s = median(&rates);
+    let capacity_bytes = reads.capacity_bytes;
+    Ok((Observed { capacity_bytes, by_length, sequential_page_ns, batch, bytes_per_s, by_depth }, rates))
 }
 
 /// Median of single reads anywhere, each after a pause as long as it took twice.
@@ -102,11 +108,10 @@ fn batch(run: &Run, reads: &mut Reads) -> Result<Vec<f64>> {
     Ok((0..BATCH).map(|index| quantile(&at(index), 0.5)).collect())
 }
 
-fn bandwidth(observed: &Observed, is_whole: bool) -> Answer {
-    let place = if is_whole { "from the disk's beginning" } else { "of the test file" };
+fn bandwidth(rates: &[f64], is_whole: bool) -> Answer {
+    let place = if is_whole { "at three places of the disk" } else { "of the test file" };
     let method = format!("timing: direct reads of {} MiB in a row, {SEQUENTIAL_DEPTH} at once, {place}", LONGEST >> 20);
-    let rate = observed.bytes_per_s;
-    Answer::measured(rate, "bytes_per_s", [rate * 0.97, rate * 1.03], method)
+    Answer::middle_of(rates, "bytes_per_s", method)
 }
 
 fn parallelism(observed: &Observed, twin: &Twin) -> Answer {
@@ -132,24 +137,27 @@ fn parallelism(observed: &Observed, twin: &Twin) -> Answer {
     }
 }
 
-fn limits(twin: &Twin, is_volume: bool) -> Limits {
+fn limits(observed: &Observed, twin: &Twin) -> Limits {
     let none = |unit| Answer::none(unit, "no limit shows but those of latency, requests at once and bandwidth");
     match twin {
-        Twin::Volume(volume) if is_volume => Limits {
-            requests: Answer::measured(
-                volume.requests_per_s,
+        Twin::Volume(volume) => Limits {
+            requests: Answer::middle_of(
+                &observed.deepest_rates(),
                 "requests_per_s",
-                [volume.requests_per_s * 0.97, volume.requests_per_s * 1.03],
-                format!("timing: the pace of {BATCH} reads at once, and of many for {} ms", RATE_TIME.as_millis()),
+                format!("timing: the pace of many reads at once, for {} ms at each depth", RATE_TIME.as_millis()),
             ),
-            burst_requests: Answer::counted(
-                volume.burst_requests.into(),
-                "requests",
-                (1, 1),
-                "timing: so many of a batch are served at once",
-            ),
+            burst_requests: match volume.burst_requests as usize {
+                BATCH.. => Answer::none("requests", format!("timing: all of {BATCH} reads at once are served")),
+                requests => {
+                    let method = "timing: so many of a batch are served at once";
+                    Answer::counted(requests as u64, "requests", (1, 1), method)
+                }
+            },
             burst_bytes: match volume.burst_bytes {
-                0 => none("bytes"),
+                LONGEST_SINGLE.. => Answer::none(
+                    "bytes",
+                    format!("timing: reads of up to {} KiB take no longer than a page's", LONGEST_SINGLE >> 10),
+                ),
                 bytes => Answer::counted(
                     bytes,
                     "bytes",
