@@ -18,14 +18,17 @@
 //! | `tried` | a fault | the thread does something else than wait for it |
 //! | `mapped` | pages are mapped around a fault | the thread's next fault |
 
-use crate::judge::{Expected, Pending, Said, changes_balance, expect, fault_access, looks_at_marks, state_of};
+mod faults;
+
+use crate::judge::{Expected, Pending, Said, expect, state_of};
 use crate::ledger::Ledger;
 use crate::pages::{Pages, Seen};
-use crate::record::{Asked, Cached, Event, MOST_READ, Mapping, Record, SPANNING, Use};
+use crate::position::Positions;
+use crate::record::{Asked, Cached, Event, MOST_READ, Record, SPANNING, Use};
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
-use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
+use ahead_policy::{FileId, Folio, PAGE_BYTES, Page, View};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
@@ -70,7 +73,12 @@ pub struct Free {
     states: FxHashMap<u32, State>,
     /// Open files whose state has to be taken from the trace.
     stale: FxHashSet<u32>,
+    /// With which record an open file's state was taken from there last.
+    taken: FxHashMap<u32, u64>,
     cursors: FxHashMap<u32, Cursor>,
+    positions: Positions,
+    /// The record before, by thread.
+    heard: FxHashMap<u32, u64>,
     /// The open file through which a file was faulted last, and what was said of the mapping.
     faulted: FxHashMap<u32, (u32, u32)>,
     /// What a thread's fault has just mapped, and the balance of misses before: if the fault itself comes after all, it was not
@@ -80,7 +88,6 @@ pub struct Free {
     /// (`FAULT_FLAG_TRIED`).
     tried: FxHashMap<u32, (u32, Page)>,
     ledger: Ledger,
-    at: u64,
 }
 
 impl Free {
@@ -92,12 +99,14 @@ impl Free {
             truth: Pages::default(),
             states: FxHashMap::default(),
             stale: FxHashSet::default(),
+            taken: FxHashMap::default(),
             cursors: FxHashMap::default(),
+            positions: Positions::default(),
+            heard: FxHashMap::default(),
             faulted: FxHashMap::default(),
             mapped: FxHashMap::default(),
             tried: FxHashMap::default(),
             ledger: Ledger::default(),
-            at: 0,
         }
     }
 
@@ -109,6 +118,9 @@ impl Free {
     /// The next record.
     pub fn take(&mut self, record: &Record) {
         let task = record.task;
+        if !matches!(record.event, Event::Removed(_)) {
+            self.pages.end_drop(task);
+        }
         if matches!(record.event, Event::Opened(_) | Event::Read { .. } | Event::Advice { .. }) {
             self.tried.remove(&task);
         }
@@ -121,6 +133,7 @@ impl Free {
                 self.pages.settings(by);
                 self.close(task);
                 self.stale.remove(&by.open);
+                self.positions.open(by.open);
                 let window_pages = Some(by.disk_window.into());
                 self.states.insert(by.open, State { window_pages, ..State::default() });
             }
@@ -130,23 +143,31 @@ impl Free {
             Event::ReadEnd(result) => self.end_read(task, *result),
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
-            Event::Window(window) => self.ledger.say(task, Said::Window(*window), self.at),
-            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact), self.at),
+            Event::Window(window) => {
+                self.ledger.say(task, Said::Window(*window));
+                self.goes_on(task);
+            }
+            Event::Exact(exact) => {
+                self.ledger.say(task, Said::Exact(*exact));
+                self.goes_on(task);
+            }
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
             Event::Around { file, first, last } => self.around(task, *file, *first, *last),
             Event::Added(cached) => self.added(task, cached),
             Event::Removed(cached) => {
                 let folio = Folio { first: cached.first, order: cached.order };
+                self.pages.dropped(task, cached.file, folio);
                 self.pages.remove(cached.file, folio, cached.special);
                 self.truth.remove(cached.file, folio, cached.special);
-                self.truth.note_gone(cached.file, folio, self.at);
+                self.truth.note_gone(cached.file, folio, self.ledger.at);
             }
             Event::Dirtied(cached) => self.pages.doubt_mark(cached.file, cached.first),
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.advised(task, by, *advice, *offset_bytes, *length_bytes);
             }
         }
-        self.at += 1;
+        self.heard.insert(task, self.ledger.at);
+        self.ledger.at += 1;
     }
 
     /// The state of an open file, brought up to date with the trace where it has to be.
@@ -154,12 +175,22 @@ impl Free {
         if self.stale.remove(&by.open) {
             self.ledger.tally.resynchronised += 1;
             self.states.insert(by.open, state_of(&by.state));
+            self.taken.insert(by.open, self.ledger.at);
         }
         let tally = &mut self.ledger.tally;
         self.states.entry(by.open).or_insert_with(|| {
             tally.adopted += 1;
             state_of(&by.state)
         })
+    }
+
+    /// A decision goes on. If the state was taken from the trace since it began, it was that before what the decision does.
+    fn goes_on(&mut self, task: u32) {
+        if let Some(pending) = self.ledger.pending(task)
+            && self.taken.get(&pending.by.open).is_some_and(|taken| *taken > pending.begun)
+        {
+            self.stale.insert(pending.by.open);
+        }
     }
 
     /// A thread's decision has ended. If the kernel took another one, its state and its pages count; if another thread's was under
@@ -184,19 +215,36 @@ impl Free {
     /// What a decision has brought is what is really cached, and whether it is marked is not known.
     fn correct(&mut self, pending: &Pending) {
         let file = pending.by.file;
-        for (folio, _) in &pending.expected.folios {
-            if self.truth.folio(FileId(file), folio.first) != Some(*folio) {
-                self.pages.remove(file, *folio, false);
-                let really = folio.range().filter_map(|page| self.truth.folio(FileId(file), page));
-                really.for_each(|really| self.pages.add(file, really, false));
-            }
-            self.pages.doubt(file, *folio);
-        }
+        self.take_truth(file, &pending.expected);
         for folio in &pending.added {
             if self.truth.folio(FileId(file), folio.first) == Some(*folio) {
                 self.pages.add(file, *folio, false);
                 self.pages.doubt(file, *folio);
             }
+        }
+    }
+
+    /// Of what was expected, what is really there counts, and whether it is marked is not known.
+    fn take_truth(&mut self, file: u32, expected: &Expected) {
+        for (folio, _) in &expected.folios {
+            if self.truth.folio(FileId(file), folio.first) != Some(*folio) {
+                self.pages.remove(file, *folio, false);
+                for really in folio.range().filter_map(|page| self.truth.folio(FileId(file), page)) {
+                    self.pages.add(file, really, false);
+                    self.pages.doubt(file, really);
+                }
+            }
+            self.pages.doubt(file, *folio);
+        }
+    }
+
+    /// A decision that the kernel did not take has brought nothing, and met no mark.
+    fn take_back(&mut self, file: u32, taken: &Taken) {
+        self.take_truth(file, &taken.expected);
+        match (taken.kind, self.truth.folio(FileId(file), taken.page)) {
+            (Kind::Mark, Some(folio)) => self.pages.doubt(file, folio),
+            (_, None) => self.pages.remove(file, Folio::single(taken.page), false),
+            _ => {}
         }
     }
 
@@ -212,14 +260,14 @@ impl Free {
         self.states.insert(by.open, state);
         for (folio, marked) in &expected.folios {
             self.pages.add(by.file, *folio, *marked);
-            self.pages.note(by.file, *folio, self.at, task);
+            self.pages.note(by.file, *folio, self.ledger.at, task);
         }
         expected
     }
 
     fn begin(&mut self, task: u32, by: &Use, taken: Taken, objection: Option<String>) {
         let Taken { kind, page, wanted, expected, alternatives } = taken;
-        let (begun, last) = (self.at, self.at);
+        let (begun, last) = (self.ledger.at, self.ledger.at);
         let begun_so =
             Pending { kind, by: *by, page, wanted, begun, last, expected, alternatives, ..Pending::default() };
         let pending = Pending { objection, ..begun_so };
@@ -232,7 +280,8 @@ impl Free {
         self.state(by);
         let end_bytes = offset_bytes.saturating_add(length_bytes.min(MOST_READ));
         let (next, end) = (offset_bytes / PAGE_BYTES, end_bytes.div_ceil(PAGE_BYTES));
-        self.cursors.insert(task, Cursor { by: *by, offset_bytes, end_bytes, next, begun: self.at, end, is_other });
+        self.cursors
+            .insert(task, Cursor { by: *by, offset_bytes, end_bytes, next, begun: self.ledger.at, end, is_other });
     }
 
     fn end_read(&mut self, task: u32, result: i64) {
@@ -255,6 +304,16 @@ impl Free {
         if result > 0 && !cursor.is_other {
             let state = self.states.entry(cursor.by.open).or_insert_with(|| state_of(&cursor.by.state));
             state.prev_pos = cursor.offset_bytes.saturating_add(result as u64) as i64;
+            let position = state.prev_pos;
+            self.positions.end(cursor.by.open, cursor.begun, self.ledger.at, position);
+            let Free { ledger, rules, pages, truth, .. } = self;
+            ledger.ended_before(task, cursor.by.open, position, |task, pending, mut state| {
+                let seen = Seen { pages, truth, task };
+                expect(rules, &seen, pending.by.file, |decision| {
+                    decision.sync(&mut state, pending.page, pending.wanted)
+                })
+                .outcome
+            });
         }
     }
 
@@ -336,15 +395,16 @@ impl Free {
         }
     }
 
-    /// Where the last read of a shared open file ended: another thread's has ended already, though that is told later.
+    /// Where the last read of a shared open file ended: another thread's has ended already, though that is told later, or was told
+    /// before.
     fn take_position(&mut self, task: u32, by: &Use) {
         let traced = by.state.prev_pos;
         let ends_there = |(other, cursor): (&u32, &Cursor)| {
             let end_bytes = cursor.end_bytes.min(cursor.by.file_bytes) as i64;
             *other != task && cursor.by.open == by.open && end_bytes == traced
         };
-        let is_told_later = self.cursors.iter().any(ends_there);
-        if let Some(state) = self.states.get_mut(&by.open).filter(|state| is_told_later && state.prev_pos != traced) {
+        let may_be = self.cursors.iter().any(ends_there) || self.positions.may_be(by.open, traced);
+        if let Some(state) = self.states.get_mut(&by.open).filter(|state| may_be && state.prev_pos != traced) {
             state.prev_pos = traced;
             self.ledger.tally.resynchronised += 1;
         }
@@ -407,6 +467,7 @@ impl Free {
 
     /// The kernel decides in a read: the policy goes on until it decides, too.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
+        let is_late = kind == Kind::Read && self.came_meanwhile(task, asked);
         self.doubt_others(task, &asked.by);
         self.take_position(task, &asked.by);
         if let Some(cursor) = self.cursors.get_mut(&task) {
@@ -417,15 +478,29 @@ impl Free {
                 self.begin(task, &asked.by, taken, None);
             }
             other => {
-                let expected = other.map(|taken| (taken.kind, taken.page, taken.wanted));
+                let expected = other.as_ref().map(|taken| (taken.kind, taken.page, taken.wanted));
                 let found = (kind, asked.page, asked.wanted);
                 let objection = format!("expected to decide at {expected:?}, the kernel did at {found:?}");
+                if let Some(taken) = &other {
+                    self.take_back(asked.by.file, taken);
+                }
                 self.follow(task, kind, asked, Some(objection));
                 if let Some(cursor) = self.cursors.get_mut(&task) {
-                    cursor.next = cursor.next.max(asked.page);
+                    cursor.next = asked.page;
                 }
             }
         }
+        if let Some(pending) = self.ledger.pending(task) {
+            pending.is_late |= is_late;
+        }
+    }
+
+    /// Whether another thread has brought the page that this thread found absent, since this thread was heard of last: it looked
+    /// before, and its decision is told after.
+    fn came_meanwhile(&self, task: u32, asked: &Asked) -> bool {
+        let heard = self.heard.get(&task).copied().unwrap_or(0);
+        let folio = self.truth.folio(FileId(asked.by.file), asked.page);
+        folio.is_some_and(|folio| self.truth.is_brought_after(asked.by.file, folio, heard, task))
     }
 
     /// Decides where the kernel decided, though the walk did not lead there.
@@ -439,100 +514,27 @@ impl Free {
             Kind::Mark => decision.marked(state, page, folio, wanted),
             _ => decision.sync(state, page, wanted),
         });
-        self.pages.unmark(asked.by.file, folio);
+        if kind == Kind::Mark {
+            self.pages.unmark(asked.by.file, folio);
+        }
         self.begin(task, &asked.by, Taken { kind, page, wanted, expected, alternatives: Vec::new() }, objection);
-    }
-
-    fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {
-        self.close(task);
-        let Some(mapping) = mapping else {
-            // Through which open file, and with which advice, is not known: nor what it has brought and marked.
-            self.ledger.tally.excluded += 1;
-            return self.pages.lose(by.file);
-        };
-        self.pages.settings(by);
-        self.faulted.insert(by.file, (by.open, mapping.flags));
-        let is_again = self.tried.insert(task, (by.open, page)) == Some((by.open, page));
-        self.take_balance(task, by, page);
-        let access = fault_access(by, page, mapping, Found::Absent);
-        match self.pages.folio(FileId(by.file), page) {
-            None if self.is_comparable(task, by) => {
-                let expected = self.decide(task, by, |decision, state| decision.fault(state, &access));
-                if self.pages.folio(FileId(by.file), page).is_none() {
-                    self.pages.add(by.file, Folio::single(page), false);
-                }
-                let taken = Taken { kind: Kind::Fault, page, wanted: 1, expected, alternatives: Vec::new() };
-                self.begin(task, by, taken, None);
-            }
-            Some(folio) if !is_again => self.hit(task, by, page, folio, mapping.flags),
-            _ => {}
-        }
-    }
-
-    /// The balance of misses depends on page tables and on what has arrived: facts of the machine, not of the policy.
-    fn take_balance(&mut self, task: u32, by: &Use, page: Page) {
-        let traced = u32::from(by.state.mmap_miss);
-        let mapped = self.mapped.remove(&task).filter(|_| self.rules.misses_balanced);
-        let state = self.state(by);
-        if let Some((open, range, before)) = mapped
-            && open == by.open
-            && range.contains(&page)
-        {
-            state.mmap_miss = before;
-        }
-        if state.mmap_miss != traced {
-            state.mmap_miss = traced;
-            self.ledger.tally.balances_taken += 1;
-        }
-    }
-
-    /// A fault finds its page (`do_async_mmap_readahead`).
-    fn hit(&mut self, task: u32, by: &Use, page: Page, folio: Folio, mapping_flags: u32) {
-        let changes_balance = changes_balance(&self.rules, mapping_flags);
-        let state = self.state(by);
-        if !looks_at_marks(mapping_flags) || state.window_pages == Some(0) {
-            return;
-        }
-        state.mmap_miss = state.mmap_miss.saturating_sub(u32::from(changes_balance));
-        let wanted = state.window_pages.unwrap_or(0);
-        if self.pages.is_marked(by.file, folio) == Some(true) && self.is_comparable(task, by) {
-            self.pages.unmark(by.file, folio);
-            let expected = self.decide(task, by, |decision, state| decision.marked(state, page, folio, wanted));
-            self.begin(task, by, Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() }, None);
-        }
-    }
-
-    /// A fault mapped what was cached around it, without a look at the pages one by one.
-    fn around(&mut self, task: u32, file: u32, first: Page, last: Page) {
-        let Some((open, flags)) = self.faulted.get(&file).copied() else { return };
-        // A fault that comes again after a wait was counted when it came first.
-        let is_again = self.tried.get(&task).is_some_and(|(_, page)| (first..=last).contains(page));
-        let counts = changes_balance(&self.rules, flags) && !(is_again && self.rules.misses_balanced);
-        let Some(state) = self.states.get_mut(&open).filter(|state| state.mmap_miss > 0 && counts) else { return };
-        let mapped = match self.rules.misses_balanced {
-            true => 1,
-            false => {
-                let is_mapped = |page: &Page| {
-                    let folio = self.pages.folio(FileId(file), *page);
-                    folio.is_some_and(|folio| self.pages.is_marked(file, folio) != Some(true))
-                };
-                (first..=last).filter(is_mapped).count() as u32
-            }
-        };
-        self.mapped.insert(task, (open, first..last + 1, state.mmap_miss));
-        state.mmap_miss = state.mmap_miss.saturating_sub(mapped);
     }
 
     fn added(&mut self, task: u32, cached: &Cached) {
         let folio = Folio { first: cached.first, order: cached.order };
         if cached.special {
-            self.ledger.add(task, cached, self.at);
+            self.ledger.add(task, cached);
+            self.goes_on(task);
         }
         self.truth.add(cached.file, folio, false);
+        self.truth.note(cached.file, folio, self.ledger.at, task);
         if self.pages.folio(FileId(cached.file), folio.first) != Some(folio) {
             self.pages.add(cached.file, folio, false);
-            // Of a decision that is under way, and was corrected or differs: whether this is what it marks is not known.
-            if cached.special && self.ledger.pending(task).is_some_and(|pending| pending.by.file == cached.file) {
+            // Of a decision that is under way, and was corrected or differs, or that is not compared: whether this is what it marks
+            // is not known.
+            let is_compared = self.pages.is_known(cached.file);
+            let is_under_way = self.ledger.pending(task).is_some_and(|pending| pending.by.file == cached.file);
+            if cached.special && (is_under_way || !is_compared) {
                 self.pages.doubt(cached.file, folio);
             }
         }
@@ -548,7 +550,7 @@ impl Free {
             SEQUENTIAL => (state.window_pages, state.random) = (Some(2 * window), false),
             RANDOM => state.random = true,
             advice if advice & SPANNING != 0 => self.ledger.tally.excluded += 1,
-            DONT_NEED => self.pages.forget_range(by.file, whole_pages(offset_bytes, length_bytes)),
+            DONT_NEED => self.pages.begin_drop(task, by.file, whole_pages(offset_bytes, length_bytes)),
             WILL_NEED if self.is_comparable(task, by) => {
                 let (page, wanted) = will_need_pages(offset_bytes, length_bytes);
                 let expected = self.decide(task, by, |decision, state| decision.forced(state, page, wanted));

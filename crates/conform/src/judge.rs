@@ -50,9 +50,16 @@ pub(crate) struct Pending {
     pub(crate) objection: Option<String>,
     /// That it overlapped has been accounted for.
     pub(crate) is_settled: bool,
+    /// What it saw, another thread's decision had replaced before it was told: they overlapped.
+    pub(crate) is_late: bool,
 }
 
 impl Pending {
+    /// The last record that may belong to it. Where nothing was told of what it did, it may go on until its thread goes on.
+    pub(crate) fn latest(&self) -> u64 {
+        if self.said.is_empty() && self.added.is_empty() { u64::MAX } else { self.last }
+    }
+
     /// Whether the kernel read a single page at random, or nothing: the easiest of all decisions.
     pub(crate) fn is_single_page(&self) -> bool {
         match self.said.as_slice() {

@@ -1,9 +1,10 @@
 //! The decisions that are under way, one for each thread, and the account of those that have ended.
 
-use crate::judge::{Pending, Said};
-use crate::record::Cached;
-use crate::tally::{MOST_MISMATCHES, Mismatch, Tally};
+use crate::judge::{Pending, Said, state_of};
+use crate::record::{Cached, RaState};
+use crate::tally::{Kind, MOST_MISMATCHES, Mismatch, Tally};
 use ahead_policy::Folio;
+use ahead_policy::policies::on_demand::{Outcome, State};
 use rustc_hash::FxHashMap;
 
 /// From the first to the last record of a decision.
@@ -14,21 +15,40 @@ struct Span {
     last: u64,
 }
 
+/// A window that a decision set, and the one that it found: first page, pages, of them ahead.
+#[derive(Clone, Copy, Debug)]
+struct Replaced {
+    task: u32,
+    before: (u64, u64, u64),
+    after: (u64, u64, u64),
+}
+
+fn window_of(state: &RaState) -> (u64, u64, u64) {
+    (state.start, state.size.into(), state.async_size.into())
+}
+
 /// Decisions that ended longer ago do not overlap with one that is under way: there are not so many threads.
 const RECENT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) tally: Tally,
+    /// The number of the record that is being taken.
+    pub(crate) at: u64,
     pending: FxHashMap<u32, Pending>,
     /// By file: all decisions that have ended.
     spans: FxHashMap<u32, Vec<Span>>,
+    /// By open file: the last window that was set.
+    replaced: FxHashMap<u32, Replaced>,
 }
 
 impl Ledger {
     /// A decision begins; the thread's one before has ended.
-    pub(crate) fn begin(&mut self, task: u32, pending: Pending) {
+    pub(crate) fn begin(&mut self, task: u32, mut pending: Pending) {
         self.close(task);
+        let found = window_of(&pending.by.state);
+        let is_replaced = |last: &Replaced| last.task != task && last.before == found && last.after != found;
+        pending.is_late |= self.replaced.get(&pending.by.open).is_some_and(is_replaced);
         self.pending.insert(task, pending);
     }
 
@@ -38,29 +58,50 @@ impl Ledger {
     }
 
     /// Something was said of the thread's decision, if one is under way.
-    pub(crate) fn say(&mut self, task: u32, said: Said, record: u64) {
-        if let Some(pending) = self.pending.get_mut(&task) {
-            pending.said.push(said);
-            pending.last = record;
+    pub(crate) fn say(&mut self, task: u32, said: Said) {
+        let Some(pending) = self.pending.get_mut(&task) else { return };
+        pending.said.push(said);
+        pending.last = self.at;
+        if let Said::Window(window) = said {
+            let after = (window.first, window.size, window.async_size);
+            self.replaced.insert(pending.by.open, Replaced { task, before: window_of(&pending.by.state), after });
+        }
+    }
+
+    /// A read of another thread through the same open file has ended: what those come to that have begun to decide, and of which
+    /// nothing was told yet, if it ended before. `decide`: a thread's decision with this state.
+    pub(crate) fn ended_before(
+        &mut self,
+        task: u32,
+        open: u32,
+        position: i64,
+        decide: impl Fn(u32, &Pending, State) -> Option<Outcome>,
+    ) {
+        for (other, pending) in &mut self.pending {
+            if *other != task && pending.by.open == open && pending.kind == Kind::Read && pending.said.is_empty() {
+                let state = State { prev_pos: position, ..state_of(&pending.by.state) };
+                pending.alternatives.extend(decide(*other, pending, state));
+            }
         }
     }
 
     /// A thread has added a folio to the cache.
-    pub(crate) fn add(&mut self, task: u32, cached: &Cached, record: u64) {
+    pub(crate) fn add(&mut self, task: u32, cached: &Cached) {
         if let Some(pending) = self.pending.get_mut(&task).filter(|pending| pending.by.file == cached.file) {
             pending.added.push(Folio { first: cached.first, order: cached.order });
-            pending.last = record;
+            pending.last = self.at;
         }
     }
 
     /// Whether another thread decided on the same file while this thread's decision was under way.
     pub(crate) fn is_overlapped(&self, task: u32) -> bool {
         let Some(own) = self.pending.get(&task) else { return false };
-        let meets = |begun: u64, last: u64| begun <= own.last && own.begun <= last;
+        let meets = |begun: u64, last: u64| begun <= own.latest() && own.begun <= last;
         let file = own.by.file;
         let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
         let ended = self.spans.get(&file).into_iter().flatten().rev().take(RECENT);
-        others.into_iter().any(|(_, other)| meets(other.begun, other.last))
+        own.is_late
+            || others.into_iter().any(|(_, other)| meets(other.begun, other.latest()))
             || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
     }
 
@@ -87,10 +128,10 @@ impl Ledger {
     /// The thread goes on: its decision has ended.
     pub(crate) fn close(&mut self, task: u32) {
         let Some(pending) = self.pending.remove(&task) else { return };
-        let span = Span { task, begun: pending.begun, last: pending.last };
+        let span = Span { task, begun: pending.begun, last: pending.latest().min(self.at) };
         self.spans.entry(pending.by.file).or_default().push(span);
         let difference = pending.difference();
-        let is_beside_read = difference.is_some() && pending.would_agree();
+        let is_overlapping = pending.is_late || difference.is_some() && pending.would_agree();
         self.tally.count(pending.kind, difference.is_none());
         self.tally.beyond_single_pages += u64::from(!pending.is_single_page());
         self.tally.folios_matched += u64::from(pending.has_expected_folios());
@@ -104,7 +145,7 @@ impl Ledger {
                 wanted: pending.wanted,
                 difference,
                 state: format!("{:?}", pending.by.state),
-                is_overlapping: is_beside_read,
+                is_overlapping,
             });
         }
     }

@@ -19,6 +19,7 @@ mod free;
 mod judge;
 mod ledger;
 mod pages;
+mod position;
 mod record;
 mod step;
 mod tally;

@@ -4,6 +4,7 @@ use crate::record::{FileSeen, Use};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A node of the cache's tree has 64 slots (`XA_CHUNK_SHIFT`).
 const NODE_ORDER: u8 = 6;
@@ -88,6 +89,8 @@ impl File {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
     files: Vec<File>,
+    /// Threads that take a file out of the cache (`POSIX_FADV_DONTNEED`): which one, and what they have not come to yet.
+    dropping: FxHashMap<u32, (u32, Range<Page>)>,
 }
 
 impl Pages {
@@ -189,8 +192,29 @@ impl Pages {
         })
     }
 
-    /// The notes of these pages are taken away (`POSIX_FADV_DONTNEED`).
-    pub(crate) fn forget_range(&mut self, file: u32, pages: std::ops::Range<Page>) {
+    /// A thread begins to take these pages and their notes away (`POSIX_FADV_DONTNEED`), from the first to the last. What is
+    /// reclaimed behind it meanwhile leaves a note that stays.
+    pub(crate) fn begin_drop(&mut self, task: u32, file: u32, pages: Range<Page>) {
+        self.dropping.insert(task, (file, pages));
+    }
+
+    /// The thread has taken this folio away.
+    pub(crate) fn dropped(&mut self, task: u32, file: u32, folio: Folio) {
+        if let Some((_, left)) = self.dropping.get_mut(&task).filter(|(dropped, _)| *dropped == file) {
+            let passed = left.start..folio.first;
+            left.start = folio.range().end;
+            self.forget_notes(file, &passed);
+        }
+    }
+
+    /// The thread does something else.
+    pub(crate) fn end_drop(&mut self, task: u32) {
+        if let Some((file, left)) = self.dropping.remove(&task) {
+            self.forget_notes(file, &left);
+        }
+    }
+
+    fn forget_notes(&mut self, file: u32, pages: &Range<Page>) {
         self.file(file).evicted.retain(|first, _| !pages.contains(first));
     }
 
@@ -366,8 +390,26 @@ mod tests {
         pages.add(3, Folio { first: 18, order: 1 }, false);
         let left = [17, 18, 20].map(|page| pages.evicted(FileId(3), page));
         assert_eq!(left, [Some(Folio { first: 16, order: 1 }), None, Some(Folio { first: 20, order: 1 })]);
-        pages.forget_range(3, 20..24);
+        pages.begin_drop(1, 3, 20..24);
+        pages.end_drop(1);
         assert_eq!(pages.evicted(FileId(3), 22), None);
+    }
+
+    /// A thread takes a file out of the cache while memory is short: what is reclaimed behind it leaves a note that stays, what is
+    /// reclaimed before it leaves one that it takes away, too.
+    #[test]
+    fn what_is_reclaimed_while_a_file_is_dropped_leaves_a_note_only_behind() {
+        let mut pages = file();
+        for first in 0..8 {
+            pages.add(3, Folio::single(first), false);
+        }
+        pages.begin_drop(1, 3, 0..100);
+        pages.dropped(1, 3, Folio::single(3));
+        for reclaimed in [1, 6] {
+            pages.remove(3, Folio::single(reclaimed), true);
+        }
+        pages.end_drop(1);
+        assert_eq!([1, 6].map(|page| pages.evicted(FileId(3), page).is_some()), [true, false]);
     }
 
     #[test]

@@ -23,13 +23,12 @@ pub struct Step {
     ledger: Ledger,
     /// Threads that are in a call that reads: of which open file, and where it wants to end.
     reads: FxHashMap<u32, (u32, u64)>,
-    at: u64,
 }
 
 impl Step {
     /// A policy with these rules.
     pub fn new(rules: Rules) -> Step {
-        Step { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default(), at: 0 }
+        Step { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default() }
     }
 
     /// What it comes to.
@@ -40,6 +39,9 @@ impl Step {
     /// The next record.
     pub fn take(&mut self, record: &Record) {
         let task = record.task;
+        if !matches!(record.event, Event::Removed(_)) {
+            self.pages.end_drop(task);
+        }
         match &record.event {
             Event::File(seen) => self.pages.see(seen),
             Event::Opened(by) => {
@@ -53,23 +55,25 @@ impl Step {
                 self.reads.insert(task, (by.open, end_bytes));
             }
             Event::ReadEnd(_) => {
-                self.reads.remove(&task);
                 self.ledger.close(task);
+                self.end_read(task);
             }
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
-            Event::Window(window) => self.ledger.say(task, Said::Window(*window), self.at),
-            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact), self.at),
+            Event::Window(window) => self.ledger.say(task, Said::Window(*window)),
+            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact)),
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
             Event::Around { .. } | Event::Dirtied(_) => {}
             Event::Added(cached) => {
                 if cached.special {
-                    self.ledger.add(task, cached, self.at);
+                    self.ledger.add(task, cached);
                 }
                 self.pages.add(cached.file, Folio { first: cached.first, order: cached.order }, false);
             }
             Event::Removed(cached) => {
-                self.pages.remove(cached.file, Folio { first: cached.first, order: cached.order }, cached.special);
+                let folio = Folio { first: cached.first, order: cached.order };
+                self.pages.dropped(task, cached.file, folio);
+                self.pages.remove(cached.file, folio, cached.special);
             }
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.pages.settings(by);
@@ -77,18 +81,28 @@ impl Step {
                 match *advice {
                     WILL_NEED => self.will_need(task, by, *offset_bytes, *length_bytes),
                     advice if advice & SPANNING != 0 => self.ledger.tally.excluded += 1,
-                    DONT_NEED => self.pages.forget_range(by.file, whole_pages(*offset_bytes, *length_bytes)),
+                    DONT_NEED => self.pages.begin_drop(task, by.file, whole_pages(*offset_bytes, *length_bytes)),
                     _ => {}
                 }
             }
         }
-        self.at += 1;
+        self.ledger.at += 1;
     }
 
     fn begin(&mut self, task: u32, kind: Kind, by: &Use, page: Page, wanted: u64, expected: crate::judge::Expected) {
-        let (begun, last) = (self.at, self.at);
+        let (begun, last) = (self.ledger.at, self.ledger.at);
         let pending = Pending { kind, by: *by, page, wanted, begun, last, expected, ..Pending::default() };
         self.ledger.begin(task, pending);
+    }
+
+    /// What has just begun to decide may have done so after this read.
+    fn end_read(&mut self, task: u32) {
+        let Some((open, end_bytes)) = self.reads.remove(&task) else { return };
+        let Step { ledger, rules, pages, .. } = self;
+        ledger.ended_before(task, open, end_bytes as i64, |_, pending, mut state| {
+            expect(rules, pages, pending.by.file, |decision| decision.sync(&mut state, pending.page, pending.wanted))
+                .outcome
+        });
     }
 
     /// What a read would come to if one of the other threads' that are under way had ended before: where it ended is told later.

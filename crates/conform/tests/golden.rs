@@ -1,5 +1,6 @@
-//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 by `make test-kernels`: every decision must be the policy's, without privilege and
-//! wherever this is built.
+//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 by `make test-kernels`: every
+//! decision must be the policy's, without privilege and wherever this is built. Those named `threads-…` are of threads whose
+//! decisions overlapped in ways that had been taken for differences once.
 
 use ahead_conform::{KINDS, Report, conform};
 use std::fs;
