@@ -136,9 +136,9 @@ impl Probe {
     }
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
-        watching.go_on("write the test file")?;
-        let subject = Subject::new(&self.path, self.size_bytes()?)?;
-        let directory = self.path.is_dir().then_some(self.path.as_path());
+        let subject = Subject::new(&self.path, self.size_bytes()?, watching)?;
+        let path = std::fs::canonicalize(&self.path).with_context(|| format!("look at {}", shown(&self.path)))?;
+        let directory = path.is_dir().then_some(path.as_path());
         let run = Run { subject: &subject, directory, watcher: watching };
         let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
         let parts: Vec<Part> = wanted.iter().map(|choice| choice.part()).collect();
@@ -147,7 +147,7 @@ impl Probe {
             Some(_) => pelouin(&run)?,
             None => Vec::new(),
         };
-        let checks = if self.verify { verify::check(&self.path, &subject, &answers)? } else { Vec::new() };
+        let checks = if self.verify { verify::check(&path, &subject, &answers)? } else { Vec::new() };
         Ok((answers, figures, checks))
     }
 

@@ -58,7 +58,7 @@ impl Eyes {
     ///
     /// `Err` as text: neither can be done, and why.
     pub fn open(subject: &Subject, timing_only: bool) -> Result<std::result::Result<Eyes, String>> {
-        if !timing_only && cache::cachestat(subject.held(), 0, PAGE_BYTES).is_ok() {
+        if !timing_only && is_told_the_truth(subject)? {
             return Ok(Ok(Eyes::Asking));
         }
         Ok(Clock::learn(subject)?.map(Eyes::Timing))
@@ -91,6 +91,14 @@ impl Eyes {
     pub fn is_there(self, subject: &Subject, page: u64, run: &Prepare) -> Result<bool> {
         Ok(self.end_of_cached(subject, page, page, page + 1, run)? > page)
     }
+}
+
+/// Whether the kernel tells what is cached: it may refuse, and of a file of overlayfs, whose pages belong to a file of another file
+/// system, it sees none.
+fn is_told_the_truth(subject: &Subject) -> Result<bool> {
+    let look = subject.open_exact()?;
+    subject.read_page(&look, 0)?;
+    Ok(cache::cachestat(subject.held(), 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0))
 }
 
 /// What has to stay open after a run, and the opening to look through.
