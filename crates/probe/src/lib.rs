@@ -121,7 +121,8 @@ fn windows(run: &Run, timing_only: bool) -> Result<(Windows, Answer)> {
         Ok(eyes) => eyes,
         Err(why) => return Ok(no_windows(&why)),
     };
-    let (mut windows, read_around) = (window::find(run, eyes)?, mapped::read_around(run, eyes)?);
+    let mut windows = window::find(run, eyes)?;
+    let read_around = mapped::read_around(run, eyes, windows.window.whole())?;
     if timing_only {
         windows.doubt(&read_around);
     }
