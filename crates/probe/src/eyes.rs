@@ -109,6 +109,14 @@ impl Eyes {
         }
     }
 
+    /// Whether a page is there that nobody reads at the moment. By timing it is used, and read if it was not there.
+    pub fn sees(self, subject: &Subject, look: &File, page: u64) -> Result<bool> {
+        match self {
+            Eyes::Asking => Ok(count(look, page, page + 1)? > 0),
+            Eyes::Timing(clock) => Ok((subject.read_page(look, page)? as f64) < clock.parting_ns),
+        }
+    }
+
     /// Whether this page is there after a run.
     pub fn is_there(self, subject: &Subject, page: u64, run: &Prepare) -> Result<bool> {
         Ok(self.end_of_cached(subject, page, page, page + 1, run)? > page)
@@ -166,7 +174,7 @@ impl<'a> Looks<'a> {
                 ran
             }
         };
-        let is_there = (self.subject.read_page(&ran.look, page)? as f64) < self.clock.parting_ns;
+        let is_there = Eyes::Timing(self.clock).sees(self.subject, &ran.look, page)?;
         if !is_there {
             self.ran = Some(ran);
         }

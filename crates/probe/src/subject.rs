@@ -113,6 +113,8 @@ impl Subject {
 
     fn of(held: File, path: PathBuf, size_bytes: u64) -> Result<Subject> {
         let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
+        // Reads that wait for what is under way must not read ahead: eviction would chase it to the file's end.
+        cache::exact_reads(&held)?;
         let device = if metadata.file_type().is_file() { readable_device(metadata.dev()) } else { None };
         let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_device: false, device };
         subject.make_cold()?;
