@@ -60,11 +60,11 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
     subject.make_cold()?;
     let (reader, look) = (subject.open()?, subject.open_exact()?);
     let all_bytes = subject.pages() * PAGE_BYTES;
-    let mut read_bytes = 0;
-    for page in 0.. {
+    let (mut read_bytes, mut gone_since) = (0, None);
+    for page in 0..subject.pages() {
         run.watcher.go_on("where cached data stops being cached")?;
-        if read_bytes >= all_bytes || page >= subject.pages() {
-            return Ok(Ended::Kept(read_bytes));
+        if read_bytes >= all_bytes {
+            break;
         }
         if limit.is_some_and(|limit| Instant::now() > limit) {
             return Ok(Ended::Late(read_bytes));
@@ -72,9 +72,12 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
         let piece = PIECE_BYTES.min(all_bytes - read_bytes);
         subject.read(&reader, read_bytes, piece as usize)?;
         read_bytes += piece;
-        if !eyes.sees(subject, &look, page)? {
-            break;
+        match (eyes.sees(subject, &look, page)?, gone_since) {
+            (true, _) => gone_since = None,
+            // A time may be long for other reasons, but hardly twice in a row.
+            (false, None) if eyes != Eyes::Asking => gone_since = Some(read_bytes),
+            (false, since) => return Ok(Ended::Gone(since.unwrap_or(read_bytes))),
         }
     }
-    Ok(Ended::Gone(read_bytes))
+    Ok(Ended::Kept(read_bytes))
 }

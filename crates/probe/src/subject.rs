@@ -5,6 +5,7 @@
 
 use crate::Watcher;
 use crate::error::{Error, Result};
+use ahead_kernel::mapping::Mapping;
 use ahead_kernel::{block, cache, evict, openat};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -113,8 +114,6 @@ impl Subject {
 
     fn of(held: File, path: PathBuf, size_bytes: u64) -> Result<Subject> {
         let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
-        // Reads that wait for what is under way must not read ahead: eviction would chase it to the file's end.
-        cache::exact_reads(&held)?;
         let device = if metadata.file_type().is_file() { readable_device(metadata.dev()) } else { None };
         let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_device: false, device };
         subject.make_cold()?;
@@ -184,12 +183,28 @@ impl Subject {
                 return Ok(());
             }
             for range in cache::resident(&self.held, 0, self.pages * PAGE_BYTES).unwrap_or(left) {
-                cache::wait_for(&self.held, range.start)?;
-                cache::wait_for(&self.held, range.end - 1)?;
+                self.wait_for(range.start)?;
+                self.wait_for(range.end - 1)?;
             }
         }
         let why = "its pages cannot be evicted: somebody else uses them (has them mapped or locked, writes them), or they lie in memory";
         Err(Error::Unsuitable(format!("{}: {why}", self.shown())))
+    }
+
+    /// Waits until the page at this place is there, and reads nothing else. A read would: of what is under way a page carries the
+    /// mark that makes the kernel read on, whatever was advised for the file, and eviction would chase that to the file's end.
+    /// Where files are not mapped there is no other way.
+    fn wait_for(&self, offset_bytes: u64) -> Result<()> {
+        match Mapping::new(&self.held, (self.pages * PAGE_BYTES) as usize) {
+            Ok(mapping) => {
+                mapping.exact_faults()?;
+                mapping.fault(offset_bytes as usize)?;
+            }
+            Err(_) => {
+                cache::wait_for(&self.held, offset_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     fn cached_pages(&self) -> Option<u64> {
