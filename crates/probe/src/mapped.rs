@@ -52,7 +52,10 @@ pub fn read_around(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<A
     }
     let (around, votes) = most_frequent(&found).expect("there were runs");
     if around >= pages {
-        return Ok(Answer::none("bytes", format!("all {} bytes of the test file came: it is no less", pages * PAGE_BYTES)));
+        return Ok(Answer::none(
+            "bytes",
+            format!("all {} bytes of the test file came: it is no less", pages * PAGE_BYTES),
+        ));
     }
     let method = format!("{}: what the fault of a page in the middle of a mapping brings, {RUNS} runs", eyes.name());
     Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))

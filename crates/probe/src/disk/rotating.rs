@@ -70,7 +70,11 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
             false => Answer::none("bytes_per_s", "only the test file may be read"),
         },
         read_on: buffer_answer(read_on, most_read_on(reads), "so far behind a read the drive has read on by itself"),
-        drive_cache: buffer_answer(drive_cache, most_read_on(reads), "after so much the first page is not in the drive's buffer any more"),
+        drive_cache: buffer_answer(
+            drive_cache,
+            most_read_on(reads),
+            "after so much the first page is not in the drive's buffer any more",
+        ),
     };
     Ok(Found {
         access_time: access,
