@@ -61,6 +61,11 @@ impl Eyes {
         if !timing_only && is_told_the_truth(subject)? {
             return Ok(Ok(Eyes::Asking));
         }
+        if subject.is_served()? {
+            let why = "timing: a FUSE server may have a cache of its own, which evicting does not reach, and the kernel cuts \
+                       read-ahead at what the server takes at once: times tell nothing for certain";
+            return Ok(Err(why.to_owned()));
+        }
         Ok(Clock::learn(subject)?.map(Eyes::Timing))
     }
 
@@ -109,11 +114,12 @@ impl Eyes {
         }
     }
 
-    /// Whether a page is there that nobody reads at the moment. By timing it is used, and read if it was not there.
-    pub fn sees(self, subject: &Subject, look: &File, page: u64) -> Result<bool> {
+    /// Whether a page is there that nobody reads at the moment. By timing it is used, and read if it was not there; `there` is a page
+    /// that surely is.
+    pub fn sees(self, subject: &Subject, look: &File, page: u64, there: u64) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(look, page, page + 1)? > 0),
-            Eyes::Timing(clock) => Ok((subject.read_page(look, page)? as f64) < clock.parting_ns),
+            Eyes::Timing(clock) => Ok(look_at(subject, look, page, there)? < clock.parting_ns),
         }
     }
 
@@ -149,6 +155,13 @@ pub fn count(look: &File, from: u64, end: u64) -> Result<u64> {
     Ok(cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?.cached_pages)
 }
 
+/// Nanoseconds of a read of this page. After a sleep or a wait for the disk the first read is slow, whatever it finds: the processor
+/// has slept, its caches hold something else. So a page that is there is read before.
+fn look_at(subject: &Subject, look: &File, page: u64, there: u64) -> Result<f64> {
+    subject.read_page(look, there)?;
+    Ok(subject.read_page(look, page)? as f64)
+}
+
 /// Looks by timing, with fresh runs.
 struct Looks<'a> {
     clock: Clock,
@@ -174,7 +187,9 @@ impl<'a> Looks<'a> {
                 ran
             }
         };
-        let is_there = Eyes::Timing(self.clock).sees(self.subject, &ran.look, page)?;
+        // The last page: who settles reads it.
+        let there = self.subject.pages() - 1;
+        let is_there = Eyes::Timing(self.clock).sees(self.subject, &ran.look, page, there)?;
         if !is_there {
             self.ran = Some(ran);
         }
@@ -189,17 +204,18 @@ impl Clock {
         let look = subject.open_exact()?;
         let pages = subject.pages();
         let (mut misses, mut near, mut hits) = (Vec::new(), Vec::new(), Vec::new());
-        for count in 0..MISSES.min(pages / 8) {
+        subject.read_page(&look, 0)?;
+        for count in 1..=MISSES.min(pages / 8) {
             // Golden section: places that are spread however many there are.
             let page = (count as f64 * 0.618_033_988_75).fract() * (pages - 1) as f64;
-            misses.push(subject.read_page(&look, page as u64)? as f64);
+            misses.push(look_at(subject, &look, page as u64, 0)?);
         }
         let first = pages / 2;
         for page in first..(first + NEAR_MISSES).min(pages) {
-            near.push(subject.read_page(&look, page)? as f64);
+            near.push(look_at(subject, &look, page, 0)?);
         }
         for count in 0..HITS {
-            hits.push(subject.read_page(&look, first + count % 16)? as f64);
+            hits.push(look_at(subject, &look, first + count % 16, 0)?);
         }
         subject.make_cold()?;
         let long = LONG_PAGES.min(pages / 2);

@@ -74,9 +74,7 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
         let piece = PIECE_BYTES.min(all_bytes - read_bytes);
         subject.read(&reader, read_bytes, piece as usize)?;
         read_bytes += piece;
-        // The copy took the processor's caches: the first small read after it is slow, whatever it finds.
-        subject.read_page(&look, read_bytes / PAGE_BYTES - 1)?;
-        match (eyes.sees(subject, &look, page)?, gone_since) {
+        match (eyes.sees(subject, &look, page, read_bytes / PAGE_BYTES - 1)?, gone_since) {
             (true, _) => gone_since = None,
             // A time may be long for other reasons, but hardly twice in a row.
             (false, None) if eyes != Eyes::Asking => gone_since = Some(read_bytes),

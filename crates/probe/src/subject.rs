@@ -152,6 +152,14 @@ impl Subject {
         Ok((rustix::fs::major(number), rustix::fs::minor(number)))
     }
 
+    /// Whether a FUSE server answers.
+    pub fn is_served(&self) -> Result<bool> {
+        /// `FUSE_SUPER_MAGIC` in linux/magic.h.
+        const FUSE: u64 = 0x6573_5546;
+        let space = rustix::fs::fstatfs(&self.held).map_err(|e| Error::io("look at a file system", e))?;
+        Ok(space.f_type as u64 & 0xffff_ffff == FUSE)
+    }
+
     /// A new opening: the kernel knows nothing of its reader.
     pub fn open(&self) -> Result<File> {
         File::open(&self.path).map_err(|e| Error::io("open the test file again", e))
