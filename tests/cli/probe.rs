@@ -4,6 +4,7 @@ use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 fn ahead(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("ahead").unwrap();
@@ -26,6 +27,46 @@ fn file_systems_without_a_disk_are_not_supported() {
     for path in ["/proc", "/sys"] {
         ahead(&[path]).assert().code(77).stdout("").stderr(contains(path).and(contains("no disk behind it")));
     }
+}
+
+/// Regression: of a file in memory it was said that somebody else used it, and a file of /proc was too short.
+#[test]
+fn files_without_a_disk_are_not_supported_either() {
+    let in_memory = tempfile::Builder::new().prefix("ahead-test-").tempfile_in("/dev/shm").unwrap();
+    in_memory.as_file().set_len(16 << 20).unwrap();
+    for path in [in_memory.path().to_str().unwrap(), "/proc/self/status"] {
+        ahead(&[path]).assert().code(77).stdout("").stderr(contains("no disk behind it"));
+    }
+}
+
+/// Regression: a path that did not begin at the root was "not an absolute path".
+#[test]
+fn paths_may_be_relative() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::fs::create_dir(home.path().join("inner")).unwrap();
+    for path in [".", "inner/.."] {
+        ahead(&[path, "--only", "layout", "--size", "8M"]).current_dir(home.path()).assert().success();
+    }
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_not_permitted() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    // Root may write everywhere: it has tests of its own.
+    if fs::write(home.path().join("file"), "").is_err() {
+        ahead(&[home.path().to_str().unwrap()]).assert().code(77).stderr(contains("a directory that you may write"));
+    }
+}
+
+#[test]
+fn a_file_that_fits_stays_cached() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = home.path().to_str().unwrap();
+    let output = ahead(&[path, "--only", "cache", "--size", "8M", "--json"]).assert().success();
+    let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    assert_eq!(found["page_cache"]["value"], serde_json::Value::Null, "{found:#}");
+    assert!(found["page_cache"]["method"].as_str().unwrap().contains("8388608 bytes stayed cached"), "{found:#}");
 }
 
 #[test]

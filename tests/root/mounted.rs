@@ -17,7 +17,7 @@ pub struct Mounted {
     pub root: PathBuf,
     pub mount: Option<Guard>,
     pub device: loopdev::Loop,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
     // What was brought in must stay.
     _machine: Held,
 }
@@ -58,7 +58,7 @@ impl Mounted {
         };
         let root = home.path().join("mnt");
         fs::create_dir(&root).unwrap();
-        let mut mounted = Mounted { fs_type, root, mount: None, device, _home: home, _machine: machine };
+        let mut mounted = Mounted { fs_type, root, mount: None, device, home, _machine: machine };
         mounted.mount();
         Some(mounted)
     }
@@ -74,6 +74,11 @@ impl Mounted {
         drop(self.mount.take());
         evict::block_device(&self.device.device).unwrap();
         self.mount();
+    }
+
+    /// What lies below the loop device.
+    pub fn image(&self) -> PathBuf {
+        self.home.path().join("image")
     }
 
     pub fn number(&self) -> DeviceNumber {

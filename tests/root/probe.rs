@@ -1,13 +1,16 @@
 //! `ahead probe` on real file systems with settings that it is not told.
 
+use crate::machine_lock::Held;
 use crate::mounted::Mounted;
 use ahead_kernel::bdi::read_ahead_file;
-use ahead_kernel::block;
+use ahead_kernel::undo::ProcessId;
+use ahead_kernel::{block, loopdev, machine, mounting};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -110,6 +113,128 @@ fn who_interrupts_it_finds_nothing_left() {
         }
         assert_eq!(fs::read_dir(&mounted.root).unwrap().count(), before, "{signal}");
     }
+}
+
+/// A file on a file system can be read whatever becomes of the rest of it; a test file wants room, and permission.
+#[test]
+fn read_only_and_full_file_systems_are_told_apart() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let file = mounted.file("file", 8 << 20);
+    let ahead = |path: &Path| {
+        let mut command = Command::cargo_bin("ahead").unwrap();
+        command.arg("probe").arg(path).args(["--only", "windows,layout"]);
+        command
+    };
+    let fill = "fallocate -l $(( $(stat -f -c '%a * %S' \"$1\") - 1048576 )) \"$1/filler\"";
+    assert!(std::process::Command::new("sh").args(["-c", fill, "sh"]).arg(&mounted.root).status().unwrap().success());
+    ahead(&mounted.root).assert().code(1).stderr(contains("bytes free").and(contains("--size")));
+    ahead(&file).assert().success();
+    drop(mounted.mount.take());
+    let own = ProcessId::own().unwrap();
+    mounted.mount = Some(mounting::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", true, "").unwrap());
+    ahead(&mounted.root).assert().code(1).stderr(contains("read-only").and(contains("give a file")));
+    ahead(&file).assert().success();
+    assert_eq!(fs::read_dir(&mounted.root).unwrap().count(), 3, "lost+found and two files");
+}
+
+#[test]
+fn a_stranger_is_told_what_may_be_given() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let file = mounted.file("file", 8 << 20);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    // The binary's own directory may be closed to strangers.
+    let binary = mounted.root.join("ahead");
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    for path in [&mounted.root, &file, &mounted.device.device] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary).arg("probe").arg(path);
+        command.assert().code(77).stdout("").stderr(contains("not permitted").and(contains(path.to_str().unwrap())));
+    }
+}
+
+/// Regression: cachestat sees nothing of a file of overlayfs, and a fault and one WILLNEED were said to bring 0 bytes.
+#[test]
+fn of_an_overlay_nothing_is_told_that_is_not_seen() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mounted.root.join(name));
+    for directory in [&lower, &upper, &work, &merged] {
+        fs::create_dir(directory).unwrap();
+    }
+    let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    let own = ProcessId::own().unwrap();
+    let overlay = mounting::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options).unwrap();
+    let found = probe(&merged, &["--only", "windows", "--size", "16M"]);
+    for what in ["window", "willneed_cap", "read_around"] {
+        assert_ne!(found[what]["value"], 0, "{found:#}");
+        assert!(!found[what]["method"].as_str().unwrap().starts_with("cachestat"), "{found:#}");
+    }
+    drop(overlay);
+}
+
+/// Regression: a disk of 4 MiB had a bandwidth of 0, or of 45 GB/s.
+#[test]
+fn a_tiny_disk_has_no_rates() {
+    if !machine::is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let _machine = Held::shared();
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(4 << 20).unwrap();
+    let device = match loopdev::attach(ProcessId::own().unwrap(), image.path(), true, false) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let found = probe(&device.device, &["--only", "disk"]);
+    for what in ["access_time", "bandwidth", "parallelism"] {
+        assert_eq!(found[what]["value"], Value::Null, "{found:#}");
+        assert!(found[what]["method"].as_str().unwrap().contains("only 4194304 bytes"), "{found:#}");
+    }
+}
+
+/// What was there when it began is gone: an error with its reason, and not a signal.
+#[test]
+fn a_disk_that_fails_in_the_middle_is_an_error() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let file = mounted.file("file", 64 << 20);
+    fs::File::open(&file).unwrap().sync_all().unwrap();
+    let child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["probe", "--only", "windows,cache,disk"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    crate::crash::wait_until("the file to be open", || has_open_below(child.id(), &mounted.root));
+    // Reads beyond the end of what lies below a loop device fail.
+    fs::OpenOptions::new().write(true).open(mounted.image()).unwrap().set_len(0).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("Input/output error"), "{message}");
+}
+
+/// The group's memory is 64 MiB. What the program itself needs of it, and what the kernel gives back at a time, is less than a
+/// quarter of that.
+#[test]
+fn where_a_control_group_ends_cached_data_is_found() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let group = Path::new("/sys/fs/cgroup/memory").join(format!("ahead-probe-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return eprintln!("skipped: no memory controller of cgroup v1");
+    }
+    fs::write(group.join("memory.limit_in_bytes"), "64M").unwrap();
+    let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display());
+    let output = Command::new("sh")
+        .args(["-c", &enter, "sh"])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .arg("probe")
+        .arg(&mounted.root)
+        .args(["--only", "cache", "--json"])
+        .output();
+    fs::remove_dir(&group).unwrap();
+    let found: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let bytes = found["page_cache"]["value"].as_f64().unwrap_or(0.0);
+    assert!((48.0..=64.0).contains(&(bytes / f64::from(1 << 20))), "{found:#}");
 }
 
 /// Whether a process has a file open in this directory, be it without a name.

@@ -21,12 +21,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 use verify::Check;
 
 /// Length of the test file, bytes: sixteen windows of 8 MiB, the largest that Linux gives by itself.
 const SIZE_BYTES: u64 = 128 << 20;
 /// Where there is less room a shorter one is made, but not shorter than this: some windows of the usual 128 KiB.
 const LEAST_BYTES: u64 = 8 << 20;
+
+/// So long the file is read to see where cached data stops being cached, if nobody asks for that in particular: the test file of a
+/// disk of 64 MB/s, and a small part of all that a probe takes.
+const CACHE_TIME: Duration = Duration::from_secs(2);
 
 /// Find out what a disk and a kernel really do: windows, block size, access time, bandwidth
 ///
@@ -67,6 +72,8 @@ enum PartChoice {
     Windows,
     /// What a fault of cached pages maps
     Faults,
+    /// Where cached data stops being cached: reads all of the file, by default for no longer than 2 seconds
+    Cache,
     /// Block size, direct and indirect blocks
     Layout,
     /// Access time, bandwidth, requests at once, seeks, limits
@@ -74,10 +81,12 @@ enum PartChoice {
 }
 
 impl PartChoice {
-    fn part(self) -> Part {
+    /// As the probe knows it. All of them together must not take long.
+    fn part(self, limit: Option<Duration>) -> Part {
         match self {
             PartChoice::Windows => Part::Windows,
             PartChoice::Faults => Part::Faults,
+            PartChoice::Cache => Part::Cache(limit),
             PartChoice::Layout => Part::Layout,
             PartChoice::Disk => Part::Disk,
         }
@@ -136,18 +145,19 @@ impl Probe {
     }
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
-        watching.go_on("write the test file")?;
-        let subject = Subject::new(&self.path, self.size_bytes()?)?;
-        let directory = self.path.is_dir().then_some(self.path.as_path());
+        let subject = Subject::new(&self.path, self.size_bytes()?, watching)?;
+        let path = std::fs::canonicalize(&self.path).with_context(|| format!("look at {}", shown(&self.path)))?;
+        let directory = path.is_dir().then_some(path.as_path());
         let run = Run { subject: &subject, directory, watcher: watching };
         let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
-        let parts: Vec<Part> = wanted.iter().map(|choice| choice.part()).collect();
+        let limit = self.only.is_empty().then_some(CACHE_TIME);
+        let parts: Vec<Part> = wanted.iter().map(|choice| choice.part(limit)).collect();
         let answers = find(&run, &parts, self.timing_only)?;
         let figures = match &self.figures {
             Some(_) => pelouin(&run)?,
             None => Vec::new(),
         };
-        let checks = if self.verify { verify::check(&self.path, &subject, &answers)? } else { Vec::new() };
+        let checks = if self.verify { verify::check(&path, &subject, &answers)? } else { Vec::new() };
         Ok((answers, figures, checks))
     }
 
@@ -212,6 +222,7 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
         ("one WILLNEED brings", &windows.willneed_cap),
         ("read around a fault", &answers.read_around),
         ("mapped by a fault", &answers.fault_around),
+        ("stays cached", &answers.page_cache),
         ("direct blocks", &answers.direct_blocks),
         ("access time", &disk.access_time),
         ("bandwidth", &disk.bandwidth),

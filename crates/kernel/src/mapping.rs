@@ -5,7 +5,8 @@
 mod copying;
 
 use crate::{Error, Result};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
 use std::os::fd::AsFd;
 
 /// A file that is mapped to be read. Nobody may make it shorter meanwhile: a touch beyond its end ends the program (SIGBUS).
@@ -29,6 +30,28 @@ impl Mapping {
         Ok(Mapping { address: address.cast_const().cast(), length })
     }
 
+    /// Brings in the page at an offset as a touch of it does, by the same fault. Where the page cannot be read (the device
+    /// failed, the file became shorter) that is an error, whereas a touch ends the program. Beyond the mapping there is nothing.
+    ///
+    /// Before Linux 5.14 (`MADV_POPULATE_READ`) it is a touch.
+    pub fn fault(&self, offset: usize) -> Result<()> {
+        if offset >= self.length {
+            return Ok(());
+        }
+        let page = offset & !(crate::machine::page_size() as usize - 1);
+        // SAFETY: within the mapping, which lives as long as `self`; the advice changes no memory.
+        match unsafe { madvise(self.address.add(page).cast_mut().cast(), 1, Advice::LinuxPopulateRead) } {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL) => {
+                self.touch(offset);
+                Ok(())
+            }
+            // What a touch would be ended for (SIGBUS) is told as a bad address.
+            Err(Errno::FAULT) => Err(Error::io("read through a mapping", Errno::IO)),
+            Err(error) => Err(Error::io("read through a mapping", error)),
+        }
+    }
+
     /// Reads the byte at an offset: a fault, if its page is not mapped yet. Beyond the mapping there is nothing.
     pub fn touch(&self, offset: usize) -> Option<u8> {
         // SAFETY: within the mapping, which lives as long as `self`; the file is as long (see the type).
@@ -47,6 +70,18 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_and_not_the_end() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 3 * 4096]).unwrap();
+        let mapping = Mapping::new(&file, 3 * 4096).unwrap();
+        mapping.fault(2 * 4096 + 5).unwrap();
+        file.set_len(4096).unwrap();
+        mapping.fault(0).unwrap();
+        assert!(mapping.fault(2 * 4096).is_err());
+        mapping.fault(3 * 4096).unwrap();
+    }
 
     #[test]
     fn touches_give_the_bytes_of_the_file() {

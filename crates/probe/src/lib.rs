@@ -24,6 +24,7 @@ mod eyes;
 pub mod figures;
 pub mod layout;
 mod mapped;
+mod retention;
 mod statistics;
 mod subject;
 pub mod twin;
@@ -39,6 +40,7 @@ use eyes::Eyes;
 use layout::Layout;
 use serde::Serialize;
 use std::path::Path;
+use std::time::Duration;
 
 /// Is told what is being done, and may end it.
 pub trait Watcher {
@@ -70,6 +72,8 @@ pub struct Answers {
     pub read_around: Answer,
     /// What a fault of cached pages maps, bytes.
     pub fault_around: Answer,
+    /// After so many bytes that were read the first ones are not in the page cache any more.
+    pub page_cache: Answer,
     /// Blocks that an inode of ext2 or ext3 names itself.
     pub direct_blocks: Answer,
     /// Before these places of a file a block of pointers is read, bytes.
@@ -86,6 +90,8 @@ pub enum Part {
     Windows,
     /// What a fault of cached pages maps.
     Faults,
+    /// Where cached data stops being cached; it is read as long as this, or until it is found.
+    Cache(Option<Duration>),
     /// Block size, direct and indirect blocks.
     Layout,
     /// The disk itself.
@@ -97,8 +103,24 @@ pub enum Part {
 /// Errors: reads fail, or the watcher ends it.
 pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
     let is_asked = |part| parts.contains(&part);
-    let (windows, read_around) =
-        if is_asked(Part::Windows) { windows(run, timing_only)? } else { no_windows(NOT_ASKED) };
+    let limit = parts.iter().find_map(|part| match part {
+        Part::Cache(limit) => Some(*limit),
+        _ => None,
+    });
+    let eyes = match is_asked(Part::Windows) || limit.is_some() {
+        true => Eyes::open(run.subject, timing_only)?,
+        false => Err(NOT_ASKED.to_owned()),
+    };
+    let (windows, read_around) = match (&eyes, is_asked(Part::Windows)) {
+        (Ok(eyes), true) => windows(run, *eyes, timing_only)?,
+        (Err(why), true) => no_windows(why),
+        _ => no_windows(NOT_ASKED),
+    };
+    let page_cache = match (&eyes, limit) {
+        (Ok(eyes), Some(limit)) => retention::find(run, *eyes, limit)?,
+        (Err(why), Some(_)) => Answer::none("bytes", why),
+        _ => Answer::none("bytes", NOT_ASKED),
+    };
     let layout = if is_asked(Part::Layout) { layout::find(run, timing_only)? } else { Layout::unknown(NOT_ASKED) };
     let fault_around = match is_asked(Part::Faults) {
         true => mapped::fault_around(run)?,
@@ -110,18 +132,16 @@ pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
         windows,
         read_around,
         fault_around,
+        page_cache,
         direct_blocks: layout.direct_blocks,
         indirect_at: layout.indirect_at,
         disk,
     })
 }
 
-fn windows(run: &Run, timing_only: bool) -> Result<(Windows, Answer)> {
-    let eyes = match Eyes::open(run.subject, timing_only)? {
-        Ok(eyes) => eyes,
-        Err(why) => return Ok(no_windows(&why)),
-    };
-    let (mut windows, read_around) = (window::find(run, eyes)?, mapped::read_around(run, eyes)?);
+fn windows(run: &Run, eyes: Eyes, timing_only: bool) -> Result<(Windows, Answer)> {
+    let mut windows = window::find(run, eyes)?;
+    let read_around = mapped::read_around(run, eyes, windows.window.whole())?;
     if timing_only {
         windows.doubt(&read_around);
     }

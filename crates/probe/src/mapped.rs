@@ -3,7 +3,7 @@
 use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
-use crate::eyes::{Eyes, Ran, count, search};
+use crate::eyes::{Eyes, Ran, count};
 use crate::statistics::{most_frequent, quantile};
 use crate::subject::PAGE_BYTES;
 use ahead_kernel::mapping::Mapping;
@@ -20,8 +20,8 @@ const TOUCHED_PAGES: u64 = 256;
 /// fault one of hundreds.
 const FAULT: f64 = 4.0;
 
-/// What is read around a fault of an absent page in the middle of the file, bytes.
-pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
+/// What is read around a fault of an absent page in the middle of the file, bytes; it may be as much as the window.
+pub fn read_around(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<Answer> {
     let subject = run.subject;
     if subject.is_device() {
         return Ok(Answer::none("bytes", "devices are not mapped here"));
@@ -34,22 +34,29 @@ pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
         subject.make_cold()?;
         let (_reader, look) = (subject.open()?, subject.open_exact()?);
         let mapping = Mapping::new(&_reader, (pages * PAGE_BYTES) as usize)?;
-        mapping.touch((page * PAGE_BYTES) as usize);
+        mapping.fault((page * PAGE_BYTES) as usize)?;
         Ok(Ran { look, _reader, _mapping: Some(mapping) })
     };
+    let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
+    let (mut after, mut before) = (guess.div_ceil(2).max(1), guess / 2);
     let mut found = Vec::new();
     for _ in 0..RUNS {
         found.push(match eyes {
             Eyes::Asking => count(&fault()?.look, 0, pages)?,
             Eyes::Timing(_) => {
-                let after = eyes.end_of_cached(subject, page + 1, page + 17, pages, &fault)? - page;
-                // As far before as after, if it is in the middle.
-                let before = search(0, after.min(page), page, |far| eyes.is_there(subject, page - 1 - far, &fault))?;
+                after = eyes.end_of_cached(subject, page + 1, page + after, pages, &fault)? - page;
+                before = eyes.cached_before(subject, page, before, &fault)?;
                 after + before
             }
         });
     }
     let (around, votes) = most_frequent(&found).expect("there were runs");
+    if around >= pages {
+        return Ok(Answer::none(
+            "bytes",
+            format!("all {} bytes of the test file came: it is no less", pages * PAGE_BYTES),
+        ));
+    }
     let method = format!("{}: what the fault of a page in the middle of a mapping brings, {RUNS} runs", eyes.name());
     Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))
 }

@@ -3,12 +3,14 @@
 //! Our own file has no name: whatever ends us, it is gone. Where a file system cannot make such files it has one for as long as
 //! it takes to remove it.
 
+use crate::Watcher;
 use crate::error::{Error, Result};
+use ahead_kernel::mapping::Mapping;
 use ahead_kernel::{block, cache, evict, openat};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ pub const PAGE_BYTES: u64 = 4096;
 
 /// A file is written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;
+/// After so many bytes it is waited until the disk has them: a second or less on all but the slowest disks.
+const SYNCED_BYTES: u64 = 16 << 20;
 /// A file system is not filled beyond what leaves free one part in so many of the file's size.
 const RESERVE: u64 = 8;
 /// How often eviction is tried again while reads are under way: each time the read that is waited for has ended.
@@ -39,13 +43,17 @@ impl Subject {
     /// A file, a device, or a test file of `size_bytes` in a directory.
     ///
     /// Errors: no such path, no room, not permitted, a device that is in use, a kind of file that cannot be probed.
-    pub fn new(path: &Path, size_bytes: u64) -> Result<Subject> {
+    pub fn new(path: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<Subject> {
+        // From here on it has one name, whatever is mounted or renamed on the way to it.
+        let path = &fs::canonicalize(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
         let kind = fs::metadata(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?.file_type();
         if kind.is_dir() {
-            Subject::test_file(path, size_bytes)
+            lies_on_a_disk(path)?;
+            Subject::test_file(path, size_bytes, watcher)
         } else if kind.is_block_device() {
             Subject::device(path)
         } else if kind.is_file() {
+            lies_on_a_disk(path)?;
             Subject::file(path)
         } else {
             Err(Error::Unsuitable(format!(
@@ -55,46 +63,45 @@ impl Subject {
         }
     }
 
-    fn test_file(directory: &Path, size_bytes: u64) -> Result<Subject> {
-        let what = || format!("make a test file in {}", directory.display());
-        let space = rustix::fs::statvfs(directory).map_err(|e| Error::io(what(), e))?;
-        let magic = openat::handle(directory)?.file_system_magic()?;
-        if !openat::has_page_cache(magic) {
-            let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
-            return Err(
-                ahead_kernel::Error::Unsupported { what: format!("probing {}", directory.display()), why }.into()
-            );
-        }
+    fn test_file(directory: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<Subject> {
+        let refused = |errno: Errno| refused(directory, errno);
+        let space = rustix::fs::statvfs(directory).map_err(refused)?;
+        // A file system that nothing can be written to tells no free space either.
+        let mut held = nameless(directory).map_err(refused)?;
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
         if free_bytes < size_bytes + size_bytes / RESERVE {
             let directory = directory.display().to_string();
             return Err(Error::NoSpace { directory, free_bytes, wanted_bytes: size_bytes });
         }
-        let mut held = nameless(directory).map_err(|e| Error::io(what(), e))?;
-        write_all(&mut held, size_bytes).map_err(|e| Error::io(format!("write {}", directory.display()), e))?;
+        write_all(&mut held, size_bytes, directory, watcher)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
         Subject::of(held, path, size_bytes)
     }
 
     fn file(path: &Path) -> Result<Subject> {
-        let held = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let held = File::open(path).map_err(|e| match e.kind() {
+            ErrorKind::PermissionDenied => not_permitted(
+                format!("reading {}", path.display()),
+                "give a file that you may read, or run it as root (sudo ahead …)",
+            ),
+            _ => Error::io(format!("open {}", path.display()), e),
+        })?;
         let size_bytes = held.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
         if size_bytes < 16 * PAGE_BYTES {
             let why = "a file of some MiB is wanted, or a directory, in which one is made";
             return Err(Error::Unsuitable(format!("{} has only {size_bytes} bytes: {why}", path.display())));
         }
-        let path = fs::canonicalize(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-        Subject::of(held, path, size_bytes)
+        Subject::of(held, path.to_owned(), size_bytes)
     }
 
     fn device(path: &Path) -> Result<Subject> {
         let what = format!("open {}", path.display());
         let held = File::options().read(true).custom_flags(block::O_EXCL).open(path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::ResourceBusy => Error::Unsuitable(format!(
+            ErrorKind::ResourceBusy => Error::Unsuitable(format!(
                 "{} is in use (mounted, or part of something); probe a directory on it instead",
                 path.display()
             )),
-            std::io::ErrorKind::PermissionDenied => {
+            ErrorKind::PermissionDenied => {
                 ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into()
             }
             _ => Error::io(what.clone(), e),
@@ -123,6 +130,11 @@ impl Subject {
         &self.path
     }
 
+    /// How it is named in messages: our own file has no name.
+    fn shown(&self) -> String {
+        if self.path.starts_with("/proc/self/fd") { "the test file".into() } else { self.path.display().to_string() }
+    }
+
     /// The block device that it lies on, or that it is; none where there is none, or where we may not read it.
     pub fn block_device(&self) -> Option<&Path> {
         self.device.as_deref()
@@ -138,6 +150,14 @@ impl Subject {
         let metadata = self.held.metadata().map_err(|e| Error::io("look at a file", e))?;
         let number = if self.is_device { metadata.rdev() } else { metadata.dev() };
         Ok((rustix::fs::major(number), rustix::fs::minor(number)))
+    }
+
+    /// Whether a FUSE server answers.
+    pub fn is_served(&self) -> Result<bool> {
+        /// `FUSE_SUPER_MAGIC` in linux/magic.h.
+        const FUSE: u64 = 0x6573_5546;
+        let space = rustix::fs::fstatfs(&self.held).map_err(|e| Error::io("look at a file system", e))?;
+        Ok(space.f_type as u64 & 0xffff_ffff == FUSE)
     }
 
     /// A new opening: the kernel knows nothing of its reader.
@@ -171,11 +191,28 @@ impl Subject {
                 return Ok(());
             }
             for range in cache::resident(&self.held, 0, self.pages * PAGE_BYTES).unwrap_or(left) {
-                cache::wait_for(&self.held, range.start)?;
-                cache::wait_for(&self.held, range.end - 1)?;
+                self.wait_for(range.start)?;
+                self.wait_for(range.end - 1)?;
             }
         }
-        Err(Error::Unsuitable("the test file's pages cannot be evicted; somebody else uses them".into()))
+        let why = "its pages cannot be evicted: somebody else uses them (has them mapped or locked, writes them), or they lie in memory";
+        Err(Error::Unsuitable(format!("{}: {why}", self.shown())))
+    }
+
+    /// Waits until the page at this place is there, and reads nothing else. A read would: of what is under way a page carries the
+    /// mark that makes the kernel read on, whatever was advised for the file, and eviction would chase that to the file's end.
+    /// Where files are not mapped there is no other way.
+    fn wait_for(&self, offset_bytes: u64) -> Result<()> {
+        match Mapping::new(&self.held, (self.pages * PAGE_BYTES) as usize) {
+            Ok(mapping) => {
+                mapping.exact_faults()?;
+                mapping.fault(offset_bytes as usize)?;
+            }
+            Err(_) => {
+                cache::wait_for(&self.held, offset_bytes)?;
+            }
+        }
+        Ok(())
     }
 
     fn cached_pages(&self) -> Option<u64> {
@@ -230,11 +267,48 @@ pub(crate) fn nameless(directory: &Path) -> rustix::io::Result<File> {
     }
 }
 
-/// Fills a file with bytes that no file system or drive can make smaller, and writes it to the disk.
-fn write_all(file: &mut File, size_bytes: u64) -> std::io::Result<()> {
+/// Files in memory and those that the kernel makes up have no disk to be probed.
+fn lies_on_a_disk(path: &Path) -> Result<()> {
+    if openat::has_page_cache(openat::handle(path)?.file_system_magic()?) {
+        return Ok(());
+    }
+    let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
+    Err(ahead_kernel::Error::Unsupported { what: format!("probing {}", path.display()), why }.into())
+}
+
+/// Why no test file could be made, and what to do instead.
+fn refused(directory: &Path, errno: Errno) -> Error {
+    match errno {
+        Errno::ACCESS | Errno::PERM => not_permitted(
+            format!("making a test file in {}", directory.display()),
+            "give a directory that you may write, or a file that you may read",
+        ),
+        Errno::ROFS => Error::Unsuitable(format!(
+            "{} is mounted read-only, so that no test file can be made; give a file of some MiB on it",
+            directory.display()
+        )),
+        _ => Error::io(format!("make a test file in {}", directory.display()), errno),
+    }
+}
+
+fn not_permitted(what: String, remedy: &str) -> Error {
+    ahead_kernel::Error::NotPermitted { what, remedy: remedy.into() }.into()
+}
+
+/// Fills a file with bytes that no file system or drive can make smaller, and writes it to the disk. Piece by piece, so that
+/// who asks for an end does not wait until the disk has written all of it.
+fn write_all(file: &mut File, size_bytes: u64, directory: &Path, watcher: &dyn Watcher) -> Result<()> {
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Unsuitable(format!(
+            "{} became full while the test file of {size_bytes} bytes was written; choose a smaller one with --size",
+            directory.display()
+        )),
+        _ => Error::io(format!("write a test file in {}", directory.display()), e),
+    };
     let mut piece = vec![0_u8; PIECE_BYTES];
     let (mut left, mut state) = (size_bytes, 0x9e37_79b9_7f4a_7c15_u64);
     while left > 0 {
+        watcher.go_on("write the test file")?;
         for word in piece.chunks_exact_mut(8) {
             // xorshift64 (Marsaglia 2003).
             state ^= state << 13;
@@ -243,8 +317,11 @@ fn write_all(file: &mut File, size_bytes: u64) -> std::io::Result<()> {
             word.copy_from_slice(&state.to_le_bytes());
         }
         let now = left.min(PIECE_BYTES as u64);
-        file.write_all(&piece[..now as usize])?;
+        file.write_all(&piece[..now as usize]).map_err(failed)?;
         left -= now;
+        if (size_bytes - left).is_multiple_of(SYNCED_BYTES) {
+            file.sync_data().map_err(failed)?;
+        }
     }
-    file.sync_all()
+    file.sync_all().map_err(failed)
 }

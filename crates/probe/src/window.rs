@@ -108,29 +108,23 @@ impl Windows {
 
 /// Finds all of it.
 pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
-    let mut runs = Vec::new();
-    for _ in 0..RUNS {
-        run.watcher.go_on("read-ahead of a sequential reader")?;
-        runs.push(steps(run, eyes)?);
-    }
-    let (mut window, mut trigger) = steady_answers(run, eyes, &runs)?;
-    let willneed_cap = willneed_cap(run, eyes, window.whole(), false)?;
+    let seen = see(run, eyes)?;
+    let (mut window, mut trigger) = steady_answers(run, eyes, &seen)?;
+    let willneed_cap = willneed_cap(run, eyes, window.whole().unwrap_or(0), false)?;
     let doubled = willneed_cap_doubled(run, eyes, &window, &willneed_cap)?;
     if let Some(by_cap) = doubled.filter(|by_cap| by_cap.whole() > window.whole()) {
-        trigger = trigger_of_growth(eyes, &runs, &by_cap);
+        trigger = trigger_of_growth(eyes, &seen, &by_cap);
         window = by_cap;
     }
-    let (initial_window, growth) = first_answers(eyes, &runs, &window);
+    let (initial_window, growth) = first_answers(eyes, &seen, &window);
     let max_request = max_request(run, &window, &willneed_cap)?;
     Ok(Windows { window, initial_window, growth, trigger, max_request, willneed_cap })
 }
 
 /// Window and trigger from the steps that repeat.
-fn steady_answers(run: &Run, eyes: Eyes, runs: &[Vec<Step>]) -> Result<(Answer, Answer)> {
-    let ends: Vec<&[Step]> = runs.iter().filter_map(|steps| steady(steps)).collect();
-    let steps: Vec<Step> = ends.iter().flat_map(|steps| steps.iter().copied()).collect();
-    let sizes: Vec<u64> = steps.iter().map(|step| step.pages()).collect();
-    let distances: Vec<u64> = steps.iter().map(|step| step.before_end()).collect();
+fn steady_answers(run: &Run, eyes: Eyes, seen: &Seen) -> Result<(Answer, Answer)> {
+    let sizes: Vec<u64> = seen.lasts.iter().map(|step| step.pages()).collect();
+    let distances: Vec<u64> = seen.lasts.iter().map(|step| step.before_end()).collect();
     let (Some((pages, votes)), Some((distance, distance_votes))) = (most_frequent(&sizes), most_frequent(&distances))
     else {
         let why = format!("no {STEADY} equal steps within the test file: the window is larger than a quarter of it");
@@ -170,14 +164,13 @@ fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     Ok((Answer::counted(pages * PAGE_BYTES, "bytes", votes, method), trigger))
 }
 
-fn first_answers(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> (Answer, Vec<u64>) {
-    let firsts: Vec<u64> = runs.iter().filter_map(|steps| steps.first().map(|step| step.pages())).collect();
+fn first_answers(eyes: Eyes, seen: &Seen, window: &Answer) -> (Answer, Vec<u64>) {
     let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
-    let growth = runs.first().map_or(Vec::new(), |steps| {
+    let growth = seen.runs.first().map_or(Vec::new(), |steps| {
         let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
         steps[..grows].iter().map(|step| step.pages() * PAGE_BYTES).collect()
     });
-    let initial = match most_frequent(&firsts) {
+    let initial = match most_frequent(&seen.firsts) {
         _ if largest == 0 => Answer::none("bytes", "nothing is read ahead"),
         Some((pages, votes)) => {
             let method = format!("{}: what the read of the first page brings, {RUNS} runs", eyes.name());
@@ -195,11 +188,56 @@ fn steady(steps: &[Step]) -> Option<&[Step]> {
     last.iter().all(alike).then_some(last)
 }
 
-fn steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
-    match eyes {
-        Eyes::Asking => asked_steps(run),
-        Eyes::Timing(_) => timed_steps(run, eyes),
+/// What several runs have shown.
+#[derive(Default)]
+struct Seen {
+    /// Those that were followed from the first step on.
+    runs: Vec<Vec<Step>>,
+    /// Pages of the first step, of each run.
+    firsts: Vec<u64>,
+    /// Steps that repeat, of all runs.
+    lasts: Vec<Step>,
+}
+
+impl Seen {
+    fn add(&mut self, steps: Vec<Step>) {
+        self.firsts.extend(steps.first().map(|step| step.pages()));
+        self.lasts.extend(steady(&steps).into_iter().flatten());
+        self.runs.push(steps);
     }
+
+    /// Where timing has seen them again in a run: the first step and the last.
+    fn again(&mut self, first: Step, last: Step) {
+        self.firsts.push(first.pages());
+        self.lasts.push(last);
+    }
+}
+
+/// Several runs. By timing all steps are looked for once: after that it is enough to see the first and the last of them again,
+/// which takes a tenth of the time. Where that fails, they are looked for anew.
+fn see(run: &Run, eyes: Eyes) -> Result<Seen> {
+    let mut seen = Seen::default();
+    for _ in 0..RUNS {
+        run.watcher.go_on("read-ahead of a sequential reader")?;
+        if eyes == Eyes::Asking {
+            seen.add(asked_steps(run)?);
+            continue;
+        }
+        let found = seen.runs.last().and_then(|steps| Some((steps[0], *steady(steps)?.last()?)));
+        match found {
+            Some((first, last)) if is_seen_again(run, eyes, first, last)? => seen.again(first, last),
+            _ => seen.add(timed_steps(run, eyes)?),
+        }
+    }
+    Ok(seen)
+}
+
+/// Whether the first page still brings the first step, and the page that triggers the last one, and not the one before, that.
+fn is_seen_again(run: &Run, eyes: Eyes, first: Step, last: Step) -> Result<bool> {
+    let brings = |reads: u64, step: Step| eyes.ends_at(run.subject, step.to, step.pages(), &|| read_pages(run, reads));
+    Ok(brings(1, first)?
+        && brings(last.page + 1, last)?
+        && !eyes.is_there(run.subject, last.from, &|| read_pages(run, last.page))?)
 }
 
 /// One run, asking after each page.
@@ -233,44 +271,48 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
     let to = end_after(run, eyes, 1, 1, 4)?;
     let mut steps = vec![Step { page: 0, from: 0, to }];
     while steady(&steps).is_none() && steps.len() < MOST_STEPS {
-        run.watcher.go_on("read-ahead of a sequential reader, by timing")?;
         let last = steps[steps.len() - 1];
         if last.to + 1 >= pages {
             break;
         }
-        // The first page of the newest window is the trigger of most kernels; then comes as much again, or twice as much.
-        let page = trigger_after(run, eyes, last, last.from.max(last.page + 1))?;
-        let repeats = steps.len() > 1 && steps[steps.len() - 2].pages() == last.pages();
-        let guess = last.to + if repeats { last.pages() } else { 2 * last.pages() };
-        let to = end_after(run, eyes, last.to.max(page + 1), page + 1, guess)?;
-        if to >= pages {
+        // It goes on as it went.
+        let before = steps.len().checked_sub(2).map_or(1, |at| steps[at].pages());
+        let grows = (last.pages() / before.max(1)).clamp(1, 4);
+        let step = next_step(run, eyes, last, last.to + grows * last.pages())?;
+        if step.to >= pages {
             break;
         }
-        steps.push(Step { page, from: last.to, to });
+        steps.push(step);
     }
     Ok(steps)
 }
 
-/// The first page after the last step whose read makes it grow again.
-fn trigger_after(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<u64> {
+/// The step after the last one: the first page whose read makes it grow again, and how far. Both are guessed, and one run shows
+/// whether both are right.
+fn next_step(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<Step> {
+    let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
     // Reads of so many pages don't make it grow, of so many do: the first absent page has to be read.
     let (mut low, mut high) = (last.page + 1, last.to + 1);
-    let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
-    if guess + 1 > low && guess + 1 < high {
-        if grows(guess + 1)? {
-            high = guess + 1;
-            if guess > low && !grows(guess)? {
-                low = guess;
-            }
-        } else {
-            low = guess + 1;
+    // The first page of the newest window is the trigger of most kernels.
+    let page = last.from.max(low);
+    let mut to = end_after(run, eyes, last.to.max(page + 1), page + 1, guess)?;
+    if to > last.to {
+        high = page + 1;
+        if page > low && !grows(page)? {
+            low = page;
         }
+    } else {
+        low = page + 1;
     }
     while low + 1 < high {
         let middle = (low + high) / 2;
         if grows(middle)? { high = middle } else { low = middle }
     }
-    Ok(high - 1)
+    if high != page + 1 {
+        let guess = if to > last.to { to } else { guess };
+        to = end_after(run, eyes, last.to.max(high), high, guess)?;
+    }
+    Ok(Step { page: high - 1, from: last.to, to })
 }
 
 /// Where what is cached ends after reads of so many pages one by one; up to `known` it is.
@@ -296,7 +338,8 @@ fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
 /// A file system may cut windows short itself while many requests are under way (FUSE does above `congestion_threshold`);
 /// what is asked for explicitly it brings.
 fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) -> Result<Option<Answer>> {
-    let doubled = willneed_cap(run, eyes, window.whole().map(|bytes| 2 * bytes), true)?;
+    let guess = (2 * window.whole().unwrap_or(0)).max(cap.whole().unwrap_or(0));
+    let doubled = willneed_cap(run, eyes, guess, true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
     let method =
         format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
@@ -304,10 +347,10 @@ fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) ->
 }
 
 /// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?
-fn trigger_of_growth(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> Answer {
+fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
     /// Windows that have grown by so many steps are small everywhere.
     const SMALL: usize = 3;
-    let pairs = runs.iter().flat_map(|steps| steps.windows(2).skip(1).take(SMALL));
+    let pairs = seen.runs.iter().flat_map(|steps| steps.windows(2).skip(1).take(SMALL));
     let firsts: Vec<bool> = pairs.map(|pair| pair[1].page == pair[0].from).collect();
     let all = firsts.len() as u64;
     match window.whole().filter(|_| all > 0 && firsts.iter().all(|is_first| *is_first)) {
@@ -323,12 +366,12 @@ fn trigger_of_growth(eyes: Eyes, runs: &[Vec<Step>], window: &Answer) -> Answer 
 }
 
 /// One call for all of the file, perhaps with the window doubled before.
-fn willneed_cap(run: &Run, eyes: Eyes, window_bytes: Option<u64>, is_doubled: bool) -> Result<Answer> {
+fn willneed_cap(run: &Run, eyes: Eyes, guess_bytes: u64, is_doubled: bool) -> Result<Answer> {
     let subject = run.subject;
     let mut ends = Vec::new();
     for _ in 0..RUNS {
         run.watcher.go_on("what an explicit request brings")?;
-        let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
+        let guess = ends.last().copied().unwrap_or(guess_bytes / PAGE_BYTES);
         ends.push(eyes.end_of_cached(subject, 0, guess, subject.pages(), &|| {
             subject.make_cold()?;
             let (_reader, look) = (subject.open()?, subject.open_exact()?);

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// Longest single read, bytes.
 pub const LONGEST: u64 = 1 << 20;
 
+/// Less than this is no disk whose rates could be told, bytes: a few of the longest reads.
+const LEAST_CAPACITY: u64 = 8 << 20;
+
 /// Reads of a disk, or of the part of it on which the test file lies.
 #[derive(Debug)]
 pub struct Reads {
@@ -32,6 +35,7 @@ impl Reads {
     pub fn open(run: &Run) -> std::result::Result<Reads, String> {
         let subject = run.subject;
         let file_bytes = subject.pages() * PAGE_BYTES;
+        let mut too_small = None;
         let places = [(subject.block_device(), true), (Some(subject.path()), false)];
         for (path, is_whole) in places.into_iter().filter_map(|(path, is_whole)| Some((path?, is_whole))) {
             let Ok(file) = File::options().read(true).custom_flags(block::O_DIRECT).open(path) else { continue };
@@ -40,9 +44,14 @@ impl Reads {
             let buffer = AlignedBuffer::new(LONGEST as usize);
             let mut reads =
                 Reads { path: path.to_owned(), file, buffer, capacity_bytes, is_whole, state: 0x2545_f491_4f6c_dd1d };
-            if capacity_bytes > 0 && reads.one(0, PAGE_BYTES).is_ok() {
+            if capacity_bytes < LEAST_CAPACITY {
+                too_small = Some(end);
+            } else if reads.one(0, PAGE_BYTES).is_ok() {
                 return Ok(reads);
             }
+        }
+        if let Some(bytes) = too_small {
+            return Err(format!("only {bytes} bytes can be read: times and rates want {LEAST_CAPACITY} at least"));
         }
         Err("the file system does not read past the page cache (O_DIRECT)".to_owned())
     }

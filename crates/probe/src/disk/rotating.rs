@@ -69,8 +69,12 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
             true => bandwidth_answer(&inner_rates, true),
             false => Answer::none("bytes_per_s", "only the test file may be read"),
         },
-        read_on: buffer_answer(read_on, "so far behind a read the drive has read on by itself"),
-        drive_cache: buffer_answer(drive_cache, "after so much the first page is not in the drive's buffer any more"),
+        read_on: buffer_answer(read_on, most_read_on(reads), "so far behind a read the drive has read on by itself"),
+        drive_cache: buffer_answer(
+            drive_cache,
+            most_read_on(reads),
+            "after so much the first page is not in the drive's buffer any more",
+        ),
     };
     Ok(Found {
         access_time: access,
@@ -102,20 +106,20 @@ fn seek_answer(ns: Option<f64>, turn_ns: f64) -> Answer {
     Answer::measured(ns / 1e3, "us", [(ns - half) / 1e3, (ns + half) / 1e3], method)
 }
 
-fn buffer_answer(bytes: Option<u64>, what: &str) -> Answer {
+fn buffer_answer(bytes: Option<u64>, most: u64, what: &str) -> Answer {
     match bytes {
         Some(bytes) => Answer {
             range: Some([bytes.saturating_sub(GRAIN) as f64, (bytes + GRAIN) as f64]),
             ..Answer::counted(bytes, "bytes", (1, 1), format!("timing: {what}, to {} KiB", GRAIN >> 10))
         },
-        None => Answer::none("bytes", format!("timing: no end up to {} MiB", MOST_READ_ON >> 20)),
+        None => Answer::none("bytes", format!("timing: no end up to {} MiB", most >> 20)),
     }
 }
 
 /// Bytes per second at the two ends of the disk.
 fn rates(reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
     // Three parts of the stretch: what was read once lies in the drive's buffer.
-    let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST) & !(LONGEST - 1);
+    let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST).min(reads.capacity_bytes / 3) & !(LONGEST - 1);
     let at = |from: u64| -> Result<Vec<f64>> {
         (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect()
     };
@@ -137,9 +141,14 @@ fn is_buffered(time_ns: f64, overhead_ns: f64) -> bool {
     time_ns < 2.0 * overhead_ns + PLATTER_NS
 }
 
+/// How far reading on and buffers are looked for on this disk, bytes.
+fn most_read_on(reads: &Reads) -> u64 {
+    MOST_READ_ON.min(reads.capacity_bytes / 4)
+}
+
 /// The largest multiple of the grain for which it holds, up to the most; `None`: no end was found. Other programs can make it
 /// look as if it did not hold: it is tried again.
-fn last_that(mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
+fn last_that(most: u64, mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
     const TRIES: usize = 4;
     let mut holds = |bytes: u64| -> Result<bool> {
         for _ in 0..TRIES {
@@ -152,7 +161,7 @@ fn last_that(mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u6
     let (mut low, mut high) = (0, GRAIN);
     while holds(high)? {
         (low, high) = (high, 2 * high);
-        if high > MOST_READ_ON {
+        if high > most {
             return Ok(None);
         }
     }
@@ -165,8 +174,9 @@ fn last_that(mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u6
 
 /// How far the drive reads on: the last page that is in the buffer after a pause in which it could have read much further.
 fn read_on(reads: &mut Reads, rate: f64, overhead_ns: f64) -> Result<Option<u64>> {
-    last_that(|distance| {
-        let place = reads.within(0, reads.capacity_bytes - 2 * MOST_READ_ON.min(reads.capacity_bytes / 4), PAGE_BYTES);
+    let most = most_read_on(reads);
+    last_that(most, |distance| {
+        let place = reads.within(0, reads.capacity_bytes - 2 * most, PAGE_BYTES);
         reads.one(place, PAGE_BYTES)?;
         std::thread::sleep(Duration::from_secs_f64(2.0 * distance as f64 / rate + 0.05));
         Ok(is_buffered(reads.one(place + distance, PAGE_BYTES)?, overhead_ns))
@@ -175,8 +185,9 @@ fn read_on(reads: &mut Reads, rate: f64, overhead_ns: f64) -> Result<Option<u64>
 
 /// After how many bytes that were read on from there the first page is no longer buffered.
 fn drive_cache(reads: &mut Reads, overhead_ns: f64) -> Result<Option<u64>> {
-    last_that(|distance| {
-        let place = reads.within(0, reads.capacity_bytes - 2 * MOST_READ_ON.min(reads.capacity_bytes / 4), PAGE_BYTES);
+    let most = most_read_on(reads);
+    last_that(most, |distance| {
+        let place = reads.within(0, reads.capacity_bytes - 2 * most, PAGE_BYTES);
         for at in (place..place + distance).step_by(GRAIN as usize) {
             reads.one(at, GRAIN)?;
         }
@@ -284,9 +295,9 @@ mod tests {
 
     #[test]
     fn the_end_of_what_holds_is_found() {
-        assert_eq!(last_that(|bytes| Ok(bytes <= 2_000_000)).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
-        assert_eq!(last_that(|_| Ok(true)).unwrap(), None);
-        assert_eq!(last_that(|_| Ok(false)).unwrap(), Some(0));
+        assert_eq!(last_that(MOST_READ_ON, |bytes| Ok(bytes <= 2_000_000)).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
+        assert_eq!(last_that(MOST_READ_ON, |_| Ok(true)).unwrap(), None);
+        assert_eq!(last_that(MOST_READ_ON, |_| Ok(false)).unwrap(), Some(0));
     }
 
     #[test]

@@ -109,6 +109,9 @@ fn batch(run: &Run, reads: &mut Reads) -> Result<Vec<f64>> {
 }
 
 fn bandwidth(rates: &[f64], is_whole: bool) -> Answer {
+    if rates.iter().any(|rate| *rate <= 0.0) {
+        return Answer::none("bytes_per_s", "timing: too few reads ended for a rate");
+    }
     let place = if is_whole { "at three places of the disk" } else { "of the test file" };
     let method = format!("timing: direct reads of {} MiB in a row, {SEQUENTIAL_DEPTH} at once, {place}", LONGEST >> 20);
     Answer::middle_of(rates, "bytes_per_s", method)

@@ -1,0 +1,85 @@
+//! The point where cached data stops being cached: how much of a file can be read before its first pages are gone again.
+//!
+//! ```text
+//!     read so far    ├──────────────────────────────▶│
+//!     looked at      0   1   2   3 …                    after each piece the next page of the beginning: still there?
+//! ```
+//!
+//! Each look takes another page, as a look by timing is a use, and what was used twice stays longer. It is far less than the
+//! machine's memory where a control group or another program has its share, and more than a test file where neither is so.
+
+use crate::Run;
+use crate::answer::Answer;
+use crate::error::Result;
+use crate::eyes::Eyes;
+use crate::subject::PAGE_BYTES;
+use std::time::{Duration, Instant};
+
+/// After each piece of this length it is looked, bytes: the answer is no finer.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Runs that are compared.
+const RUNS: usize = 3;
+
+/// After how many bytes that were read the first ones are not cached any more. It is not read longer than the limit, be it there
+/// or not.
+pub fn find(run: &Run, eyes: Eyes, limit: Option<Duration>) -> Result<Answer> {
+    let began = Instant::now();
+    let mut found = Vec::new();
+    while found.len() < RUNS {
+        // What the first run took the others take, too: the limit is for one that finds nothing.
+        let limit = limit.filter(|_| found.is_empty()).map(|limit| began + limit);
+        match gone_after(run, eyes, limit)? {
+            Ended::Gone(bytes) => found.push(bytes as f64),
+            Ended::Kept(bytes) => {
+                return Ok(Answer::none("bytes", format!("{bytes} bytes stayed cached, all that there are")));
+            }
+            Ended::Late(bytes) => {
+                let why = format!("{bytes} bytes stayed cached; no more was read, as it takes long");
+                return Ok(Answer::none("bytes", why));
+            }
+        }
+    }
+    let method = format!(
+        "{}: after so many bytes that were read the first ones are gone, to {} MiB, {RUNS} runs",
+        eyes.name(),
+        PIECE_BYTES >> 20
+    );
+    Ok(Answer::middle_of(&found, "bytes", method))
+}
+
+/// How a run ended, and how many bytes it had read.
+enum Ended {
+    /// The page that was looked at is not there any more.
+    Gone(u64),
+    /// All is read, and all is there.
+    Kept(u64),
+    /// It took too long.
+    Late(u64),
+}
+
+fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
+    let subject = run.subject;
+    subject.make_cold()?;
+    let (reader, look) = (subject.open()?, subject.open_exact()?);
+    let all_bytes = subject.pages() * PAGE_BYTES;
+    let (mut read_bytes, mut gone_since) = (0, None);
+    for page in 0..subject.pages() {
+        run.watcher.go_on("where cached data stops being cached")?;
+        if read_bytes >= all_bytes {
+            break;
+        }
+        if limit.is_some_and(|limit| Instant::now() > limit) {
+            return Ok(Ended::Late(read_bytes));
+        }
+        let piece = PIECE_BYTES.min(all_bytes - read_bytes);
+        subject.read(&reader, read_bytes, piece as usize)?;
+        read_bytes += piece;
+        match (eyes.sees(subject, &look, page, read_bytes / PAGE_BYTES - 1)?, gone_since) {
+            (true, _) => gone_since = None,
+            // A time may be long for other reasons, but hardly twice in a row.
+            (false, None) if eyes != Eyes::Asking => gone_since = Some(read_bytes),
+            (false, since) => return Ok(Ended::Gone(since.unwrap_or(read_bytes))),
+        }
+    }
+    Ok(Ended::Kept(read_bytes))
+}
