@@ -86,11 +86,7 @@ fn counted(device: DeviceNumber) -> Option<DeviceNumber> {
 
 /// The block device that the mount of a directory names: btrfs has files of a number that is no device.
 fn source_of_mount(directory: &Path) -> Option<DeviceNumber> {
-    let directory = directory.canonicalize().ok()?;
-    let mounts = mounts::own().ok()?;
-    let holds = |mount: &&mounts::Mount| directory.starts_with(OsStr::from_bytes(&mount.mount_point));
-    // Of those mounted on one another the last one counts.
-    let mount = mounts.iter().filter(holds).max_by_key(|mount| mount.mount_point.len())?;
+    let mount = mounts::holding(directory).ok()??;
     block::device_number(Path::new(OsStr::from_bytes(&mount.source))).ok()
 }
 

@@ -10,10 +10,8 @@ use ahead_kernel::undo::{self, Guard};
 use ahead_kernel::{bdi, cache, usage};
 use ahead_live::{Counters, Engine, Settings};
 use ahead_policy::{Choice, DeviceTraits, PAGE_BYTES, Parameters, UnknownPolicy, named};
-use rustix::fs::{major, minor};
 use serde::Serialize;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -202,10 +200,8 @@ pub fn run_under_kernel(readers: &[Vec<Part>], files: &[PathBuf], each: bool) ->
 
 /// The kernel's own window on the device of these files, until the guard is dropped.
 fn set_window(files: &Files, pages: u64) -> Result<Guard> {
-    let metadata = files.directory().metadata().map_err(|e| Error::io("look at the directory of the files", e))?;
-    let device = (major(metadata.dev()), minor(metadata.dev()));
-    let what = || format!("setting the read-ahead of device {}:{}", device.0, device.1);
-    let file = bdi::read_ahead_file(device)
+    let what = || format!("setting the read-ahead below {}", files.directory().display());
+    let file = bdi::read_ahead_file_below(files.directory())
         .ok_or_else(|| ahead_kernel::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
     if !ahead_kernel::machine::is_root() {
         return Err(ahead_kernel::Error::needs_root(what()).into());

@@ -5,6 +5,7 @@ mod table;
 
 use crate::exit::Stopped;
 use crate::output;
+use crate::record::wait_to_be_alone;
 use crate::units::parse_size;
 use ahead_bench::{Error, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
 use ahead_kernel::process::Signals;
@@ -17,10 +18,8 @@ use ahead_report::table::Screen;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
-use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -34,6 +33,10 @@ struct Defaults {
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// Shortest file that a disk is measured on: a drive's buffer must not hold much of it (64 MiB is common), or each access seems
+/// to be quick.
+const TRAITS_BYTES: u64 = 128 * MIB;
 
 /// O'Connor and Tracy's file had 100 MB, Roudier's 200; Wu's readers took blocks of 32 KiB. The rest is our choice.
 fn defaults(job: &str) -> Defaults {
@@ -127,6 +130,8 @@ impl Bench {
             output::with_rights_of(user.as_ref(), || output::check(out))?;
         }
         let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
+        // A recording that switches read-ahead off would be in the figures; only root can make one.
+        let _alone = machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()?;
         let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
         let text = if self.json {
             format!("{}\n", serde_json::to_string_pretty(&as_json(&measured))?)
@@ -174,7 +179,7 @@ impl Bench {
         }
         let asks = under.iter().any(|under| matches!(under.how, How::Policy(_)));
         progress.say("measuring the disk");
-        let traits = asks.then(|| self.traits(&files, &progress)).transpose()?;
+        let traits = asks.then(|| self.traits(&files, &progress, stop)).transpose()?;
         drop(progress);
         let device = traits.unwrap_or_default();
         let plan = Plan { job, files: &files, under, device, runs: self.runs, warm: self.warm, stop };
@@ -186,15 +191,23 @@ impl Bench {
             }
             progress.say(format!("{variant}, {under}"));
         })?;
-        let metadata = files.directory().metadata().context("look at the directory of the files")?;
-        let window_kb = bdi::read_ahead_kb((major(metadata.dev()), minor(metadata.dev()))).ok();
+        let window_kb = bdi::read_ahead_file_below(files.directory()).and_then(|file| bdi::read_kb(file).ok());
         let directory = self.directory.clone();
         Ok(Measured { directory, device: files.device().describe(), window_kb, traits, rows })
     }
 
-    /// What policies are told of the disk: measured on the first file.
-    fn traits(&self, files: &Files, progress: &Progress) -> anyhow::Result<DeviceTraits> {
+    /// What policies are told of the disk: measured on the first file, or where that is short, on one that is made for it.
+    fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceTraits> {
         let Some(path) = files.paths().first() else { return Ok(DeviceTraits::default()) };
+        let is_short = path.metadata().is_ok_and(|metadata| metadata.len() < TRAITS_BYTES);
+        let larger = is_short.then(|| Files::make(files.directory(), &[TRAITS_BYTES], stop)).transpose();
+        let larger = match larger {
+            Err(error @ Error::Stopped) => return Err(error.into()),
+            // No room for it.
+            larger => larger.unwrap_or(None),
+        };
+        let path = larger.as_ref().and_then(|larger| larger.paths().first()).unwrap_or(path);
+        files.make_cold()?;
         let measured = traits::measure(path);
         files.make_cold()?;
         Ok(measured.unwrap_or_else(|error| {

@@ -4,8 +4,11 @@
 //! btrfs have one of their own. `/sys/class/bdi/MAJOR:MINOR` is right for all of them where the number is the
 //! superblock's; a partition's number has no entry there and leads to its disk's.
 
+use crate::mounts::{self, Mount};
 use crate::{Error, Result};
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A device number as `(major, minor)`.
@@ -31,6 +34,35 @@ pub fn governing(sys: &Path, device: DeviceNumber) -> Option<(DeviceNumber, Path
     file.exists().then_some((number, file))
 }
 
+/// The same of a mount. The entry of btrfs has no number (`btrfs-1`), and is found by the file system's UUID; FUSE on a block
+/// device adds a word to it.
+pub fn governing_mount(sys: &Path, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
+    let (major, minor) = mount.device;
+    let own = match mount.fs_type.as_str() {
+        "btrfs" => btrfs(sys, mount)?.join("bdi"),
+        "fuseblk" => sys.join(format!("class/bdi/{major}:{minor}-fuseblk")),
+        _ => return governing(sys, mount.device),
+    };
+    let file = own.join("read_ahead_kb");
+    if file.exists() { Some((mount.device, file)) } else { governing(sys, mount.device) }
+}
+
+/// The directory in sysfs of a btrfs, by the device that it was mounted from; its name is the UUID.
+pub fn btrfs(sys: &Path, mount: &Mount) -> Option<PathBuf> {
+    let source = PathBuf::from(OsStr::from_bytes(&mount.source));
+    // /dev/mapper/NAME is a link to /dev/dm-N.
+    let device = fs::canonicalize(&source).unwrap_or(source);
+    let device = Path::new("devices").join(device.file_name()?);
+    let all = fs::read_dir(sys.join("fs/btrfs")).into_iter().flatten().flatten();
+    all.map(|entry| entry.path()).find(|directory| directory.join(&device).exists())
+}
+
+/// The `read_ahead_kb` file that governs what lies in this directory, on any file system that has one.
+pub fn read_ahead_file_below(directory: &Path) -> Option<PathBuf> {
+    let mount = mounts::holding(directory).ok()??;
+    governing_mount(Path::new("/sys"), &mount).map(|(_, file)| file)
+}
+
 /// `254:1` as sysfs writes it.
 pub fn parse_number(text: &str) -> Option<DeviceNumber> {
     let (major, minor) = text.trim().split_once(':')?;
@@ -43,6 +75,11 @@ pub fn read_ahead_kb(device: DeviceNumber) -> Result<u64> {
         what: format!("read-ahead of device {}:{}", device.0, device.1),
         why: "it has no backing device".into(),
     })?;
+    read_kb(path)
+}
+
+/// What a `read_ahead_kb` file says, KiB.
+pub fn read_kb(path: PathBuf) -> Result<u64> {
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     text.trim().parse().map_err(|_| Error::Parse { path, text })
 }

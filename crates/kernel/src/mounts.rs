@@ -5,9 +5,11 @@
 
 use crate::bdi::DeviceNumber;
 use crate::{Error, Result};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// One mounted file system, or a part of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +80,16 @@ pub fn own() -> Result<Vec<Mount>> {
 fn read(path: PathBuf) -> Result<Vec<Mount>> {
     let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     parse(&text)
+}
+
+/// The mount that a directory or file lies on.
+///
+/// Errors: there is no such path; the table cannot be read.
+pub fn holding(path: &Path) -> Result<Option<Mount>> {
+    let path = path.canonicalize().map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+    let holds = |mount: &Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
+    // Of those mounted on one another the last one counts.
+    Ok(own()?.into_iter().filter(holds).max_by_key(|mount| mount.mount_point.len()))
 }
 
 /// The mount table that another process sees. It stays readable after that process has ended, and keeps the namespace

@@ -6,7 +6,7 @@ use crate::world::World;
 use crate::{Error, Result};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{bdi, block, cache, machine};
-use ahead_policy::{Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, Wants, WhenFull};
+use ahead_policy::{Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
 use rustix::fs::{major, minor};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -84,6 +84,9 @@ pub(crate) struct State {
     opened: Vec<Option<FileId>>,
     settings: Settings,
     sent: VecDeque<Sent>,
+    /// Who waits for room in the queue, by numbers that are given out in turn.
+    line: VecDeque<u64>,
+    next_in_line: u64,
     closing: bool,
 }
 
@@ -94,6 +97,8 @@ pub(crate) struct Shared {
     room: Condvar,
     /// Something was sent.
     sent: Condvar,
+    /// Whose requests go out in a row, with no other's in between.
+    row: Mutex<()>,
 }
 
 pub(crate) type Locked<'a> = MutexGuard<'a, State>;
@@ -123,9 +128,16 @@ impl Engine {
             opened: Vec::new(),
             settings,
             sent: VecDeque::new(),
+            line: VecDeque::new(),
+            next_in_line: 0,
             closing: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), room: Condvar::new(), sent: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            sent: Condvar::new(),
+            row: Mutex::new(()),
+        });
         let mut running = Running { shared: shared.clone(), reapers: Vec::new() };
         for _ in 0..REAPERS {
             let shared = shared.clone();
@@ -248,7 +260,21 @@ impl State {
     }
 
     fn has_room(&self) -> bool {
-        self.world.queue.requests < self.world.queue.limit
+        self.has_room_for(1)
+    }
+
+    fn has_room_for(&self, requests: u32) -> bool {
+        self.world.queue.requests + requests <= self.world.queue.limit
+    }
+
+    /// How much room what is to be sent at once has to wait for: all that it takes, but no more than half of the queue.
+    fn needs(&self, requests: &VecDeque<Request>) -> u32 {
+        let together = requests.iter().take_while(|request| request.when_full == WhenFull::WaitForAll);
+        let each = together.map(|request| {
+            let longest = self.world.limits(request.file).request_pages.max(1);
+            self.world.absent(request.file, request.first, request.pages).div_ceil(longest)
+        });
+        each.sum::<u64>().min(u64::from(self.world.queue.limit / 2)) as u32
     }
 }
 
@@ -294,32 +320,53 @@ impl Shared {
     /// Asks the disk for pages on behalf of an opening. The lock is given up meanwhile.
     pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, open: OpenId) -> Locked<'a> {
         let mut requests = joined(requests);
+        let needed = state.needs(&requests);
+        if !state.has_room_for(needed) || (needed > 0 && !state.line.is_empty()) {
+            state = self.wait_for_room(state, needed);
+        }
         while let Some(request) = requests.pop_front() {
             let mut rows: VecDeque<Range<Page>> =
                 state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
             while let Some(row) = rows.front_mut() {
                 let pieces = state.take_pieces(request.file, row);
                 if !pieces.is_empty() {
-                    state = self.send(state, request.file, pieces);
+                    let in_a_row = request.when_full == WhenFull::WaitForAll;
+                    state = self.send(state, request.file, pieces, in_a_row);
                 } else if state.next_piece(request.file, row).is_none() {
                     rows.pop_front();
                 } else if request.when_full == WhenFull::Drop {
                     requests.extend(state.drop_rest(request.file, &rows, open));
                     break;
                 } else {
-                    state.counters.queue_waits += 1;
-                    let waited = self.room.wait_while(state, |state| !state.has_room());
-                    state = waited.unwrap_or_else(PoisonError::into_inner);
+                    state = self.wait_for_room(state, 1);
                 }
             }
         }
         state
     }
 
-    /// Sends what was taken, all of it in a row: a disk with a head reads what it gets at once without another's in between.
-    fn send<'a>(&'a self, state: Locked<'a>, file: FileId, pieces: Vec<Range<Page>>) -> Locked<'a> {
+    /// Waits until there is room for so many requests, and those before in the line have had their turn: otherwise who wants
+    /// much would never find it.
+    fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, requests: u32) -> Locked<'a> {
+        let number = state.next_in_line;
+        state.next_in_line += 1;
+        state.line.push_back(number);
+        state.counters.queue_waits += 1;
+        let has_turn = |state: &State| state.line.front() == Some(&number) && state.has_room_for(requests);
+        let waited = self.room.wait_while(state, |state| !has_turn(state));
+        state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.line.pop_front();
+        // There may be room for the next one, too.
+        self.room.notify_all();
+        state
+    }
+
+    /// Sends what was taken. `in_a_row`: other readers' requests do not go out meanwhile, so that a disk with a head reads all of it
+    /// before it turns to others.
+    fn send<'a>(&'a self, state: Locked<'a>, file: FileId, pieces: Vec<Range<Page>>, in_a_row: bool) -> Locked<'a> {
         let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
         drop(state);
+        let row = in_a_row.then(|| self.row.lock().unwrap_or_else(PoisonError::into_inner));
         for pages in &pieces {
             let (first, count) = (pages.start, pages.end - pages.start);
             if let Err(error) = cache::read_ahead(&*fd, first * PAGE_BYTES, count * PAGE_BYTES) {
@@ -327,6 +374,7 @@ impl Shared {
                 tracing::debug!("{error}");
             }
         }
+        drop(row);
         let mut state = self.lock();
         for pages in pieces {
             state.sent.push_back(Sent { fd: fd.clone(), file, pages });
@@ -350,7 +398,7 @@ impl Shared {
             let arrived = wait_for(&sent);
             state = self.lock();
             state.world.queue.requests -= 1;
-            self.room.notify_one();
+            self.room.notify_all();
             state = self.arrived(state, &sent, arrived);
         }
     }

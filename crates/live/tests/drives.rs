@@ -2,7 +2,7 @@
 
 use ahead_kernel::evict;
 use ahead_live::{Counters, Engine, Reader, Settings};
-use ahead_policy::{Parameters, named};
+use ahead_policy::{DeviceTraits, Parameters, named};
 use std::io::Write;
 
 const PAGE: usize = 4096;
@@ -116,6 +116,24 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
         assert!(drops.dropped_pages > 0, "{drops:?}");
     }
     assert_eq!((waits.issued_pages, drops.issued_pages), (4096, 4096));
+}
+
+/// Readers that wait for room for all they ask for, in a queue that hardly has any, all get there.
+#[test]
+fn readers_who_want_much_of_a_small_queue_take_turns() {
+    let device = DeviceTraits { access_ns: 10_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 1, request_ns: 0 };
+    let policy = named("ahead").unwrap().build(&Parameters { device, ..Parameters::default() }).unwrap();
+    let engine = Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32) }).unwrap();
+    let files: Vec<_> = (0..8).map_while(|_| cold_file(4096)).collect();
+    std::thread::scope(|scope| {
+        for file in &files {
+            let mut reader = engine.open(file.path()).unwrap();
+            scope.spawn(move || read_all(&mut reader, 4096, 8 * PAGE));
+        }
+    });
+    let counters = engine.counters();
+    assert_eq!(counters.used_pages, 4096 * files.len() as u64, "{counters:?}");
+    assert!(files.is_empty() || counters.queue_waits > 0, "{counters:?}");
 }
 
 #[test]

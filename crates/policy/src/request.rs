@@ -34,6 +34,9 @@ pub enum WhenFull {
     /// Whoever reads ahead waits until there is room.
     #[default]
     Wait,
+    /// The same, but until there is room for all that is asked for at once, or for half of the queue: on a disk with a head,
+    /// what goes into a full queue piece by piece is read between others' pieces.
+    WaitForAll,
     /// The rest is left out ([`crate::Event::Dropped`]).
     Drop,
 }
@@ -93,6 +96,11 @@ impl Requests {
             let mark = request.mark.filter(|mark| (request.first..request.first + request.pages).contains(mark));
             self.list.push(Request { mark, ..request });
         }
+    }
+
+    /// What was asked for waits until there is room for all of it.
+    pub fn wait_for_all(&mut self) {
+        self.list.iter_mut().for_each(|request| request.when_full = WhenFull::WaitForAll);
     }
 
     /// These pages are cached and unread, and about to be evicted: they go back to the list's new end.

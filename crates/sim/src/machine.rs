@@ -360,11 +360,11 @@ impl Machine {
     /// The process goes on until something has to be looked at anew. If it was its turn to ask the disk, or it has asked, and there
     /// is still room in the queue, the next one may try that waits for room: nobody else would wake it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
-        let has_turn = std::mem::take(&mut self.processes[process].has_turn);
-        let tries = has_turn || !self.processes[process].requests.is_empty();
+        let tries = self.processes[process].has_turn || !self.processes[process].requests.is_empty();
         let step = self.go_on(process, end_ns);
-        let queue = &self.world.queue;
-        if tries && queue.requests() < queue.limit() && self.waiting_for_room.back() != Some(&process) {
+        self.processes[process].has_turn = false;
+        let (queue, line) = (&self.world.queue, &self.waiting_for_room);
+        if tries && queue.requests() < queue.limit() && ![line.front(), line.back()].contains(&Some(&process)) {
             self.wake_for_room();
         }
         step
@@ -443,6 +443,7 @@ impl Machine {
         match submitted {
             Submitted::All => {
                 self.world.queue.unplug(self.world.now_ns);
+                self.processes[process].has_turn = false;
                 true
             }
             Submitted::NoRoom => {
@@ -479,7 +480,14 @@ impl Machine {
     fn wait_for_room(&mut self, process: usize) {
         self.world.queue.unplug(self.world.now_ns);
         self.counters.queue_waits += 1;
-        self.waiting_for_room.push_back(process);
+        // Who waits for room for all stays the first in line: others would take it up piece by piece.
+        let asks = &self.processes[process];
+        let for_all = asks.requests.front().is_some_and(|request| request.when_full == WhenFull::WaitForAll);
+        if asks.has_turn && for_all {
+            self.waiting_for_room.push_front(process);
+        } else {
+            self.waiting_for_room.push_back(process);
+        }
     }
 
     /// The one that has waited longest for room in the queue may try.

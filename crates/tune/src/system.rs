@@ -2,9 +2,7 @@
 
 use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::mounts::{self, Mount};
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The roots of what is looked at and of what is written.
@@ -49,27 +47,14 @@ impl System {
         bdi::governing(&self.root.join("sys"), device)
     }
 
-    /// The same of a mount. That of btrfs has no number (`btrfs-1`), and is found by the file system's UUID; FUSE on a block
-    /// device adds a word to it.
+    /// The same of a mount.
     pub(crate) fn governing_mount(&self, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
-        let (major, minor) = mount.device;
-        let own = match mount.fs_type.as_str() {
-            "btrfs" => self.btrfs(mount)?.join("bdi"),
-            "fuseblk" => self.sys(format!("class/bdi/{major}:{minor}-fuseblk")),
-            _ => return self.governing(mount.device),
-        };
-        let file = own.join("read_ahead_kb");
-        if file.exists() { Some((mount.device, file)) } else { self.governing(mount.device) }
+        bdi::governing_mount(&self.root.join("sys"), mount)
     }
 
-    /// The directory of a btrfs, by the device that it was mounted from; its name is the UUID.
+    /// The directory of a btrfs.
     pub(crate) fn btrfs(&self, mount: &Mount) -> Option<PathBuf> {
-        let source = PathBuf::from(OsStr::from_bytes(&mount.source));
-        // /dev/mapper/NAME is a link to /dev/dm-N.
-        let device = fs::canonicalize(&source).unwrap_or(source);
-        let device = Path::new("devices").join(device.file_name()?);
-        let all = fs::read_dir(self.sys("fs/btrfs")).into_iter().flatten().flatten();
-        all.map(|entry| entry.path()).find(|directory| directory.join(&device).exists())
+        bdi::btrfs(&self.root.join("sys"), mount)
     }
 
     /// What is mounted.

@@ -24,7 +24,8 @@
 //!   2007). Where files turn out to be left after their first access, it is Linux's instead.
 //! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
 //!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
-//!   used up, or half of it while it is short.
+//!   used up, or half of it while it is short. Where several files take turns at a disk with a head, requests are longer, and go
+//!   into the queue as a whole: in pieces they would be read between others' pieces, each at the price of an access.
 //! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk transfers in the
 //!   time of an access, then up to what keeps the disk busy; and falls by an eighth when for long nobody waited. A miss tells that
 //!   nothing of what was thought to be ahead is there.
@@ -39,6 +40,7 @@
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
+mod file;
 mod stream;
 mod whole;
 
@@ -46,12 +48,10 @@ use crate::{
     Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
     Wants,
 };
+use file::{File, MOST_FAILURES, Pending, RUNS};
 use std::collections::HashMap;
-use stream::{Follows, Stream, Way};
-use whole::Whole;
+use stream::{Stream, Way};
 
-/// Patterns that are followed in one file: more interleaved readers than this are seldom.
-const MOST_STREAMS: usize = 64;
 /// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths of
 /// its time are then transfer. Where others are served meanwhile, once is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
@@ -59,6 +59,11 @@ const SIZE_IN_ACCESSES: u64 = 4;
 const LEAST_SIZE_PAGES: u64 = 32;
 /// Nor longer: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
+/// Where several files compete for a head, each turn from one to another costs an access: at most one part in so many and one is
+/// then lost.
+const SIZE_AMONG_FILES: u64 = 20;
+/// Longest request there: 64 MiB.
+const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
 /// A sequential stream has so many requests under way or unread: one is used, one is there, one is on its way.
 const REQUESTS_AHEAD: u64 = 3;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
@@ -72,159 +77,9 @@ const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
 const MEMORY_SHARE: u64 = 4;
 
-/// Failures of a file that are remembered: so many repetitions more are asked of a pattern.
-const MOST_FAILURES: u32 = 3;
-/// A pattern that has hardly shown and was not followed in so many accesses to the file has broken off.
-const GIVEN_UP: u64 = 16;
-/// A pattern that was followed so often makes up for a failure.
-const SUCCESS: u32 = 8;
-
 /// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a hundred):
 /// until then the lengths of blocks and the steps between them have shown, twice over.
 const MOST_AROUNDS: u32 = 2 * RUNS as u32;
-
-/// So many runs that had the same length at least let the next one be read at once.
-const RUNS: usize = 4;
-
-/// What is known of a file.
-#[derive(Clone, Debug, Default)]
-struct File {
-    streams: Vec<Stream>,
-    /// The reading of all of it, where no pattern shows.
-    whole: Whole,
-    /// Patterns that broke off with pages unread.
-    failures: u32,
-    /// How often it was read around a fault.
-    arounds: u32,
-    accesses: u64,
-    /// The stream that was begun last, and how long those before it went without a gap, pages.
-    begun: usize,
-    runs: [u64; RUNS],
-    /// As it went into the sum over all files.
-    counted: Pending,
-}
-
-/// What was asked for and is unread.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pending {
-    /// Pages that patterns have foretold.
-    ahead: u64,
-    /// Pages of what is read without a pattern, those included that will be.
-    guessed: u64,
-    /// How many files have any ahead.
-    files: u64,
-}
-
-impl Pending {
-    fn add(&mut self, other: Pending) {
-        (self.ahead, self.guessed) = (self.ahead + other.ahead, self.guessed + other.guessed);
-        self.files += other.files;
-    }
-
-    fn subtract(&mut self, other: Pending) {
-        (self.ahead, self.guessed) = (self.ahead - other.ahead, self.guessed - other.guessed);
-        self.files -= other.files;
-    }
-}
-
-impl File {
-    /// The stream that an access follows, and how.
-    fn find(&self, page: Page, length: u64, mapped: bool) -> Option<(usize, Follows)> {
-        let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
-            let how = stream.follows(page, length, mapped)?;
-            Some((how, stream.distance_to(page), std::cmp::Reverse(stream.used_at), index))
-        });
-        following.min().map(|(how, _, _, index)| (index, how))
-    }
-
-    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the last
-    /// one that was used.
-    fn parent(&self, page: Page) -> Option<&Stream> {
-        let near = self.streams.iter().filter(|stream| stream.is_near(page));
-        let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
-        nearest.or_else(|| self.streams.iter().max_by_key(|stream| stream.used_at))
-    }
-
-    /// Begins a stream; the one that was not used for longest makes room.
-    fn begin(&mut self, fresh: Stream) -> usize {
-        for stream in &mut self.streams {
-            if stream.is_weak() && stream.ahead > 0 && stream.used_at + GIVEN_UP < self.accesses {
-                self.failures = broken(self.failures, std::mem::take(&mut stream.ahead));
-            }
-        }
-        self.begin_beside(fresh, MOST_STREAMS)
-    }
-
-    /// Begins a stream in the place of any but this one.
-    fn begin_beside(&mut self, fresh: Stream, other: usize) -> usize {
-        if self.streams.len() < MOST_STREAMS {
-            self.streams.push(fresh);
-            return self.streams.len() - 1;
-        }
-        let others = (0..self.streams.len()).filter(|index| *index != other);
-        let oldest = others.min_by_key(|index| self.streams[*index].used_at).unwrap_or(0);
-        let gone = std::mem::replace(&mut self.streams[oldest], fresh);
-        self.failures = broken(self.failures, gone.ahead);
-        oldest
-    }
-
-    /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access takes.
-    fn usual_run(&self, device: &DeviceTraits) -> u64 {
-        self.runs.iter().copied().min().unwrap_or(0).min(device.pages_per_access())
-    }
-
-    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
-    /// the pattern that uses up, and whether the access was foretold.
-    fn follow(&mut self, access: &Access, device: &DeviceTraits) -> (usize, u64, bool) {
-        let (page, length) = (access.page, access.wanted);
-        self.accesses += 1;
-        let found = self.find(page, length, access.by != By::Read);
-        let (index, moved) = match found {
-            Some((index, how)) => {
-                if how == Follows::Guess && self.streams[index].is_wide() {
-                    // The steps may be those from one reader to the next: this one's place is remembered.
-                    let stays = self.streams[index].stay();
-                    self.begin_beside(stays, index);
-                }
-                (index, self.streams[index].advance(page, length, how, device))
-            }
-            None => {
-                if let Some(last) = self.streams.get(self.begun) {
-                    self.runs.rotate_left(1);
-                    self.runs[RUNS - 1] = last.run_pages();
-                }
-                let parent = self.parent(page);
-                let mut fresh =
-                    parent.map_or(Stream::begin(page, length), |parent| parent.jumped(page, length, device));
-                fresh.expect_run(self.usual_run(device));
-                self.begun = self.begin(fresh);
-                (self.begun, length)
-            }
-        };
-        self.streams[index].used_at = self.accesses;
-        if self.streams[index].repeated == SUCCESS {
-            self.failures = self.failures.saturating_sub(1);
-        }
-        (index, moved, found.is_some())
-    }
-
-    /// Pages that its streams have ahead, without this one, and without those that nobody seems to follow any more.
-    fn ahead_beside(&self, index: usize) -> u64 {
-        let followed = |stream: &Stream| stream.used_at + MOST_STREAMS as u64 >= self.accesses;
-        let others = self.streams.iter().enumerate().filter(|(at, stream)| *at != index && followed(stream));
-        others.map(|(_, stream)| stream.ahead).sum()
-    }
-
-    fn count(&self) -> Pending {
-        let ahead = self.ahead_beside(usize::MAX);
-        Pending { ahead, guessed: self.whole.claims(), files: u64::from(ahead > 0) }
-    }
-}
-
-/// The failures of a file when a pattern has broken off with so many pages unread.
-fn broken(failures: u32, unread: u64) -> u32 {
-    (failures + u32::from(unread > 0)).min(MOST_FAILURES)
-}
 
 /// Our own policy.
 #[derive(Clone, Debug)]
@@ -260,8 +115,19 @@ impl Ahead {
 
     /// Length of a request of a sequential stream.
     fn size(&self) -> u64 {
-        let accesses = if self.device.parallelism > 1 { 1 } else { SIZE_IN_ACCESSES };
-        (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, MOST_SIZE_PAGES)
+        let (accesses, most) = if self.is_contended() {
+            (SIZE_AMONG_FILES, MOST_SIZE_AMONG_FILES_PAGES)
+        } else if self.device.parallelism > 1 {
+            (1, MOST_SIZE_PAGES)
+        } else {
+            (SIZE_IN_ACCESSES, MOST_SIZE_PAGES)
+        };
+        (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, most)
+    }
+
+    /// Whether files take turns at a disk that serves one request at a time: several, besides the one that is looked at.
+    fn is_contended(&self) -> bool {
+        self.device.parallelism == 1 && self.pending.files > 1
     }
 
     /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
@@ -292,7 +158,7 @@ impl Ahead {
         self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
-    /// Asks for more of a pattern, if half of what should be ahead is used up. `beside`: what others of the file have ahead.
+    /// Asks for more of a pattern, if enough of what should be ahead is used up. `beside`: what others of the file have ahead.
     fn extend(&self, stream: &mut Stream, beside: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
@@ -306,7 +172,9 @@ impl Ahead {
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
         let mut distance = stream.distance.min(self.room(beside, view).max(stream.length));
-        if distance.saturating_sub(stream.ahead) < self.size().min(distance / 2).max(1) {
+        // Among files it has to wait for its turn whenever it asks: the longer the part, the fewer the turns.
+        let part = if self.is_contended() { distance / 4 * 3 } else { distance / 2 };
+        if distance.saturating_sub(stream.ahead) < self.size().min(part).max(1) {
             return;
         }
         let way = stream.way(&self.device);
@@ -567,6 +435,9 @@ impl Policy for Ahead {
         file.counted = file.count();
         self.pending.add(file.counted);
         self.files.insert(access.file, file);
+        if self.device.parallelism == 1 {
+            requests.wait_for_all();
+        }
     }
 
     fn event(&mut self, event: &Event, view: &dyn View, _requests: &mut Requests) {

@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 impl Machine {
     /// Asks the disk for pages, in their order; what could not be asked for stays in the list.
     pub(super) fn submit(&mut self, requests: &mut VecDeque<Request>, open: OpenId) -> Submitted {
+        if !self.has_room_for(requests) {
+            return Submitted::NoRoom;
+        }
         while let Some(request) = requests.front().copied() {
             let file_pages = self.world.file_pages(request.file);
             let end = request.first.saturating_add(request.pages).min(file_pages);
@@ -31,6 +34,16 @@ impl Machine {
             return why;
         }
         Submitted::All
+    }
+
+    /// Whether there is room for what is to be sent at once ([`WhenFull::WaitForAll`]).
+    fn has_room_for(&self, requests: &VecDeque<Request>) -> bool {
+        let queue = &self.world.queue;
+        let longest = (queue.longest_bytes() / PAGE_BYTES).max(1);
+        let together = requests.iter().take_while(|request| request.when_full == WhenFull::WaitForAll);
+        let pages: u64 = together.map(|request| self.world.absent(request.file, request.first, request.pages)).sum();
+        let needed = pages.div_ceil(longest).min(u64::from(queue.limit() / 2));
+        needed == 0 || u64::from(queue.requests()) + needed <= u64::from(queue.limit())
     }
 
     pub(super) fn drop_rest(&mut self, file: FileId, first: Page, end: Page, open: OpenId) {
