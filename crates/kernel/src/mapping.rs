@@ -3,12 +3,13 @@
 #![allow(unsafe_code)]
 
 mod copying;
+mod lost;
 
 use crate::{Error, Result};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::AsFd;
 
-/// A file that is mapped to be read. Nobody may make it shorter meanwhile: a touch beyond its end ends the program (SIGBUS).
+/// A file that is mapped to be read. Where it is shorter meanwhile, or its disk fails, there is nothing.
 #[derive(Debug)]
 pub struct Mapping {
     address: *const u8,
@@ -21,6 +22,7 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes of a file, at least one.
     pub fn new(fd: impl AsFd, length: usize) -> Result<Mapping> {
+        lost::survive();
         let length = length.max(1);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
         let address =
@@ -31,8 +33,9 @@ impl Mapping {
 
     /// Reads the byte at an offset: a fault, if its page is not mapped yet. Beyond the mapping there is nothing.
     pub fn touch(&self, offset: usize) -> Option<u8> {
-        // SAFETY: within the mapping, which lives as long as `self`; the file is as long (see the type).
-        (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() })
+        // SAFETY: within the mapping, which lives as long as `self`; where the file has nothing, `lost` puts a page of zeros.
+        let byte = (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() });
+        byte.filter(|_| !lost::was_touched())
     }
 }
 
@@ -55,5 +58,19 @@ mod tests {
         let mapping = Mapping::new(&file, 5000).unwrap();
         drop(file);
         assert_eq!([0, 4999, 5000].map(|offset| mapping.touch(offset)), [Some(7), Some(7), None]);
+    }
+
+    /// Regression: SIGBUS ended the program, and what it had changed in the system stayed.
+    #[test]
+    fn a_page_that_is_lost_is_nothing_and_ends_nobody() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        file.set_len(4096).unwrap();
+        let mut bucket = [1; 4096];
+        assert_eq!((mapping.touch(4096), mapping.copy(4096, &mut bucket)), (None, Some(4096)));
+        assert_eq!((mapping.touch(0), bucket), (Some(7), [0; 4096]), "nothing is there, and it is told once");
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        assert_eq!((mapping.copy(4096, &mut bucket), mapping.copy(0, &mut bucket)), (None, Some(4096)));
     }
 }
