@@ -35,8 +35,8 @@ pub enum Error {
     },
     /// There is too little room to measure in.
     #[error(
-        "{name} has {free_bytes} bytes for files to measure with, and they take {needed_bytes}; make room, name a place that has \
-         more, or run fewer streams (--streams)"
+        "{name} has room for {free_bytes} bytes, and what is measured with takes {needed_bytes}; make room, or run fewer streams \
+         (--streams)"
     )]
     NoRoom {
         /// The directory or device.

@@ -81,11 +81,8 @@ impl Ground {
                     }
                     other => other.into(),
                 })?;
-                let place = |(path, size): (&PathBuf, &u64)| Place {
-                    path: path.clone(),
-                    offset_bytes: 0,
-                    length_bytes: *size,
-                };
+                let place =
+                    |(path, size): (&PathBuf, &u64)| Place { path: path.clone(), offset_bytes: 0, length_bytes: *size };
                 (files.paths().iter().zip(sizes).map(place).collect(), Some(files))
             }
             Source::Device { path, size_bytes } => (parts(path.clone(), *size_bytes, sizes)?, None),
@@ -103,7 +100,15 @@ impl Ground {
         if let Some(files) = &self.files {
             let under = Under { how: How::Kernel, pages: None };
             let device = DeviceTraits::default();
-            return Ok(run(variant, &Setting { files, under: &under, device, warm: false, looks: false, each, stop })?);
+            let setting = Setting { files, under: &under, device, warm: false, looks: false, each, stop };
+            return run(variant, &setting).map_err(|error| match error {
+                // A page of a mapping that is lost.
+                ahead_bench::Error::Job(why) => {
+                    let lost = std::io::Error::other(format!("{why}: it is shorter now, or its disk fails"));
+                    Error::io(format!("read in {}", files.directory().display()), lost)
+                }
+                other => other.into(),
+            });
         }
         // Readers have one part each.
         let parts = variant.readers.iter().flatten();
@@ -194,6 +199,6 @@ mod tests {
         let offsets: Vec<u64> = places.iter().map(|place| place.offset_bytes / MIB).collect();
         assert_eq!(offsets, [0, 35, 66]);
         let refused = parts("/dev/x".into(), 9 * MIB, &[5 * MIB, 5 * MIB]).unwrap_err();
-        assert!(refused.to_string().contains("/dev/x has 9437184 bytes"), "{refused}");
+        assert!(refused.to_string().contains("/dev/x has room for 9437184 bytes"), "{refused}");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Task<'a> {
 /// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Replayed {
-    /// Until the last program's end.
+    /// From the first program's beginning to the last one's end.
     pub elapsed: Duration,
     /// What all programs together have spent in calls and faults.
     pub waited: Duration,
@@ -60,8 +60,8 @@ pub(crate) struct Replayed {
 ///
 /// Errors: reading failed; it was asked to stop.
 pub(crate) fn replay(tasks: Vec<Task>, places: &[Place], each: bool, stop: &AtomicBool) -> Result<Replayed> {
-    let barrier = Barrier::new(tasks.len() + 1);
-    let (elapsed, seen) = std::thread::scope(|scope| {
+    let barrier = Barrier::new(tasks.len());
+    let seen: Vec<Result<(Instant, Replayed)>> = std::thread::scope(|scope| {
         let threads: Vec<_> = tasks
             .into_iter()
             .map(|Task { ops, first }| {
@@ -69,20 +69,22 @@ pub(crate) fn replay(tasks: Vec<Task>, places: &[Place], each: bool, stop: &Atom
                 scope.spawn(move || {
                     let doer = Doer { places, first, each, opened, buffer, seen: Replayed::default() };
                     barrier.wait();
-                    doer.run(ops, stop)
+                    // Its own clock: who waits for the threads may wake up when the first of them has ended.
+                    let began = Instant::now();
+                    let seen = doer.run(ops, stop)?;
+                    Ok((began, Replayed { elapsed: began.elapsed(), ..seen }))
                 })
             })
             .collect();
-        barrier.wait();
-        let began = Instant::now();
         let panicked = || Err(ahead_bench::Error::Job("a reader has panicked".into()).into());
-        let seen: Vec<Result<Replayed>> =
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect();
-        (began.elapsed(), seen)
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
     });
-    let mut whole = Replayed { elapsed, ..Replayed::default() };
-    for seen in seen {
-        let seen = seen?;
+    let seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
+    let first = seen.iter().map(|(began, _)| *began).min();
+    let mut whole = Replayed::default();
+    for (began, seen) in seen {
+        let end = began + seen.elapsed;
+        whole.elapsed = whole.elapsed.max(first.map_or(Duration::ZERO, |first| end - first));
         whole.waited += seen.waited;
         whole.read_bytes += seen.read_bytes;
         whole.latency_most = whole.latency_most.max(seen.latency_most);

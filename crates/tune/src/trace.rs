@@ -85,12 +85,8 @@ mod tests {
     use ahead_policy::{FileId, OpenId};
 
     fn recording(programs: usize) -> Recording {
-        let read = |file, offset_bytes| Op::Read {
-            open: OpenId(file),
-            file: FileId(file),
-            offset_bytes,
-            length_bytes: 4096,
-        };
+        let read =
+            |file, offset_bytes| Op::Read { open: OpenId(file), file: FileId(file), offset_bytes, length_bytes: 4096 };
         let touch = Op::Touch { open: OpenId(1), file: FileId(1), first: 1, pages: 1 };
         let ops = [read(0, 1 << 20), touch, read(0, 0)];
         Recording { file_pages: vec![1 << 20, 10, 7], programs: vec![ops.into(); programs] }

@@ -58,7 +58,10 @@ pub(crate) struct Score {
 /// The scores of all, in their order.
 pub(crate) fn score(candidates: &[Candidate]) -> Vec<Score> {
     let best = best_rates(candidates);
-    candidates.iter().map(|candidate| Score { kb: candidate.kb, value: mean_ratio(&candidate.rates(), &best) }).collect()
+    candidates
+        .iter()
+        .map(|candidate| Score { kb: candidate.kb, value: mean_ratio(&candidate.rates(), &best) })
+        .collect()
 }
 
 /// The best rate of each job under any window.
@@ -157,7 +160,9 @@ fn harm((name, unit): &(String, &'static str), ratio: f64, current_kb: u64, reco
             format!("{current_kb} KiB at a time are too few for this device; {recommended_kb} keep it busy")
         }
         () if has_faults => format!("each fault brings up to {current_kb} KiB, most of them for nothing"),
-        () => format!("requests of {current_kb} KiB are more than this device serves well; {recommended_kb} are enough"),
+        () => {
+            format!("requests of {current_kb} KiB are more than this device serves well; {recommended_kb} are enough")
+        }
     };
     Harm { job: name.clone(), ratio, why }
 }
