@@ -237,7 +237,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l access-time -d 'Until the first byte of a request, as in 8ms' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l bandwidth -d 'From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure what a program has read instead: a profile that `ahead record` wrote' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of `ahead sim trace`, which is repeated on files of the same lengths' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l streams -d 'Streams at the same time' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing: this is the window to set, KiB (a multiple of 4)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l root -d 'Keep rules and earlier values below this directory instead of /' -r -F

@@ -84,6 +84,24 @@ fn what_is_not_there_is_status_1() {
     }
 }
 
+/// Before anything is tried.
+#[test]
+fn a_trace_that_is_cut_short_is_status_1() {
+    if !ahead_kernel::machine::is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("x.trace");
+    std::fs::write(&path, b"AHDTRACE\x01\x00").unwrap();
+    let told = predicate::str::contains("x.trace: the trace is cut short");
+    ahead(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()])
+        .assert()
+        .code(1)
+        .stdout("")
+        .stderr(told);
+}
+
 #[test]
 fn without_root_nothing_is_tried_and_it_says_why() {
     if ahead_kernel::machine::is_root() {

@@ -2,6 +2,7 @@
 
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
+use ahead_conform::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_kernel::{bdi, mounts, undo};
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -62,11 +63,19 @@ fn is_left(directory: &Path) -> bool {
 #[test]
 fn a_loop_device_is_measured_and_its_window_is_as_before() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
-    let before = window_kb(&mounted.root);
+    let first = window_kb(&mounted.root);
+    // What virtual disks have since Linux 6.17.
+    let before = 8192;
+    fs::write(setting(&mounted.root), before.to_string()).unwrap();
     let found = answer(&[mounted.root.to_str().unwrap()]);
-    for key in ["candidates", "recommended_kb", "reason", "current_kb", "harms", "target", "measured_s", "elapsed_s"] {
+    let keys =
+        ["candidates", "recommended_kb", "reason", "current_kb", "harms", "noise", "doubt", "target", "measured_s"];
+    for key in keys.into_iter().chain(["elapsed_s"]) {
         assert!(found.get(key).is_some(), "{key}: {found:#}");
     }
+    let harms = found["harms"].as_array().unwrap();
+    let faults = harms.iter().find(|harm| harm["job"] == "faults").unwrap_or_else(|| panic!("{found:#}"));
+    assert!(faults["why"].as_str().unwrap().contains("up to 8192 KiB, most of them for nothing"), "{faults:#}");
     let candidates = found["candidates"].as_array().unwrap();
     let recommended = candidates.iter().find(|candidate| candidate["kb"] == found["recommended_kb"]).unwrap();
     assert!(candidates.iter().any(|candidate| candidate["kb"] == before), "what is set now is among them");
@@ -80,7 +89,10 @@ fn a_loop_device_is_measured_and_its_window_is_as_before() {
     // A fault brings its window.
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
     assert!(amplification(2048) > 4.0 * amplification(128));
+    let recommended_runs = recommended["runs"].as_u64().unwrap();
+    assert_eq!(recommended["spread"].is_null(), recommended_runs == 1, "{recommended:#}");
     assert_eq!(window_kb(&mounted.root), before);
+    fs::write(setting(&mounted.root), first.to_string()).unwrap();
     assert!(!is_left(&mounted.root));
 }
 
@@ -237,9 +249,129 @@ fn a_file_system_that_is_full_or_read_only_says_so() {
     mounted.mount = Some(ahead_kernel::mounting::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
     tune(&[&place]).assert().code(1).stderr(predicate::str::contains("Read-only file system"));
     assert_eq!(window_kb(&mounted.root), before);
-    // A device that nothing is mounted from has nothing to write to.
+}
+
+/// Requests to write that a block device has had.
+fn writes(number: bdi::DeviceNumber) -> u64 {
+    let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", number.0, number.1)).unwrap();
+    text.split_whitespace().nth(4).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_device_that_nothing_is_mounted_from_is_measured_and_only_read() {
+    let Some(mut mounted) = Mounted::alone("ext4") else { return };
     drop(mounted.mount.take());
-    tune(&[device.to_str().unwrap()]).assert().code(77).stderr(predicate::str::contains("mount a file system"));
+    let number = mounted.number();
+    let (before, written) = (bdi::read_ahead_kb(number).unwrap(), writes(number));
+    let found = answer(&[mounted.device.device.to_str().unwrap(), "--streams", "2"]);
+    assert!(found["notes"][0].as_str().unwrap().contains("measured by reading it"), "{found:#}");
+    let candidates = found["candidates"].as_array().unwrap();
+    assert!(candidates.iter().all(|candidate| candidate["jobs"].as_array().unwrap().len() == 4), "{found:#}");
+    let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
+    assert!(amplification(2048) > 4.0 * amplification(128), "windows have an effect there: {found:#}");
+    assert_eq!((bdi::read_ahead_kb(number).unwrap(), writes(number)), (before, written));
+}
+
+/// The files of a layer are not to be changed past its overlay, so that its device is read.
+#[test]
+fn a_lower_layer_on_another_device_is_measured_by_its_device() {
+    let (Some(mounted), upper) = (Mounted::alone("ext4"), tempfile::tempdir().unwrap()) else { return };
+    for name in ["upper", "work", "merged"] {
+        fs::create_dir(upper.path().join(name)).unwrap();
+    }
+    let at = |name: &str| upper.path().join(name).display().to_string();
+    let lower = mounted.root.join("layer");
+    fs::create_dir(&lower).unwrap();
+    let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), at("upper"), at("work"));
+    let mount =
+        std::process::Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options, &at("merged")]).status();
+    if !mount.is_ok_and(|mounted| mounted.success()) {
+        eprintln!("skipped: no overlayfs");
+        return;
+    }
+    let merged = Unmounted(at("merged").into());
+    let set = answer(&[merged.0.to_str().unwrap(), "--kb", "512"]);
+    let targets = set["targets"].as_array().unwrap_or_else(|| panic!("{set:#}"));
+    let device = mounted.device.device.to_str().unwrap();
+    let is_layer = |target: &&Value| target["notes"].to_string().contains(&format!("{device} itself is read"));
+    assert_eq!(targets.iter().filter(is_layer).count(), 1, "{set:#}");
+}
+
+/// A thread reads a file of 2 MiB from front to back; another one touches a page of it.
+fn write_trace(path: &Path) {
+    let command = vec!["x".into()];
+    let header = Header { kernel: "6.18".into(), machine: "x86_64".into(), page_bytes: 4096, command };
+    let mut writer = Writer::new(fs::File::create(path).unwrap(), &header).unwrap();
+    let by = Use { file_bytes: 2 << 20, ..Use::default() };
+    let seen = FileSeen { file: 0, device: 1, inode: 2, cached_pages: 0, folio_order: 0, least_order: 0 };
+    let read = |at: u64| Event::Read { by, offset_bytes: at << 17, length_bytes: 1 << 17, flags: 0, is_other: false };
+    let reads = (0..16).flat_map(|at| [(1, read(at)), (1, Event::ReadEnd(1 << 17))]);
+    let fault = (2, Event::Fault { by, page: 100, mapping: None });
+    for (task, event) in [(1, Event::File(seen)), (1, Event::Opened(by)), fault].into_iter().chain(reads) {
+        writer.add(&Record { after_us: 10, task, event }).unwrap();
+    }
+    writer.finish(0).unwrap();
+}
+
+/// A trace knows no names, so that files are made for it.
+#[test]
+fn a_trace_is_a_workload() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
+    let home = tempfile::tempdir().unwrap();
+    let trace = home.path().join("x.trace");
+    write_trace(&trace);
+    let found = answer(&[place, "--workload", trace.to_str().unwrap()]);
+    for candidate in found["candidates"].as_array().unwrap() {
+        let jobs = candidate["jobs"].as_array().unwrap();
+        assert_eq!((jobs.len(), &jobs[0]["name"]), (1, &"x.trace".into()));
+        assert!(jobs[0]["rate"].as_f64().unwrap() > 0.0 && candidate["amplification"].is_null(), "{candidate:#}");
+    }
+    assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
+}
+
+/// `tune`, begun on what is mounted, with its first window set.
+fn begun(mounted: &Mounted, arguments: &[&str]) -> std::process::Child {
+    let before = window_kb(&mounted.root);
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    command.arg("tune").args(arguments).arg(&mounted.root);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the first window", || window_kb(&mounted.root) != before);
+    child
+}
+
+/// Regression: the window that a killed one had set was taken for the one that was there before.
+#[test]
+fn what_a_killed_one_has_left_is_taken_back_first() {
+    let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
+    let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
+    let kept = ["--root", root.path().to_str().unwrap()];
+    let kill = || {
+        let mut child = begun(&mounted, &["--exhaustive"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    kill();
+    tune(&[&[place, "--kb", "772", "--apply"], &kept[..]].concat()).assert().success();
+    tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success();
+    assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
+    kill();
+    tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success().stdout("nothing to restore\n");
+    assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false), "by --restore alone");
+}
+
+#[test]
+fn a_target_that_vanishes_is_told_and_its_window_is_as_before() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let before = bdi::read_ahead_kb(mounted.number()).unwrap();
+    let child = begun(&mounted, &["--exhaustive"]);
+    let unmounted = std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status();
+    assert!(unmounted.unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("has vanished while it was measured"), "{told}");
+    assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
 /// What is free for everybody, less what a file system may take for its own.

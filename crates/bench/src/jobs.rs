@@ -35,23 +35,14 @@ impl Sizes {
 
     fn stream(&self, pattern: Pattern) -> Stream {
         let block_pages = self.block_pages();
+        let file_pages = (self.file_bytes / PAGE_BYTES / block_pages).max(1) * block_pages;
         Stream {
             pattern,
-            id: 0,
-            file_pages: (self.file_bytes / PAGE_BYTES / block_pages).max(1) * block_pages,
-            block_pages,
             call_bytes: self.block_bytes.max(1),
             stride_pages: STRIDE_PAGES.max(2 * block_pages),
             readers: INTERLEAVED,
-            most_blocks: u64::MAX,
-            passes: 1,
-            mapped: false,
-            user_per_page_ns: 0.0,
-            compute_ns: 0,
-            sleep_ns: 0,
-            reopens: false,
-            syncs: false,
             seed: self.seed,
+            ..Stream::reader(file_pages, block_pages)
         }
     }
 }

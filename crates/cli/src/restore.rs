@@ -28,9 +28,7 @@ pub struct Restore {
 
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        check_rights()?;
-        let mut done = detach_abandoned()?;
-        done.extend(undo::restore()?);
+        let done = undo_left()?;
         let count = |wanted: fn(&Restored) -> bool| done.iter().filter(|restored| wanted(restored)).count();
         let failed = count(|restored| restored.outcome.is_err());
         let left = count(|restored| matches!(restored.outcome, Ok(Outcome::LeftAlone(_))));
@@ -49,6 +47,26 @@ impl Restore {
         }
         printed?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Undoes all that killed processes of ours have left.
+fn undo_left() -> anyhow::Result<Vec<Restored>> {
+    check_rights()?;
+    let mut done = detach_abandoned()?;
+    done.extend(undo::restore()?);
+    Ok(done)
+}
+
+/// The same for a command that takes back more than that: what is undone is told on standard error.
+pub fn left_by_killed() -> anyhow::Result<()> {
+    let done = undo_left()?;
+    for restored in &done {
+        let _ = writeln!(std::io::stderr(), "ahead: {}", printable(as_line(restored).as_bytes()));
+    }
+    match done.iter().filter(|restored| restored.outcome.is_err()).count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} changes could not be undone", done.len()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod conform;
 mod page;
-mod recordings;
+pub mod recordings;
 mod sweep;
 mod trace;
 

@@ -4,17 +4,23 @@ mod print;
 
 use crate::bench::interruptible;
 use crate::record::wait_to_be_alone;
+use crate::restore;
+use crate::sim::recordings;
 use crate::units::{parse_size, parse_time};
 use ahead_kernel::process::Signals;
 use ahead_kernel::{daemon, machine};
 use ahead_profile::Profile;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
-use ahead_tune::{Checked, Depth, Disk, Error, Measurement, Plan, Restored, Store, System, Target, all, find, measure};
-use anyhow::bail;
+use ahead_sim::{Recording, RecordingKind, Recordings};
+use ahead_tune::{
+    Checked, Depth, Disk, Error, Measurement, Plan, Restored, Store, System, Target, Workload, all, find, measure,
+};
+use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +30,8 @@ use std::time::Duration;
 ///
 /// Tries windows from 16 KiB to 16 MiB on the target itself, on files that are made for it and removed again: one stream, several
 /// streams, faults of a mapping here and there, and all of it at once. Each run is cold; the window that is set now is back at
-/// the end, however it ends. Recommended is the window with the best geometric mean over these jobs, of equals the smallest.
+/// the end, however it ends. Recommended is the window with the best geometric mean over these jobs, of equals the smallest. A
+/// device that nothing is mounted from is only read, never written to.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["target", "all", "plan"]).required(true))]
 pub struct Tune {
@@ -43,8 +50,9 @@ pub struct Tune {
     /// From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)
     #[arg(long, value_name = "SIZE/s", value_parser = parse_bandwidth, requires = "plan")]
     bandwidth: Option<f64>,
-    /// Measure what a program has read instead: a profile that `ahead record` wrote
-    #[arg(long, value_name = "NAME.ahead")]
+    /// Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of
+    /// `ahead sim trace`, which is repeated on files of the same lengths
+    #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
     /// Streams at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
@@ -93,6 +101,40 @@ fn parse_kb(text: &str) -> Result<u64, String> {
     }
 }
 
+/// What is measured with instead of the common jobs.
+enum Loaded {
+    Profile(Profile),
+    Trace(Recording),
+}
+
+/// How a trace begins.
+const TRACE_MAGIC: &[u8] = b"AHDTRACE";
+
+impl Loaded {
+    /// Reads a profile or a trace, whichever it is.
+    fn read(path: &Path) -> anyhow::Result<Loaded> {
+        let mut begin = Vec::new();
+        // What is no regular file the profile's reader refuses, and says so.
+        if path.is_file() {
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            file.take(TRACE_MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
+        }
+        if begin != TRACE_MAGIC {
+            return Ok(Loaded::Profile(ahead_profile::load(path)?));
+        }
+        let trace = recordings::Files.load(RecordingKind::Trace, path);
+        Ok(Loaded::Trace(trace.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?))
+    }
+
+    /// Under this name.
+    fn named<'a>(&'a self, name: &'a str) -> Workload<'a> {
+        match self {
+            Loaded::Profile(profile) => Workload::Profile(name, profile),
+            Loaded::Trace(recording) => Workload::Trace(name, recording),
+        }
+    }
+}
+
 /// What was found out of one target, and done.
 struct Tuned {
     target: Target,
@@ -109,6 +151,12 @@ impl Tune {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let (Some(access_time), Some(bandwidth_bytes_per_s)) = (self.access_time, self.bandwidth) {
             return self.print_plan(&Disk { access_time, bandwidth_bytes_per_s });
+        }
+        if self.restore {
+            // What a killed `ahead tune` has left is no choice of anybody.
+            restore::left_by_killed()?;
+        } else {
+            restore::try_set_back();
         }
         let system = self.root.as_deref().map_or_else(System::default, System::keeping_in);
         let store = Store::new(system.clone());
@@ -169,13 +217,13 @@ impl Tune {
         if self.persist {
             targets.iter().try_for_each(|target| store.may_persist(target))?;
         }
-        let profile = self.workload.as_deref().map(ahead_profile::load).transpose()?;
+        let loaded = self.workload.as_deref().map(Loaded::read).transpose()?;
         let mut tuned = Vec::new();
         for target in targets {
             for note in &target.notes {
                 eprintln!("ahead: {}", ahead_report::text::printable(note.as_bytes()));
             }
-            match self.one(system, store, &target, profile.as_ref()) {
+            match self.one(system, store, &target, loaded.as_ref()) {
                 Ok(one) => tuned.push(one),
                 // Of many, one that cannot be measured is no reason to leave out the others.
                 Err(error) if self.all && !is_for_all(&error) => eprintln!("ahead: {}: {error:#}", target.name),
@@ -190,9 +238,9 @@ impl Tune {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn one(&self, system: &System, store: &Store, target: &Target, profile: Option<&Profile>) -> anyhow::Result<Tuned> {
+    fn one(&self, system: &System, store: &Store, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Tuned> {
         let measurement = match self.kb {
-            None => Some(self.measure(system, target, profile)?),
+            None => Some(self.measure(system, target, loaded)?),
             Some(_) => None,
         };
         let current_kb = target.current_kb()?;
@@ -203,7 +251,7 @@ impl Tune {
         Ok(Tuned { target: target.clone(), current_kb, measurement, recommended_kb, applied_kb, rule })
     }
 
-    fn measure(&self, system: &System, target: &Target, profile: Option<&Profile>) -> anyhow::Result<Measurement> {
+    fn measure(&self, system: &System, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Measurement> {
         if !machine::is_root() {
             bail!(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)));
         }
@@ -216,10 +264,11 @@ impl Tune {
             if let Err(error) = daemon::set_nice() {
                 tracing::debug!("other programs may disturb the times: {error}");
             }
-            let progress = Progress::spinner();
-            let mut tell = |what: String| progress.say(format!("{}: {what}", target.name));
-            let profile = name.as_deref().zip(profile);
-            let plan = Plan { target, system, depth, streams: self.streams, profile, stop };
+            let progress = Progress::new(1);
+            let mut tell =
+                |at: ahead_tune::Progress| progress.at(at.done, at.total, format!("{}: {}", target.name, at.what));
+            let workload = loaded.zip(name.as_deref()).map_or(Workload::Common, |(loaded, name)| loaded.named(name));
+            let plan = Plan { target, system, depth, streams: self.streams, workload, stop };
             measure(&plan, &mut tell).map_err(|error| match error {
                 Error::Bench(error) => anyhow::Error::from(error),
                 error => error.into(),

@@ -3,13 +3,14 @@
 #![allow(unsafe_code)]
 
 mod copying;
+mod lost;
 
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
 use std::os::fd::AsFd;
 
-/// A file that is mapped to be read. Nobody may make it shorter meanwhile: a touch beyond its end ends the program (SIGBUS).
+/// A file that is mapped to be read. Where it is shorter meanwhile, or its disk fails, there is nothing.
 #[derive(Debug)]
 pub struct Mapping {
     address: *const u8,
@@ -22,6 +23,7 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes of a file, at least one.
     pub fn new(fd: impl AsFd, length: usize) -> Result<Mapping> {
+        lost::survive();
         let length = length.max(1);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
         let address =
@@ -31,7 +33,7 @@ impl Mapping {
     }
 
     /// Brings in the page at an offset as a touch of it does, by the same fault. Where the page cannot be read (the device
-    /// failed, the file became shorter) that is an error, whereas a touch ends the program. Beyond the mapping there is nothing.
+    /// failed, the file became shorter) that is an error, whereas a touch finds zeros. Beyond the mapping there is nothing.
     ///
     /// Before Linux 5.14 (`MADV_POPULATE_READ`) it is a touch.
     pub fn fault(&self, offset: usize) -> Result<()> {
@@ -46,7 +48,7 @@ impl Mapping {
                 self.touch(offset);
                 Ok(())
             }
-            // What a touch would be ended for (SIGBUS) is told as a bad address.
+            // What a touch is sent SIGBUS for is told as a bad address.
             Err(Errno::FAULT) => Err(Error::io("read through a mapping", Errno::IO)),
             Err(error) => Err(Error::io("read through a mapping", error)),
         }
@@ -54,8 +56,9 @@ impl Mapping {
 
     /// Reads the byte at an offset: a fault, if its page is not mapped yet. Beyond the mapping there is nothing.
     pub fn touch(&self, offset: usize) -> Option<u8> {
-        // SAFETY: within the mapping, which lives as long as `self`; the file is as long (see the type).
-        (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() })
+        // SAFETY: within the mapping, which lives as long as `self`; where the file has nothing, `lost` puts a page of zeros.
+        let byte = (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() });
+        byte.filter(|_| !lost::was_touched())
     }
 }
 
@@ -90,5 +93,19 @@ mod tests {
         let mapping = Mapping::new(&file, 5000).unwrap();
         drop(file);
         assert_eq!([0, 4999, 5000].map(|offset| mapping.touch(offset)), [Some(7), Some(7), None]);
+    }
+
+    /// Regression: SIGBUS ended the program, and what it had changed in the system stayed.
+    #[test]
+    fn a_page_that_is_lost_is_nothing_and_ends_nobody() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        file.set_len(4096).unwrap();
+        let mut bucket = [1; 4096];
+        assert_eq!((mapping.touch(4096), mapping.copy(4096, &mut bucket)), (None, Some(4096)));
+        assert_eq!((mapping.touch(0), bucket), (Some(7), [0; 4096]), "nothing is there, and it is told once");
+        let mapping = Mapping::new(&file, 8192).unwrap();
+        assert_eq!((mapping.copy(4096, &mut bucket), mapping.copy(0, &mut bucket)), (None, Some(4096)));
     }
 }

@@ -32,6 +32,13 @@ impl Progress {
         self.0.tick();
     }
 
+    /// So many of so many steps are done, and this is done now.
+    pub fn at(&self, done: u64, total: u64, what: impl Into<String>) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+        self.say(what);
+    }
+
     /// One step is done.
     pub fn step(&self) {
         self.0.inc(1);

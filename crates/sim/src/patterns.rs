@@ -99,6 +99,28 @@ impl Chance {
 }
 
 impl Stream {
+    /// A plain reader: once from front to back, by calls that each read a block, and no work on what it reads.
+    pub fn reader(file_pages: u64, block_pages: u64) -> Stream {
+        Stream {
+            pattern: Pattern::Sequential,
+            id: 0,
+            file_pages,
+            block_pages,
+            call_bytes: block_pages * PAGE_BYTES,
+            stride_pages: 1,
+            readers: 1,
+            most_blocks: u64::MAX,
+            passes: 1,
+            mapped: false,
+            user_per_page_ns: 0.0,
+            compute_ns: 0,
+            sleep_ns: 0,
+            reopens: false,
+            syncs: false,
+            seed: 0,
+        }
+    }
+
     fn blocks(&self) -> u64 {
         self.file_pages.div_ceil(self.block_pages)
     }
@@ -280,24 +302,7 @@ mod tests {
     use super::*;
 
     fn stream(pattern: Pattern) -> Stream {
-        Stream {
-            pattern,
-            id: 0,
-            file_pages: 24,
-            block_pages: 4,
-            call_bytes: 4 * ahead_policy::PAGE_BYTES,
-            stride_pages: 8,
-            readers: 2,
-            most_blocks: u64::MAX,
-            passes: 1,
-            mapped: true,
-            user_per_page_ns: 0.0,
-            compute_ns: 0,
-            sleep_ns: 0,
-            reopens: false,
-            syncs: false,
-            seed: 0,
-        }
+        Stream { pattern, stride_pages: 8, readers: 2, mapped: true, ..Stream::reader(24, 4) }
     }
 
     fn places_of(stream: Stream) -> Vec<u64> {

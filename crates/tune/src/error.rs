@@ -33,6 +33,27 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// There is too little room to measure in.
+    #[error(
+        "{name} has room for {free_bytes} bytes, and what is measured with takes {needed_bytes}; make room, or run fewer streams \
+         (--streams)"
+    )]
+    NoRoom {
+        /// The directory or device.
+        name: String,
+        /// What there is.
+        free_bytes: u64,
+        /// What is needed.
+        needed_bytes: u64,
+    },
+    /// It was there when it began.
+    #[error("{name} has vanished while it was measured: {why}")]
+    Vanished {
+        /// The target.
+        name: String,
+        /// What failed.
+        why: String,
+    },
     /// A workload has nothing to read on this target.
     #[error("{0}")]
     Workload(String),

@@ -344,7 +344,16 @@ mod tests {
         let setting = home.path().join("read_ahead_kb");
         fs::write(&setting, "128\n").unwrap();
         let (number, kind, name) = ((8, 0), Kind::Disk, "sda".into());
-        let target = Target { number, setting, kind, name, directory: None, identity: Ok(identity), notes: Vec::new() };
+        let target = Target {
+            number,
+            setting,
+            kind,
+            name,
+            directory: None,
+            device: None,
+            identity: Ok(identity),
+            notes: Vec::new(),
+        };
         Some(Home { store: Store::new(System::keeping_in(home.path())), home, target })
     }
 

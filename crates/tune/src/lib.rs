@@ -22,14 +22,17 @@
 //! could name another one; call a difference that is noise a gain.
 
 mod error;
+mod ground;
 mod identity;
 mod keep;
 mod measure;
 mod program;
+mod replay;
 mod rule;
 mod search;
 mod system;
 mod target;
+mod trace;
 mod verdict;
 mod work;
 mod wu;
@@ -37,7 +40,7 @@ mod wu;
 pub use error::{Error, Result};
 pub use identity::Identity;
 pub use keep::{Checked, Restored, Settings, Store};
-pub use measure::{Measured, Measurement, Plan, measure};
+pub use measure::{Measured, Measurement, Plan, Progress, Workload, measure};
 pub use search::{CANDIDATES_KB, Depth};
 pub use system::System;
 pub use target::{Kind, Target, all, find};

@@ -3,21 +3,21 @@
 //! The window that was there is noted before the first change, so that `ahead restore` sets it back whatever happens, and whatever
 //! the setting reads then: it is ours until the end. The setting counts for files that are opened later: each run opens its own.
 
+use crate::ground::{Ground, Source};
 use crate::search::{Depth, Try, search};
-use crate::verdict::{Candidate, Job, Verdict, judge, score};
+use crate::trace::Trace;
+use crate::verdict::{Candidate, Job, Verdict, judge, score, spread};
 use crate::work::{Kind, Program, Sizes};
 use crate::{Error, Result, System, Target, program};
-use ahead_bench::{Files, How, Observed, Setting, Spread, Under, Variant, run};
+use ahead_bench::{Observed, Spread, Variant};
+use ahead_kernel::machine;
 use ahead_kernel::undo::{self, ProcessId};
-use ahead_kernel::{cache, machine};
-use ahead_policy::DeviceTraits;
 use ahead_profile::Profile;
+use ahead_sim::Recording;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 /// What is read at first, to know how long the jobs have to be: file, and windows under which a stream and faults run.
@@ -39,9 +39,17 @@ const ROOM_SHARE: u64 = 2;
 /// them only makes them slower, and a short run may be hit as a whole.
 const LEAST_S: f64 = 0.5;
 const MOST_REPEATS: usize = 4;
-/// How long files may stay in memory though they are evicted, and how often that is tried; there is no event to wait for.
-const COLD_TIME: Duration = Duration::from_secs(3);
-const COLD_EVERY: Duration = Duration::from_millis(5);
+
+/// What is run under each window.
+#[derive(Clone, Copy, Debug)]
+pub enum Workload<'a> {
+    /// Jobs that matter everywhere: one stream, several, faults here and there, and all of it at once.
+    Common,
+    /// What a program has read, as its profile tells: its name, and the profile.
+    Profile(&'a str, &'a Profile),
+    /// What programs did, as a trace tells: its name, and what they did.
+    Trace(&'a str, &'a Recording),
+}
 
 /// What is to be measured.
 pub struct Plan<'a> {
@@ -53,10 +61,21 @@ pub struct Plan<'a> {
     pub depth: Depth,
     /// Streams at the same time.
     pub streams: u64,
-    /// What a program has read, and its name: the only job then.
-    pub profile: Option<(&'a str, &'a Profile)>,
+    /// By what.
+    pub workload: Workload<'a>,
     /// Ends it when it is set.
     pub stop: &'a AtomicBool,
+}
+
+/// How far a measurement is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs of jobs that are done.
+    pub done: u64,
+    /// How many there will be, at most.
+    pub total: u64,
+    /// What is done now.
+    pub what: String,
 }
 
 /// A window as it was measured: medians.
@@ -68,6 +87,8 @@ pub struct Measured {
     pub runs: u64,
     /// Geometric mean of the jobs' ratios.
     pub score: f64,
+    /// How far the scores of its single runs lie apart, by their median; null of one run.
+    pub spread: Option<f64>,
     /// What each job came to.
     pub jobs: Vec<Job>,
     /// Median time of a fault; null without that job.
@@ -96,51 +117,36 @@ pub struct Measurement {
     pub elapsed_s: f64,
 }
 
-/// Measures a target. `tell` hears what is done next.
+/// Measures a target. `tell` hears how far it is.
 ///
-/// Errors: not root; no directory on the target to measure in; no room; a read-only file system; a run that failed; it was
-/// asked to stop. The window is set back in any case.
-pub fn measure(plan: &Plan, tell: &mut dyn FnMut(String)) -> Result<Measurement> {
+/// Errors: not root; nothing on the target to measure; no room; a read-only file system; it has vanished; a run that failed; it
+/// was asked to stop. The window is set back in any case.
+pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Measurement> {
     let (target, began) = (plan.target, Instant::now());
     if !machine::is_root() {
         return Err(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)).into());
     }
     let current_kb = target.current_kb()?;
-    let jobs = Jobs::of(plan)?;
     let guard = undo::note_setting(ProcessId::own()?, &target.setting)?;
-    tell("making the files".into());
-    let mut bench = Bench::new(plan, jobs, tell)?;
+    let mut bench = Bench::new(plan, tell).map_err(|error| vanished(plan, error))?;
     let began_runs = Instant::now();
-    let candidates = search(&mut bench, current_kb, plan.depth)?;
+    let candidates = search(&mut bench, current_kb, plan.depth).map_err(|error| vanished(plan, error))?;
     let measured_s = began_runs.elapsed().as_secs_f64();
-    let names = bench.names();
-    let verdict = judge(&candidates, &names, current_kb);
-    let candidates = bench.describe(&candidates, &names);
+    let jobs = bench.jobs();
+    let verdict = judge(&candidates, &jobs, current_kb);
+    let candidates = bench.describe(&candidates, &jobs);
     drop(bench);
     guard.undo()?;
     Ok(Measurement { current_kb, candidates, verdict, measured_s, elapsed_s: began.elapsed().as_secs_f64() })
 }
 
-/// What is run under each window.
-enum Jobs {
-    /// Ours, on files that are made in this directory.
-    Own(PathBuf),
-    /// A program's reads, on files that are there.
-    Program(Program),
-}
-
-impl Jobs {
-    fn of(plan: &Plan) -> Result<Jobs> {
-        let target = plan.target;
-        if let Some((name, profile)) = plan.profile {
-            return Ok(Jobs::Program(program::of_profile(plan.system, target, name, profile)?));
-        }
-        let why =
-            "nothing that it has can be written to from here; mount a file system of it, or say what to set with --kb";
-        let directory =
-            target.directory.clone().ok_or_else(|| Error::unsupported(format!("measuring {}", target.name), why))?;
-        Ok(Jobs::Own(directory))
+/// What went wrong, where it did because the target is not there any more.
+fn vanished(plan: &Plan, error: Error) -> Error {
+    let is_stopped = matches!(error, Error::Bench(ahead_bench::Error::Stopped));
+    if is_stopped || plan.target.is_there(plan.system) {
+        return error;
     }
+    Error::Vanished { name: plan.target.name.clone(), why: error.to_string() }
 }
 
 /// What is known of a run beside its rates.
@@ -155,66 +161,76 @@ struct Detail {
 /// Files and jobs, ready to run.
 struct Bench<'a> {
     plan: &'a Plan<'a>,
-    tell: &'a mut dyn FnMut(String),
-    work: Ready,
+    tell: &'a mut dyn FnMut(Progress),
+    work: Ready<'a>,
     details: BTreeMap<u64, Vec<Detail>>,
+    done: u64,
 }
 
-enum Ready {
-    /// `first`: the first file, held open. FUSE drops what is cached of a file when it is opened.
-    Own {
-        files: Files,
-        sizes: Sizes,
-        first: File,
-    },
+enum Ready<'a> {
+    Common { ground: Ground, sizes: Sizes },
     Program(Program),
+    Trace { ground: Ground, trace: Trace<'a> },
 }
 
 impl<'a> Bench<'a> {
-    fn new(plan: &'a Plan, jobs: Jobs, tell: &'a mut dyn FnMut(String)) -> Result<Bench<'a>> {
-        let work = match jobs {
-            Jobs::Program(program) => Ready::Program(program),
-            Jobs::Own(directory) => {
-                let sizes = sizes_for(plan, &directory)?;
-                let files = Files::make(&directory, &sizes.files(), plan.stop)?;
-                let path = &files.paths()[0];
-                let first = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
-                Ready::Own { files, sizes, first }
+    fn new(plan: &'a Plan, tell: &'a mut dyn FnMut(Progress)) -> Result<Bench<'a>> {
+        tell(Progress { done: 0, total: 1, what: "making the files".into() });
+        let work = match plan.workload {
+            Workload::Profile(name, profile) => {
+                Ready::Program(program::of_profile(plan.system, plan.target, name, profile)?)
+            }
+            Workload::Trace(name, recording) => {
+                let trace = Trace::new(name, recording)?;
+                let source = Source::of(plan.target)?;
+                Ready::Trace { ground: Ground::make(&source, &trace.sizes(), plan.stop)?, trace }
+            }
+            Workload::Common => {
+                let source = Source::of(plan.target)?;
+                let sizes = sizes_for(plan, &source)?;
+                Ready::Common { ground: Ground::make(&source, &sizes.files(), plan.stop)?, sizes }
             }
         };
-        Ok(Bench { plan, tell, work, details: BTreeMap::new() })
+        Ok(Bench { plan, tell, work, details: BTreeMap::new(), done: 0 })
     }
 
-    fn names(&self) -> Vec<String> {
+    /// The jobs' names, and the units of their rates.
+    fn jobs(&self) -> Vec<(String, &'static str)> {
         match &self.work {
-            Ready::Own { sizes, .. } => Kind::ALL.iter().map(|kind| kind.name(sizes)).collect(),
-            Ready::Program(program) => vec![program.name.clone()],
+            Ready::Common { sizes, .. } => Kind::ALL.iter().map(|kind| (kind.name(sizes), kind.unit())).collect(),
+            Ready::Program(Program { name, .. }) => vec![(name.clone(), "bytes_per_s")],
+            Ready::Trace { trace, .. } => vec![(trace.name().to_owned(), "bytes_per_s")],
         }
     }
 
-    fn describe(&self, candidates: &[Candidate], names: &[String]) -> Vec<Measured> {
-        let own = matches!(self.work, Ready::Own { .. });
-        let units: Vec<&'static str> =
-            if own { Kind::ALL.iter().map(|kind| kind.unit()).collect() } else { vec!["bytes_per_s"] };
-        let best: Vec<f64> = (0..names.len())
+    fn say(&mut self, kb: u64, job: &str) {
+        let jobs = if matches!(self.work, Ready::Common { .. }) { Kind::ALL.len() } else { 1 };
+        let total = (self.plan.depth.most_runs() * jobs) as u64;
+        (self.tell)(Progress { done: self.done.min(total), total, what: format!("{kb} KiB: {job}") });
+        self.done += 1;
+    }
+
+    fn describe(&self, candidates: &[Candidate], jobs: &[(String, &'static str)]) -> Vec<Measured> {
+        let best: Vec<f64> = (0..jobs.len())
             .map(|job| candidates.iter().map(|candidate| candidate.rates()[job]).fold(f64::MIN_POSITIVE, f64::max))
             .collect();
         let of = |(candidate, score): (&Candidate, crate::verdict::Score)| {
             let details = self.details.get(&candidate.kb).map(Vec::as_slice).unwrap_or_default();
             let median = |of: fn(&Detail) -> Option<f64>| {
                 let known: Vec<f64> = details.iter().filter_map(of).collect();
-                (own && !known.is_empty()).then(|| Spread::of(known).median)
+                (!known.is_empty()).then(|| Spread::of(known).median)
             };
             let job = |(job, rate): (usize, f64)| Job {
-                name: names[job].clone(),
+                name: jobs[job].0.clone(),
                 rate,
-                unit: units[job],
+                unit: jobs[job].1,
                 ratio: rate / best[job],
             };
             Measured {
                 kb: candidate.kb,
                 runs: candidate.runs.len() as u64,
                 score: score.value,
+                spread: spread(candidate, &best),
                 jobs: candidate.rates().into_iter().enumerate().map(job).collect(),
                 fault_latency_s: median(|detail| Some(detail.fault_s)),
                 stream_latency_s: median(|detail| Some(detail.stream_s)),
@@ -230,26 +246,26 @@ impl Try for Bench<'_> {
     type Error = Error;
 
     fn run(&mut self, kb: u64) -> Result<Vec<f64>> {
-        (self.tell)(format!("{kb} KiB"));
         undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
-        let (files, sizes, first) = match &self.work {
-            Ready::Program(program) => return Ok(vec![program::rate(program, self.plan.stop)?]),
-            Ready::Own { files, sizes, first } => (files, sizes, first),
-        };
-        let (mut rates, mut detail) = (Vec::new(), Detail::default());
-        for kind in Kind::ALL {
-            let variant = kind.variant(sizes, kb);
-            let runs = repeat(&variant, files, kind == Kind::Faults, self.plan.stop)?;
-            rates.push(Spread::of(runs.iter().map(|run| kind.rate(sizes, kb, run))).max);
-            match kind {
-                Kind::Streams => {
-                    detail.stream_s = Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median
+        let jobs = self.jobs();
+        let (mut rates, mut detail) = (Vec::new(), None);
+        for (job, (name, _)) in jobs.iter().enumerate() {
+            self.say(kb, name);
+            rates.push(match &self.work {
+                Ready::Program(program) => program::rate(program, self.plan.stop)?,
+                Ready::Trace { ground, trace } => trace.rate(ground, self.plan.stop)?,
+                Ready::Common { ground, sizes } => {
+                    let kind = Kind::ALL[job];
+                    let variant = kind.variant(sizes, kb);
+                    let runs = repeat(&variant, ground, kind == Kind::Faults, self.plan.stop)?;
+                    look_closer(detail.get_or_insert_default(), kind, &variant, &runs, ground)?;
+                    Spread::of(runs.iter().map(|run| kind.rate(sizes, kb, run))).max
                 }
-                Kind::Faults => of_faults(&mut detail, &variant, &runs, first)?,
-                _ => {}
-            }
+            });
         }
-        self.details.entry(kb).or_default().push(detail);
+        if let Some(detail) = detail {
+            self.details.entry(kb).or_default().push(detail);
+        }
         Ok(rates)
     }
 }
@@ -259,41 +275,32 @@ fn seconds(time_ns: u64) -> f64 {
 }
 
 /// Runs a job, and again as long as all of its runs are short.
-fn repeat(variant: &Variant, files: &Files, each: bool, stop: &AtomicBool) -> Result<Vec<Observed>> {
+fn repeat(variant: &Variant, ground: &Ground, each: bool, stop: &AtomicBool) -> Result<Vec<Observed>> {
     let mut runs: Vec<Observed> = Vec::new();
     while runs.is_empty()
         || runs.len() < MOST_REPEATS && runs.iter().map(|run| seconds(run.elapsed_ns)).sum::<f64>() < LEAST_S
     {
-        runs.push(run_once(variant, files, each, stop)?);
+        runs.push(ground.run(variant, each, stop)?);
     }
     Ok(runs)
 }
 
-fn run_once(variant: &Variant, files: &Files, each: bool, stop: &AtomicBool) -> Result<Observed> {
-    let under = Under { how: How::Kernel, pages: None };
-    let device = DeviceTraits::default();
-    make_cold(files)?;
-    Ok(run(variant, &Setting { files, under: &under, device, warm: false, looks: false, each, stop })?)
-}
-
-/// Pages that are on their way into a list of some processor stay for a moment, whoever evicts them: soon after a write, mostly.
-fn make_cold(files: &Files) -> Result<()> {
-    let deadline = Instant::now() + COLD_TIME;
-    loop {
-        match files.make_cold() {
-            Err(ahead_bench::Error::NotCold { .. }) if Instant::now() < deadline => std::thread::sleep(COLD_EVERY),
-            done => return Ok(done?),
-        }
+/// What the streams' calls and the faults have cost.
+fn look_closer(detail: &mut Detail, kind: Kind, variant: &Variant, runs: &[Observed], ground: &Ground) -> Result<()> {
+    match kind {
+        Kind::Streams => detail.stream_s = Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median,
+        Kind::Faults => of_faults(detail, variant, runs, ground)?,
+        Kind::OneStream | Kind::Mixed => {}
     }
+    Ok(())
 }
 
 /// What faults have cost; what the last run has brought is still cached.
-fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], first: &File) -> Result<()> {
+fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: &Ground) -> Result<()> {
     let times = runs.iter().flat_map(|run| &run.each_ns).map(|time_ns| seconds(*time_ns));
     detail.fault_s = Spread::of(times).median;
     let Some(last) = runs.last() else { return Ok(()) };
-    let length = first.metadata().map_err(|e| Error::io("look at the file of faults", e))?.len();
-    let cached_bytes: u64 = cache::resident(first, 0, length)?.iter().map(|range| range.end - range.start).sum();
+    let cached_bytes = ground.cached_bytes()?;
     let (used_bytes, faults) = (variant.used_bytes().max(1), last.each_ns.len().max(1));
     // Less than what was used is cached: it was dropped meanwhile (FUSE does when a file is opened), and tells nothing.
     let is_whole = cached_bytes >= used_bytes;
@@ -304,15 +311,14 @@ fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], first: &
 }
 
 /// How long the jobs have to be on this device.
-fn sizes_for(plan: &Plan, directory: &Path) -> Result<Sizes> {
-    let room = rustix::fs::statvfs(directory).map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
-    let room_bytes = room.f_bavail.saturating_mul(room.f_frsize) / ROOM_SHARE / Sizes::share(plan.streams);
+fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
+    let room_bytes = source.room_bytes()? / ROOM_SHARE / Sizes::share(plan.streams);
     let fitting = |bytes: u64| (bytes.min(room_bytes) / MIB * MIB).max(SMALLEST_BYTES);
     let first = Sizes { stream_bytes: fitting(FIRST_BYTES), streams: plan.streams, faults: FIRST_FAULTS };
-    let files = Files::make(directory, &[first.stream_bytes], plan.stop)?;
+    let ground = Ground::make(source, &[first.stream_bytes], plan.stop)?;
     let first_run = |kind: Kind, kb: u64| -> Result<Observed> {
         undo::write_setting(&plan.target.setting, &kb.to_string())?;
-        run_once(&kind.variant(&first, kb), &files, true, plan.stop)
+        ground.run(&kind.variant(&first, kb), true, plan.stop)
     };
     let stream = first_run(Kind::OneStream, FIRST_STREAM_KB)?;
     let rate = Kind::OneStream.rate(&first, FIRST_STREAM_KB, &stream);

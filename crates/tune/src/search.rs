@@ -37,6 +37,17 @@ pub enum Depth {
     Exhaustive,
 }
 
+impl Depth {
+    /// Windows that are run, each as often as it is, at most.
+    pub(crate) fn most_runs(self) -> usize {
+        match self {
+            // The coarse ones, two pairs around the best, the one that is set, and those that are run again.
+            Depth::Search => CANDIDATES_KB.len().div_ceil(COARSE_STEP) + 2 * 2 + 1 + AGAIN.iter().sum::<usize>(),
+            Depth::Exhaustive => CANDIDATES_KB.len() * ALL_RUNS,
+        }
+    }
+}
+
 /// Runs a candidate once: the rate of each job, in any unit, larger is better.
 pub(crate) trait Try {
     /// What can go wrong.
@@ -186,6 +197,7 @@ mod tests {
             let mut few = Paper::new(disk(8e-3, 1e5), 0.0, 1);
             search(&mut few, current, Depth::Search).unwrap();
             assert!(4 * few.runs <= all.runs, "{} of {}", few.runs, all.runs);
+            assert!(few.runs <= Depth::Search.most_runs() && all.runs == Depth::Exhaustive.most_runs());
         }
     }
 

@@ -36,6 +36,13 @@ impl System {
         self.sys(format!("dev/block/{}:{}", device.0, device.1))
     }
 
+    /// The device node of a number, if it is a block device.
+    pub(crate) fn node(&self, device: DeviceNumber) -> Option<PathBuf> {
+        let text = Self::text(&self.block(device).join("uevent"))?;
+        let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+        Some(self.root.join("dev").join(name)).filter(|node| node.exists())
+    }
+
     /// A kernel file's content without the newline; `None` if it is not there, or says nothing.
     pub(crate) fn text(path: &Path) -> Option<String> {
         let text = fs::read_to_string(path).ok()?;

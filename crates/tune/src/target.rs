@@ -81,6 +81,8 @@ pub struct Target {
     pub name: String,
     /// A directory on it in which test files may be made.
     pub directory: Option<PathBuf>,
+    /// The block device that is read itself where there is no such directory.
+    pub device: Option<PathBuf>,
     /// What tells it from all others, also after a restart; or why nothing does.
     pub identity: std::result::Result<Identity, String>,
     /// What has been decided on the way.
@@ -97,6 +99,17 @@ impl Target {
             text.map_err(|e| Error::io(format!("read the window of {} ({})", self.name, self.setting.display()), e))?;
         let path = self.setting.clone();
         Ok(text.trim().parse().map_err(|_| ahead_kernel::Error::Parse { path, text })?)
+    }
+}
+
+impl Target {
+    /// Whether it is where it was found.
+    pub(crate) fn is_there(&self, system: &System) -> bool {
+        let Ok(mounts) = system.mounts() else { return true };
+        let is_its_own = |directory: &PathBuf| number_under(system, &mounts, directory) == Some(self.number);
+        self.setting.exists()
+            && self.directory.as_ref().is_none_or(is_its_own)
+            && self.device.as_ref().is_none_or(|device| device.exists())
     }
 }
 
@@ -183,6 +196,9 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
             let is_upper =
                 index == 0 && overlay.super_options.split(|byte| *byte == b',').any(|o| o.starts_with(b"upperdir="));
             target.directory = is_upper.then(|| if path.is_dir() { path.into() } else { PathBuf::from(&point) });
+            if let (None, Some(device)) = (&target.directory, &target.device) {
+                target.notes.push(format!("nothing may be written to it there; {} itself is read", device.display()));
+            }
             targets.push(target);
         }
     }
@@ -216,6 +232,7 @@ fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) 
         target.notes.push(format!("{partition} is a partition; the window is that of all of {}", target.name));
     }
     target.directory = Some(directory.to_owned());
+    target.device = (target.kind.is_block()).then(|| system.node(mount.device)).flatten();
     Ok(target)
 }
 
@@ -231,6 +248,8 @@ fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumbe
     let mount = mounts.iter().find(is_from).or_else(|| mounts.iter().find(is_on_partition));
     let Some(mount) = mount else {
         let mut target = of_number(system, governed.0, governed.1, None, None);
+        target.device = Some(node.to_owned());
+        target.notes.push(format!("nothing is mounted from {}; it is measured by reading it", node.display()));
         if governed.0 != device {
             target.notes.push(format!(
                 "{} is a partition; the window is that of all of {}",
@@ -269,7 +288,7 @@ fn of_number(
     } else {
         mount.map(Identity::of_mount).unwrap_or_else(|| Err("nothing is mounted from it".into()))
     };
-    Target { number, setting, kind, name, directory: None, identity, notes: Vec::new() }
+    Target { number, setting, kind, name, directory: None, device: None, identity, notes: Vec::new() }
 }
 
 fn kind_of(system: &System, number: DeviceNumber, mount: Option<&Mount>) -> Kind {

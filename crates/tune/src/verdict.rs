@@ -11,6 +11,8 @@ use serde::Serialize;
 const TIE: f64 = 0.98;
 /// A job that runs at less than this part of its rate under the recommended window is harmed.
 const HARM: f64 = 0.8;
+/// With runs of one window so far apart a median may be off by half of it: more than the 5 % that a window may cost.
+const DOUBT: f64 = 0.1;
 
 /// A window that was tried.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,20 @@ impl Candidate {
     }
 }
 
+/// How far the scores of a window's single runs lie apart, by their median; `None` of one run. `best`: the best rate of each job.
+pub(crate) fn spread(candidate: &Candidate, best: &[f64]) -> Option<f64> {
+    let scores = candidate.runs.iter().map(|rates| mean_ratio(rates, best));
+    let spread = ahead_bench::Spread::of(scores);
+    (candidate.runs.len() > 1 && spread.median > 0.0).then(|| (spread.max - spread.min) / spread.median)
+}
+
+/// Of the windows that were run more than once: the median of their spreads.
+fn noise(candidates: &[Candidate]) -> Option<f64> {
+    let best = best_rates(candidates);
+    let spreads: Vec<f64> = candidates.iter().filter_map(|candidate| spread(candidate, &best)).collect();
+    (!spreads.is_empty()).then(|| ahead_bench::Spread::of(spreads).median)
+}
+
 /// What a window is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Score {
@@ -41,15 +57,24 @@ pub(crate) struct Score {
 
 /// The scores of all, in their order.
 pub(crate) fn score(candidates: &[Candidate]) -> Vec<Score> {
+    let best = best_rates(candidates);
+    candidates
+        .iter()
+        .map(|candidate| Score { kb: candidate.kb, value: mean_ratio(&candidate.rates(), &best) })
+        .collect()
+}
+
+/// The best rate of each job under any window.
+pub(crate) fn best_rates(candidates: &[Candidate]) -> Vec<f64> {
     let rates: Vec<Vec<f64>> = candidates.iter().map(Candidate::rates).collect();
-    let jobs = rates.first().map_or(0, Vec::len);
     let best = |job: usize| rates.iter().map(|rates| rates[job]).fold(f64::MIN_POSITIVE, f64::max);
-    let best: Vec<f64> = (0..jobs).map(best).collect();
-    let mean = |rates: &Vec<f64>| {
-        let logarithms = rates.iter().zip(&best).map(|(rate, best)| (rate / best).max(f64::MIN_POSITIVE).ln());
-        (logarithms.sum::<f64>() / jobs.max(1) as f64).exp()
-    };
-    candidates.iter().zip(&rates).map(|(candidate, rates)| Score { kb: candidate.kb, value: mean(rates) }).collect()
+    (0..rates.first().map_or(0, Vec::len)).map(best).collect()
+}
+
+/// The geometric mean of rates by the best.
+fn mean_ratio(rates: &[f64], best: &[f64]) -> f64 {
+    let logarithms = rates.iter().zip(best).map(|(rate, best)| (rate / best).max(f64::MIN_POSITIVE).ln());
+    (logarithms.sum::<f64>() / best.len().max(1) as f64).exp()
 }
 
 /// The smallest of those that are as good as the best, KiB; 0 if there is none.
@@ -92,10 +117,14 @@ pub struct Verdict {
     pub reason: String,
     /// What the window that is set now slows down.
     pub harms: Vec<Harm>,
+    /// How far runs of the same window lay apart, by their median; null: none was run twice.
+    pub noise: Option<f64>,
+    /// Why the recommendation is not to be relied on; null: nothing speaks against it.
+    pub doubt: Option<String>,
 }
 
-/// Judges what was tried. `names`: of the jobs, in the order of their rates.
-pub(crate) fn judge(candidates: &[Candidate], names: &[String], current_kb: u64) -> Verdict {
+/// Judges what was tried. `jobs`: names, and units of rates, in their order.
+pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], current_kb: u64) -> Verdict {
     let recommended_kb = recommended(candidates);
     let scores = score(candidates);
     let of = |kb: u64| scores.iter().find(|score| score.kb == kb).map_or(0.0, |score| score.value);
@@ -103,15 +132,9 @@ pub(crate) fn judge(candidates: &[Candidate], names: &[String], current_kb: u64)
         |kb: u64| candidates.iter().find(|candidate| candidate.kb == kb).map(Candidate::rates).unwrap_or_default();
     let (best, chosen, current) =
         (scores.iter().map(|s| s.value).fold(0.0, f64::max), of(recommended_kb), of(current_kb));
-    let parts: Vec<String> = names
-        .iter()
-        .zip(rates(recommended_kb))
-        .enumerate()
-        .map(|(job, (name, rate))| {
-            let top = candidates.iter().map(|candidate| candidate.rates()[job]).fold(f64::MIN_POSITIVE, f64::max);
-            format!("{name} {:.0} %", 100.0 * rate / top)
-        })
-        .collect();
+    let part = |((name, _), (rate, top)): (&(String, _), (f64, f64))| format!("{name} {:.0} %", 100.0 * rate / top);
+    let pairs = jobs.iter().zip(rates(recommended_kb).into_iter().zip(best_rates(candidates)));
+    let parts: Vec<String> = pairs.map(part).collect();
     let mut reason = format!("best balance: {} of what the best window for it alone gives", parts.join(", "));
     if chosen < best {
         reason += "; larger windows gain less than 2 %";
@@ -122,19 +145,41 @@ pub(crate) fn judge(candidates: &[Candidate], names: &[String], current_kb: u64)
         let gain = 100.0 * (chosen / current - 1.0);
         reason += &format!("; {gain:.0} % above the {current_kb} KiB that are set now");
     }
-    let pairs = names.iter().zip(rates(current_kb).into_iter().zip(rates(recommended_kb)));
+    let pairs = jobs.iter().zip(rates(current_kb).into_iter().zip(rates(recommended_kb)));
     let harms = pairs.filter(|(_, (now, then))| *now < HARM * then);
-    let harms = harms.map(|(name, (now, then))| harm(name, now / then, current_kb, recommended_kb)).collect();
-    Verdict { recommended_kb, reason, harms }
+    let harms = harms.map(|(job, (now, then))| harm(job, now / then, current_kb, recommended_kb)).collect();
+    let noise = noise(candidates);
+    let doubt = noise.filter(|noise| *noise >= DOUBT).map(|noise| doubt(noise, &scores, best));
+    Verdict { recommended_kb, reason, harms, noise, doubt }
 }
 
-fn harm(name: &str, ratio: f64, current_kb: u64, recommended_kb: u64) -> Harm {
-    let why = if current_kb > recommended_kb {
-        format!("each access brings up to {current_kb} KiB, most of them for nothing")
-    } else {
-        format!("{current_kb} KiB at a time are too few for this device; {recommended_kb} keep it busy")
+fn harm((name, unit): &(String, &'static str), ratio: f64, current_kb: u64, recommended_kb: u64) -> Harm {
+    let has_faults = *unit != "bytes_per_s";
+    let why = match () {
+        () if current_kb < recommended_kb => {
+            format!("{current_kb} KiB at a time are too few for this device; {recommended_kb} keep it busy")
+        }
+        () if has_faults => format!("each fault brings up to {current_kb} KiB, most of them for nothing"),
+        () => {
+            format!("requests of {current_kb} KiB are more than this device serves well; {recommended_kb} are enough")
+        }
     };
-    Harm { job: name.into(), ratio, why }
+    Harm { job: name.clone(), ratio, why }
+}
+
+fn doubt(noise: f64, scores: &[Score], best: f64) -> String {
+    let near = || scores.iter().filter(|score| score.value >= best * (1.0 - noise)).map(|score| score.kb);
+    let (least, most) = (near().min().unwrap_or(0), near().max().unwrap_or(0));
+    let which = if least < most {
+        format!("windows from {least} to {most} KiB cannot be told apart")
+    } else {
+        "no other window comes near, but its gain is not exact".to_owned()
+    };
+    format!(
+        "runs of the same window differ by {:.0} %: something else used the disk or the processors; {which}; measure again when \
+         the machine is quiet",
+        100.0 * noise
+    )
 }
 
 #[cfg(test)]
@@ -174,14 +219,38 @@ mod tests {
 
     #[test]
     fn a_window_that_is_too_large_harms_faults_and_one_that_is_too_small_streams() {
-        let names = ["one stream".to_owned(), "faults".to_owned()];
+        let names = [("one stream".to_owned(), "bytes_per_s"), ("faults".to_owned(), "faults_per_s")];
         let tried = candidates(&[(128, &[50.0, 1000.0]), (512, &[100.0, 900.0]), (8192, &[100.0, 20.0])]);
         let verdict = judge(&tried, &names, 8192);
         assert_eq!((verdict.recommended_kb, verdict.harms.len(), verdict.harms[0].job.as_str()), (512, 1, "faults"));
         assert!(verdict.harms[0].why.contains("for nothing") && verdict.reason.contains("8192 KiB"), "{verdict:?}");
         let verdict = judge(&tried, &names, 128);
         assert_eq!((verdict.harms.len(), verdict.harms[0].job.as_str()), (1, "one stream"));
+        assert!(verdict.harms[0].why.contains("too few"), "{verdict:?}");
         assert_eq!(judge(&tried, &names, 512).harms, []);
         assert!(judge(&tried, &names, 512).reason.contains("is set now"));
+    }
+
+    /// Regression: of a stream it was said that most of what is read is for nothing.
+    #[test]
+    fn a_stream_that_a_large_window_slows_down_wastes_nothing() {
+        let tried = candidates(&[(128, &[100.0]), (8192, &[50.0])]);
+        let verdict = judge(&tried, &[("one stream".to_owned(), "bytes_per_s")], 8192);
+        assert!(verdict.harms[0].why.contains("more than this device serves well"), "{verdict:?}");
+    }
+
+    #[test]
+    fn runs_that_differ_raise_a_doubt() {
+        let jobs = [("one stream".to_owned(), "bytes_per_s")];
+        let with = |runs: &[f64]| {
+            let mut tried = candidates(&[(64, &[97.0]), (512, &[50.0])]);
+            tried.insert(1, Candidate { kb: 128, runs: runs.iter().map(|rate| vec![*rate]).collect() });
+            judge(&tried, &jobs, 128)
+        };
+        assert_eq!((with(&[100.0]).noise, with(&[100.0]).doubt), (None, None));
+        let quiet = with(&[99.0, 101.0]);
+        assert!(quiet.noise.is_some_and(|noise| (noise - 0.02).abs() < 1e-9) && quiet.doubt.is_none(), "{quiet:?}");
+        let noisy = with(&[70.0, 100.0, 130.0]).doubt.unwrap();
+        assert!(noisy.contains("differ by 60 %") && noisy.contains("from 64 to 512 KiB"), "{noisy}");
     }
 }

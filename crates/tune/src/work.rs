@@ -143,41 +143,13 @@ fn rounds(sizes: &Sizes, window: u64) -> u64 {
 
 fn sequential(file: usize, bytes: u64) -> Part {
     let pages = (bytes / CALL_BYTES).max(1) * CALL_BYTES / PAGE_BYTES;
-    let stream = Stream { file_pages: pages, block_pages: CALL_BYTES / PAGE_BYTES, call_bytes: CALL_BYTES, ..still() };
-    Part { file, stream, work: Work::None }
+    Part { file, stream: Stream::reader(pages, CALL_BYTES / PAGE_BYTES), work: Work::None }
 }
 
 fn faults(sizes: &Sizes, count: u64) -> Part {
-    let stream = Stream {
-        pattern: Pattern::Random,
-        file_pages: sizes.stream_bytes / PAGE_BYTES,
-        most_blocks: count.max(LEAST_FAULTS),
-        mapped: true,
-        ..still()
-    };
-    Part { file: 0, stream, work: Work::None }
-}
-
-/// A stream that reads a page.
-fn still() -> Stream {
-    Stream {
-        pattern: Pattern::Sequential,
-        id: 0,
-        file_pages: 1,
-        block_pages: 1,
-        call_bytes: PAGE_BYTES,
-        stride_pages: 1,
-        readers: 1,
-        most_blocks: u64::MAX,
-        passes: 1,
-        mapped: false,
-        user_per_page_ns: 0.0,
-        compute_ns: 0,
-        sleep_ns: 0,
-        reopens: false,
-        syncs: false,
-        seed: 1,
-    }
+    let (pattern, most_blocks) = (Pattern::Random, count.max(LEAST_FAULTS));
+    let plain = Stream::reader(sizes.stream_bytes / PAGE_BYTES, 1);
+    Part { file: 0, stream: Stream { pattern, most_blocks, mapped: true, seed: 1, ..plain }, work: Work::None }
 }
 
 /// What a program has read, as its profile tells: calls on files that are there, in the order of first use.

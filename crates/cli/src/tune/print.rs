@@ -52,6 +52,9 @@ pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
     if let Some(measurement) = &tuned.measurement {
         text += &format!("\n{}\n", table(measurement).render(screen));
         text += &format!("recommended: {} KiB: {}\n", tuned.recommended_kb, measurement.verdict.reason);
+        if let Some(doubt) = &measurement.verdict.doubt {
+            text += &format!("{}\n", screen.warning(&format!("doubtful: {doubt}")));
+        }
         for harm in &measurement.verdict.harms {
             text += &format!("{}\n", screen.warning(&harm_line(tuned.current_kb, harm)));
         }
@@ -86,7 +89,7 @@ fn table(measurement: &Measurement) -> Table {
         };
         format!("{}, {unit}", shown(&job.name))
     });
-    let rest = ["fault, ms", "worst call, ms", "amplification", "unused a fault", "score"].map(str::to_owned);
+    let rest = ["fault, ms", "worst call, ms", "amplification", "unused a fault", "score", "spread"].map(str::to_owned);
     let columns: Vec<String> = std::iter::once("KiB".to_owned()).chain(names).chain(rest).collect();
     let mut table = Table::new(columns.iter().map(|name| (name.as_str(), Kind::Number)));
     for candidate in &measurement.candidates {
@@ -107,6 +110,7 @@ fn row(candidate: &Measured) -> Vec<String> {
     row.push(candidate.amplification.map_or(String::new(), |amplification| format!("{amplification:.1}")));
     row.push(candidate.unused_bytes_per_fault.map_or(String::new(), |bytes| size(bytes as u64)));
     row.push(format!("{:.2}", candidate.score));
+    row.push(candidate.spread.map_or(String::new(), |spread| format!("{:.0} %", spread * 100.0)));
     row
 }
 
@@ -122,6 +126,8 @@ pub fn tuned_json(tuned: &Tuned) -> Value {
         "reason": "it was said with --kb",
         "candidates": [],
         "harms": [],
+        "noise": Value::Null,
+        "doubt": Value::Null,
         "applied_kb": tuned.applied_kb,
         "rule": tuned.rule,
     });

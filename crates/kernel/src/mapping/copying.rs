@@ -1,6 +1,6 @@
 //! What else programs do with mapped memory: copy it, and say how they will use it.
 
-use super::Mapping;
+use super::{Mapping, lost};
 use crate::{Error, Result};
 use rustix::mm::{Advice, madvise};
 
@@ -10,7 +10,7 @@ impl Mapping {
         let length = buffer.len().min(self.length.checked_sub(offset)?);
         // SAFETY: within the mapping, which lives as long as `self`, and the buffer, which nobody else has.
         unsafe { std::ptr::copy_nonoverlapping(self.address.add(offset), buffer.as_mut_ptr(), length) };
-        (length > 0).then_some(length)
+        (length > 0 && !lost::was_touched()).then_some(length)
     }
 
     /// Faults bring their own page and nothing else (`MADV_RANDOM`).

@@ -1,0 +1,206 @@
+//! What jobs run on: files that are made for them, or, where nothing may be written, parts of the device itself.
+
+use crate::replay::{Place, Replayed, Task, replay};
+use crate::{Error, Result, Target};
+use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
+use ahead_kernel::{block, cache};
+use ahead_policy::DeviceTraits;
+use rustix::fs::{Advice, fadvise};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Parts of a device begin at multiples of this, bytes.
+const ALIGNED_BYTES: u64 = 1 << 20;
+/// Of a part of a device that somebody else uses (a file system that is mounted keeps its own blocks), at most one in so many bytes
+/// may stay in memory.
+const HELD_SHARE: u64 = 64;
+/// How long files may stay in memory though they are evicted, and how often that is tried; there is no event to wait for.
+const COLD_TIME: Duration = Duration::from_secs(3);
+const COLD_EVERY: Duration = Duration::from_millis(5);
+
+/// Where a target is measured.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// On files in this directory.
+    Directory(PathBuf),
+    /// By reading the device.
+    Device { path: PathBuf, size_bytes: u64 },
+}
+
+impl Source {
+    /// Errors: the target has neither.
+    pub fn of(target: &Target) -> Result<Source> {
+        match (&target.directory, &target.device) {
+            (Some(directory), _) => Ok(Source::Directory(directory.clone())),
+            (None, Some(path)) => {
+                let size_bytes = block::size_bytes(block::device_number(path)?)?;
+                Ok(Source::Device { path: path.clone(), size_bytes })
+            }
+            (None, None) => {
+                let why = "nothing that it has can be written to from here, and it has no device that could be read; say what to \
+                           set with --kb";
+                Err(Error::unsupported(format!("measuring {}", target.name), why))
+            }
+        }
+    }
+
+    /// Bytes that files may take.
+    ///
+    /// Errors: there is no such directory.
+    pub fn room_bytes(&self) -> Result<u64> {
+        match self {
+            Source::Directory(directory) => {
+                let room = rustix::fs::statvfs(directory);
+                let room = room.map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+                Ok(room.f_bavail.saturating_mul(room.f_frsize))
+            }
+            Source::Device { size_bytes, .. } => Ok(*size_bytes),
+        }
+    }
+}
+
+/// Files or parts of a device of the sizes that were asked for.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    places: Vec<Place>,
+    /// The first one, held open. FUSE drops what is cached of a file when it is opened.
+    first: File,
+    /// `None`: the places are parts of a device.
+    files: Option<Files>,
+}
+
+impl Ground {
+    /// Errors: no room, no permission, a full or read-only file system; it was asked to stop.
+    pub fn make(source: &Source, sizes: &[u64], stop: &AtomicBool) -> Result<Ground> {
+        let (places, files) = match source {
+            Source::Directory(directory) => {
+                let files = Files::make(directory, sizes, stop).map_err(|error| match error {
+                    ahead_bench::Error::NoRoom { path, free_bytes, needed_bytes } => {
+                        Error::NoRoom { name: path.display().to_string(), free_bytes, needed_bytes }
+                    }
+                    other => other.into(),
+                })?;
+                let place =
+                    |(path, size): (&PathBuf, &u64)| Place { path: path.clone(), offset_bytes: 0, length_bytes: *size };
+                (files.paths().iter().zip(sizes).map(place).collect(), Some(files))
+            }
+            Source::Device { path, size_bytes } => (parts(path.clone(), *size_bytes, sizes)?, None),
+        };
+        let path = &places.first().ok_or_else(|| Error::Workload("there is nothing to read".into()))?.path;
+        let first = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        Ok(Ground { places, first, files })
+    }
+
+    /// Runs a job once, cold.
+    ///
+    /// Errors: something stays in memory; reading failed; it was asked to stop.
+    pub fn run(&self, variant: &Variant, each: bool, stop: &AtomicBool) -> Result<Observed> {
+        self.make_cold()?;
+        if let Some(files) = &self.files {
+            let under = Under { how: How::Kernel, pages: None };
+            let device = DeviceTraits::default();
+            let setting = Setting { files, under: &under, device, warm: false, looks: false, each, stop };
+            return run(variant, &setting).map_err(|error| match error {
+                // A page of a mapping that is lost.
+                ahead_bench::Error::Job(why) => {
+                    let lost = std::io::Error::other(format!("{why}: it is shorter now, or its disk fails"));
+                    Error::io(format!("read in {}", files.directory().display()), lost)
+                }
+                other => other.into(),
+            });
+        }
+        // Readers have one part each.
+        let parts = variant.readers.iter().flatten();
+        let tasks = parts.map(|part| Task { ops: part.stream.ops(), first: part.file }).collect();
+        let seen = replay(tasks, &self.places, each, stop)?;
+        Ok(Observed {
+            elapsed_ns: seen.elapsed.as_nanos() as u64,
+            read_bytes: seen.read_bytes,
+            latency_most_ns: seen.latency_most.as_nanos() as u64,
+            each_ns: seen.each_ns,
+            ..Observed::default()
+        })
+    }
+
+    /// Does what programs did, cold.
+    ///
+    /// Errors: as [`Ground::run`].
+    pub fn replay(&self, tasks: Vec<Task>, stop: &AtomicBool) -> Result<Replayed> {
+        self.make_cold()?;
+        replay(tasks, &self.places, false, stop)
+    }
+
+    /// How much of the first one is cached.
+    ///
+    /// Errors: it cannot be asked for.
+    pub fn cached_bytes(&self) -> Result<u64> {
+        Ok(cached(&self.first, &self.places[0])?)
+    }
+
+    /// Pages that are on their way into a list of some processor stay for a moment, whoever evicts them: soon after a write, mostly.
+    fn make_cold(&self) -> Result<()> {
+        let deadline = Instant::now() + COLD_TIME;
+        loop {
+            let done = match &self.files {
+                Some(files) => files.make_cold(),
+                None => self.evict_parts(),
+            };
+            match done {
+                Err(ahead_bench::Error::NotCold { .. }) if Instant::now() < deadline => std::thread::sleep(COLD_EVERY),
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    fn evict_parts(&self) -> ahead_bench::Result<()> {
+        // Without a flush before, as files have it: nothing is written here.
+        fadvise(&self.first, 0, None, Advice::DontNeed).map_err(|e| ahead_bench::Error::io("evict a device", e))?;
+        for place in &self.places {
+            let cached_bytes = cached(&self.first, place)?;
+            if cached_bytes > place.length_bytes / HELD_SHARE {
+                return Err(ahead_bench::Error::NotCold { path: place.path.clone(), cached_bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cached(file: &File, place: &Place) -> ahead_kernel::Result<u64> {
+    let ranges = cache::resident(file, place.offset_bytes, place.length_bytes)?;
+    Ok(ranges.iter().map(|range| range.end - range.start).sum())
+}
+
+/// Parts of a device, as far from one another as it allows: as files would lie.
+fn parts(path: PathBuf, size_bytes: u64, sizes: &[u64]) -> Result<Vec<Place>> {
+    let aligned: Vec<u64> = sizes.iter().map(|size| size.next_multiple_of(ALIGNED_BYTES)).collect();
+    let needed_bytes = aligned.iter().sum();
+    if size_bytes < needed_bytes {
+        return Err(Error::NoRoom { name: path.display().to_string(), free_bytes: size_bytes, needed_bytes });
+    }
+    let gap = (size_bytes - needed_bytes) / sizes.len().max(1) as u64 / ALIGNED_BYTES * ALIGNED_BYTES;
+    let mut offset_bytes = 0;
+    let place = |(length_bytes, taken): (&u64, &u64)| {
+        let place = Place { path: path.clone(), offset_bytes, length_bytes: *length_bytes };
+        offset_bytes += taken + gap;
+        place
+    };
+    Ok(sizes.iter().zip(&aligned).map(place).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn parts_of_a_device_lie_apart_and_within_it() {
+        let places = parts("/dev/x".into(), 100 * MIB, &[5 * MIB, MIB / 2, 3 * MIB]).unwrap();
+        let offsets: Vec<u64> = places.iter().map(|place| place.offset_bytes / MIB).collect();
+        assert_eq!(offsets, [0, 35, 66]);
+        let refused = parts("/dev/x".into(), 9 * MIB, &[5 * MIB, 5 * MIB]).unwrap_err();
+        assert!(refused.to_string().contains("/dev/x has room for 9437184 bytes"), "{refused}");
+    }
+}
