@@ -103,7 +103,7 @@ fn parse_kb(text: &str) -> Result<u64, String> {
 
 /// What is measured with instead of the common jobs.
 enum Loaded {
-    Profile(Profile),
+    Profile(Box<Profile>),
     Trace(Recording),
 }
 
@@ -120,7 +120,7 @@ impl Loaded {
             file.take(TRACE_MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
         }
         if begin != TRACE_MAGIC {
-            return Ok(Loaded::Profile(ahead_profile::load(path)?));
+            return Ok(Loaded::Profile(Box::new(ahead_profile::load(path)?)));
         }
         let trace = recordings::Files.load(RecordingKind::Trace, path);
         Ok(Loaded::Trace(trace.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?))

@@ -4,7 +4,8 @@
 //!     path ──▶ Target: the backing device whose window governs it, and what tells it from all others
 //!                 │
 //!                 ├─ measuring: each candidate is set (noted first), and jobs with real I/O run under it, cold
-//!                 │      one stream · several streams · faults here and there · streams and faults · what a profile says
+//!                 │      one stream · several streams · faults here and there · streams and faults; or what a profile or a trace says
+//!                 │      on files that are made for it, or, where nothing may be written, on parts of the device
 //!                 │
 //!                 ├─ search: coarse, then around the best one, then the best few again, in turn
 //!                 │
