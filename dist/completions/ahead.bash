@@ -1111,7 +1111,7 @@ _ahead() {
             fi
             case "${prev}" in
                 --only)
-                    COMPREPLY=($(compgen -W "windows faults layout disk" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "windows faults cache layout disk" -- "${cur}"))
                     return 0
                     ;;
                 --size)

@@ -142,6 +142,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Pri
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l only -d 'Find out only this; several with commas between them [default: everything]' -r -f -a "windows\t'Windows of a sequential reader, explicit requests, what is read around a fault'
 faults\t'What a fault of cached pages maps'
+cache\t'Where cached data stops being cached: reads all of the file, by default for no longer than 2 seconds'
 layout\t'Block size, direct and indirect blocks'
 disk\t'Access time, bandwidth, requests at once, seeks, limits'"
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file [default: 128M, or what there is room for]' -r

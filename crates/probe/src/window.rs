@@ -166,10 +166,14 @@ fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
 
 fn first_answers(eyes: Eyes, seen: &Seen, window: &Answer) -> (Answer, Vec<u64>) {
     let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
-    let growth = seen.runs.first().map_or(Vec::new(), |steps| {
+    let mut growth = seen.runs.first().map_or(Vec::new(), |steps| {
         let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
         steps[..grows].iter().map(|step| step.pages() * PAGE_BYTES).collect()
     });
+    // Windows that shrink while they grow are a time that was long for another reason.
+    if eyes != Eyes::Asking && !growth.is_sorted() {
+        growth.clear();
+    }
     let initial = match most_frequent(&seen.firsts) {
         _ if largest == 0 => Answer::none("bytes", "nothing is read ahead"),
         Some((pages, votes)) => {
