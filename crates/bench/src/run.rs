@@ -12,6 +12,7 @@ use ahead_live::{Counters, Engine, Settings};
 use ahead_policy::{Choice, DeviceTraits, PAGE_BYTES, Parameters, UnknownPolicy, named};
 use serde::Serialize;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -237,7 +238,7 @@ fn settle(path: &Path) -> Result<()> {
 /// Runs all readers at the same time, each in a thread.
 fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed> {
     let barrier = Barrier::new(readers.len() + 1);
-    let (elapsed, before, seen) = std::thread::scope(|scope| {
+    let (before, seen) = std::thread::scope(|scope| {
         let threads: Vec<_> = readers
             .iter()
             .map(|parts| {
@@ -245,17 +246,20 @@ fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed>
                 scope.spawn(move || {
                     let doer = Doer::new(around, calls);
                     barrier.wait();
-                    doer.run(parts)
+                    // By its own clock: who opens the barrier may be woken when short runs are over.
+                    let began = Instant::now();
+                    doer.run(parts).map(|seen| (seen, began..Instant::now()))
                 })
             })
             .collect();
         let before = usage::own_cpu();
         barrier.wait();
-        let began = Instant::now();
-        let seen: Result<Vec<Seen>> = threads.into_iter().map(join).collect();
-        (began.elapsed(), before, seen)
+        let seen: Result<Vec<(Seen, Range<Instant>)>> = threads.into_iter().map(join).collect();
+        (before, seen)
     });
-    let (seen, after) = (seen?, usage::own_cpu());
+    let ((seen, times), after): ((Vec<Seen>, Vec<Range<Instant>>), _) = (seen?.into_iter().unzip(), usage::own_cpu());
+    let (began, ended) = (times.iter().map(|time| time.start).min(), times.iter().map(|time| time.end).max());
+    let elapsed = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
     let since = |now: Duration, then: Duration| now.saturating_sub(then).as_nanos() as u64;
     let looked = seen.iter().map(|seen| seen.looked).fold(Looked::default(), Looked::add);
     Ok(Observed {
@@ -272,7 +276,7 @@ fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed>
     })
 }
 
-fn join(thread: std::thread::ScopedJoinHandle<'_, Result<Seen>>) -> Result<Seen> {
+fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Error::Job("a reader has panicked".into())))
 }
 
