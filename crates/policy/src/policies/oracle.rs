@@ -411,8 +411,8 @@ impl Oracle {
         let queue = view.queue(file);
         let room = queue.limit.saturating_sub(queue.requests) as usize;
         let from = if self.has_arm() && self.readers() > 1 && at + length <= room { 0 } else { at };
+        let when_full = if self.has_arm() { WhenFull::WaitForAll } else { WhenFull::Wait };
         for run in self.unsent.drain(from..at + length) {
-            let when_full = if holds(&run) { WhenFull::Wait } else { WhenFull::Drop };
             requests.add(Request { when_full, ..run.request() });
         }
     }
