@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!     cachestat   counts cached pages; asking changes nothing: one run sees every step
-//!     timing      a page that is there is read in about a microsecond, one that is not takes the disk's time. To look at an
-//!                 absent page brings it (and it alone): each question asks a fresh run
+//!     timing      a page that is there is touched in about a microsecond, one that is not takes the disk's time. To look at an
+//!                 absent page brings it (and it alone): what is found absent, a fresh run has to find absent once more
 //! ```
 //!
-//! Reads by which is looked go through an opening of their own with exact reads, so that the kernel's picture of the reader
-//! who is watched does not change. Still a look leaves traces: an absent page is cached afterwards, and a page that carries a mark,
-//! which nobody can see, makes the kernel read on. So what is looked at first is expected to be absent, and after a page was there
-//! the whole run is made anew.
+//! Touches by which is looked go through a mapping of their own, advised to be touched at random (`VM_RAND_READ`): a fault there
+//! brings one page, and passes the marks that make the kernel read on, which nobody can see. A read would trip over them, whatever
+//! was advised for the file, and what it then sends to the disk takes as long as a read of a drive's buffer.
 
 use crate::error::Result;
 use crate::statistics::{parting, quantile};
@@ -17,7 +16,7 @@ use crate::subject::{PAGE_BYTES, Subject};
 use ahead_kernel::cache;
 use ahead_kernel::mapping::Mapping;
 use std::fs::File;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How the cache is looked at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +38,10 @@ pub struct Clock {
     pub page_ns: f64,
 }
 
-/// Reads by which times are learned.
-const HITS: u64 = 400;
+/// Mappings in which the times of pages that are there are learned, and how far from each other: the kernel maps 16 pages around
+/// a fault (`fault_around_bytes`), and a page that is mapped already is touched quicker than any other.
+const HIT_MAPPINGS: usize = 8;
+const HIT_STEP_PAGES: usize = 16;
 /// So many random pages are read: most of these go to the disk itself.
 const MISSES: u64 = 40;
 /// Pages in a row that are read exactly: a drive that reads on by itself serves them out of its buffer, the quickest that a read of
@@ -61,11 +62,6 @@ impl Eyes {
         if !timing_only && is_told_the_truth(subject)? {
             return Ok(Ok(Eyes::Asking));
         }
-        if subject.is_served()? {
-            let why = "timing: a FUSE server may have a cache of its own, which evicting does not reach, and the kernel cuts \
-                       read-ahead at what the server takes at once: times tell nothing for certain";
-            return Ok(Err(why.to_owned()));
-        }
         Ok(Clock::learn(subject)?.map(Eyes::Timing))
     }
 
@@ -77,29 +73,23 @@ impl Eyes {
         }
     }
 
-    /// The first page from `from` on that is not there after a run, where all before it are; at most `end`. A guess is tried
-    /// first. Timing makes runs as often as it has to, and waits for what is under way.
-    pub fn end_of_cached(self, subject: &Subject, from: u64, guess: u64, end: u64, run: &Prepare) -> Result<u64> {
+    /// The first page from `from` on that is not there after a run, where all before it are; at most `end`. Timing makes runs as
+    /// often as it has to, and waits for what is under way.
+    pub fn end_of_cached(self, subject: &Subject, from: u64, end: u64, run: &Prepare) -> Result<u64> {
         match self {
             Eyes::Asking => {
                 let ran = run()?;
                 Ok(from + count(&ran.look, from, end)?)
             }
-            Eyes::Timing(clock) => {
-                let mut looks = Looks::new(clock, subject, guess.saturating_sub(from), run);
-                search(from, guess.clamp(from, end), end, |page| looks.is_there(page))
-            }
+            Eyes::Timing(clock) => Looks::new(clock, subject, run).first_absent(from, end, |page| page),
         }
     }
 
-    /// How many pages right before `end` are there after a run; at most `end`. A guess is tried first.
-    pub fn cached_before(self, subject: &Subject, end: u64, guess: u64, run: &Prepare) -> Result<u64> {
+    /// How many pages right before `end` are there after a run; at most `end`.
+    pub fn cached_before(self, subject: &Subject, end: u64, run: &Prepare) -> Result<u64> {
         match self {
             Eyes::Asking => count(&run()?.look, 0, end),
-            Eyes::Timing(clock) => {
-                let mut looks = Looks::new(clock, subject, guess, run);
-                search(0, guess.min(end), end, |far| looks.is_there(end - 1 - far))
-            }
+            Eyes::Timing(clock) => Looks::new(clock, subject, run).first_absent(0, end, |far| end - 1 - far),
         }
     }
 
@@ -108,24 +98,27 @@ impl Eyes {
         match self {
             Eyes::Asking => Ok(count(&run()?.look, page - 1, page + 1)? == 1),
             Eyes::Timing(clock) => {
-                let mut looks = Looks::new(clock, subject, pages, run);
-                Ok(!looks.is_there(page)? && looks.is_there(page - 1)?)
+                let mut looks = Looks { pages: pages.max(LEAST_SETTLED_PAGES), ..Looks::new(clock, subject, run) };
+                Ok(looks.is_there(page - 1)? && !looks.is_there(page)?)
             }
         }
     }
 
-    /// Whether a page is there that nobody reads at the moment. By timing it is used, and read if it was not there; `there` is a page
-    /// that surely is.
+    /// Whether a page is there that nobody reads at the moment, where nothing was read ahead. By timing it is used, and read if it
+    /// was not there; `there` is a page that surely is.
     pub fn sees(self, subject: &Subject, look: &File, page: u64, there: u64) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(look, page, page + 1)? > 0),
-            Eyes::Timing(clock) => Ok(look_at(subject, look, page, there)? < clock.parting_ns),
+            Eyes::Timing(clock) => {
+                subject.read_page(look, there)?;
+                Ok((subject.read_page(look, page)? as f64) < clock.parting_ns)
+            }
         }
     }
 
     /// Whether this page is there after a run.
     pub fn is_there(self, subject: &Subject, page: u64, run: &Prepare) -> Result<bool> {
-        Ok(self.end_of_cached(subject, page, page, page + 1, run)? > page)
+        Ok(self.end_of_cached(subject, page, page + 1, run)? > page)
     }
 }
 
@@ -155,11 +148,20 @@ pub fn count(look: &File, from: u64, end: u64) -> Result<u64> {
     Ok(cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?.cached_pages)
 }
 
-/// Nanoseconds of a read of this page. After a sleep or a wait for the disk the first read is slow, whatever it finds: the processor
-/// has slept, its caches hold something else. So a page that is there is read before.
-fn look_at(subject: &Subject, look: &File, page: u64, there: u64) -> Result<f64> {
-    subject.read_page(look, there)?;
-    Ok(subject.read_page(look, page)? as f64)
+/// A mapping through which pages are looked at one by one.
+fn map(subject: &Subject, look: &File) -> Result<Mapping> {
+    let mapping = Mapping::new(look, (subject.pages() * PAGE_BYTES) as usize)?;
+    mapping.exact_faults()?;
+    Ok(mapping)
+}
+
+/// Nanoseconds that a touch of this page takes. After a sleep or a wait for the disk the first touch is slow, whatever it finds: the
+/// processor has slept, its caches hold something else. So a page that is there is touched before.
+fn look_at(mapping: &Mapping, page: u64, there: u64) -> Result<f64> {
+    mapping.fault((there * PAGE_BYTES) as usize)?;
+    let began = Instant::now();
+    mapping.fault((page * PAGE_BYTES) as usize)?;
+    Ok(began.elapsed().as_nanos() as f64)
 }
 
 /// Looks by timing, with fresh runs.
@@ -169,31 +171,48 @@ struct Looks<'a> {
     run: &'a Prepare<'a>,
     /// So many pages may be under way.
     pages: u64,
-    /// The run, while nothing but absent pages were looked at.
-    ran: Option<Ran>,
+    ran: Option<(Ran, Mapping)>,
 }
 
 impl<'a> Looks<'a> {
-    fn new(clock: Clock, subject: &'a Subject, pages: u64, run: &'a Prepare<'a>) -> Looks<'a> {
-        Looks { clock, subject, run, pages, ran: None }
+    fn new(clock: Clock, subject: &'a Subject, run: &'a Prepare<'a>) -> Looks<'a> {
+        Looks { clock, subject, run, pages: LEAST_SETTLED_PAGES, ran: None }
+    }
+
+    /// Where the pages that are there end: the first of `from..end` that is not, by `page_of`. To touch those that are costs next to
+    /// nothing. Whatever else the machine does makes a touch slow, too, but never quick: so a page is absent if the next one is, and
+    /// if a run of its own, with more time for what is under way, finds it absent once more.
+    fn first_absent(&mut self, from: u64, end: u64, page_of: impl Fn(u64) -> u64) -> Result<u64> {
+        let mut at = from;
+        while at < end {
+            if self.is_there(page_of(at))? || at + 1 < end && self.is_there(page_of(at + 1))? {
+                at += 1;
+                continue;
+            }
+            self.ran = None;
+            self.pages = self.pages.max(2 * (at - from));
+            if !self.is_there(page_of(at))? {
+                break;
+            }
+            at += 1;
+        }
+        Ok(at)
     }
 
     fn is_there(&mut self, page: u64) -> Result<bool> {
-        let ran = match self.ran.take() {
+        let (ran, mapping) = match self.ran.take() {
             Some(ran) => ran,
             None => {
                 let ran = (self.run)()?;
-                self.clock.settle(self.subject, &ran.look, self.pages.max(LEAST_SETTLED_PAGES))?;
-                ran
+                self.clock.settle(self.subject, &ran.look, self.pages)?;
+                let mapping = map(self.subject, &ran.look)?;
+                (ran, mapping)
             }
         };
         // The last page: who settles reads it.
-        let there = self.subject.pages() - 1;
-        let is_there = Eyes::Timing(self.clock).sees(self.subject, &ran.look, page, there)?;
-        if !is_there {
-            self.ran = Some(ran);
-        }
-        Ok(is_there)
+        let looked_ns = look_at(&mapping, page, self.subject.pages() - 1)?;
+        self.ran = Some((ran, mapping));
+        Ok(looked_ns < self.clock.parting_ns)
     }
 }
 
@@ -205,21 +224,28 @@ impl Clock {
         let pages = subject.pages();
         let (mut misses, mut near, mut hits) = (Vec::new(), Vec::new(), Vec::new());
         subject.read_page(&look, 0)?;
+        let Ok(mapping) = map(subject, &look) else {
+            return Ok(Err("times are those of faults, and this file cannot be mapped".to_owned()));
+        };
         for count in 1..=MISSES.min(pages / 8) {
             // Golden section: places that are spread however many there are.
             let page = (count as f64 * 0.618_033_988_75).fract() * (pages - 1) as f64;
-            misses.push(look_at(subject, &look, page as u64, 0)?);
+            misses.push(look_at(&mapping, page as u64, 0)?);
         }
         let first = pages / 2;
         for page in first..(first + NEAR_MISSES).min(pages) {
-            near.push(look_at(subject, &look, page, 0)?);
+            near.push(look_at(&mapping, page, 0)?);
         }
-        for count in 0..HITS {
-            hits.push(look_at(subject, &look, first + count % 16, 0)?);
-        }
+        drop(mapping);
         subject.make_cold()?;
         let long = LONG_PAGES.min(pages / 2);
         let long_ns = subject.read(&look, 0, (long * PAGE_BYTES) as usize)? as f64;
+        for _ in 0..HIT_MAPPINGS {
+            let mapping = map(subject, &look)?;
+            for page in (1..long).step_by(HIT_STEP_PAGES) {
+                hits.push(look_at(&mapping, page, 0)?);
+            }
+        }
         let slow: Vec<f64> = near[1..].iter().chain(&misses).copied().collect();
         let Some(parting_ns) = parting(&hits, &slow) else {
             let [hit, miss] = [quantile(&hits, 0.99), quantile(&slow, 0.01)].map(|ns| ns / 1e3);
@@ -237,64 +263,5 @@ impl Clock {
         let ns = SETTLE * (self.access_ns + pages as f64 * self.page_ns);
         std::thread::sleep(Duration::from_nanos(ns as u64));
         Ok(())
-    }
-}
-
-/// A range is parted so near its end that an absent page leaves one part in so many less of it. An absent page costs a read of the
-/// disk, one that is there a whole run, ten to some hundred times as much: parting in the middle would be three times as long.
-const PARTS: u64 = 8;
-/// Where nothing is known of the size, an absent page leaves one part in so many: sizes differ by factors.
-const COARSE: u64 = 4;
-
-/// The first page from `from` on that is not there, where all before it are; `end` if all are. The guess is tried first, absent
-/// before present; then absent pages nearer and nearer: who looks at one can look on.
-pub fn search(from: u64, guess: u64, end: u64, mut is_there: impl FnMut(u64) -> Result<bool>) -> Result<u64> {
-    let (mut low, mut high) = (from, end);
-    if guess < end && !is_there(guess)? {
-        high = guess;
-        let mut step = 1;
-        while low < high {
-            let page = high.saturating_sub(step).max(low);
-            if is_there(page)? {
-                low = page + 1;
-                break;
-            }
-            (high, step) = (page, step * 2);
-        }
-    } else {
-        low = (guess + 1).min(end);
-        while low < high {
-            let page = low + (high - low - 1) / COARSE;
-            if is_there(page)? {
-                low = page + 1;
-                break;
-            }
-            high = page;
-        }
-    }
-    while low < high {
-        let page = high - 1 - (high - 1 - low) / PARTS;
-        if is_there(page)? { low = page + 1 } else { high = page }
-    }
-    Ok(low)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_end_is_found_whatever_was_guessed(from in 0..100u64, cached in 0..5000u64, guess in 0..6000u64) {
-            let (first_absent, end) = (from + cached, 10_000);
-            let mut asked = 0;
-            let found = search(from, guess.clamp(from, end), end, |page| {
-                asked += 1;
-                Ok(page < first_absent)
-            });
-            prop_assert_eq!(found.unwrap(), first_absent);
-            prop_assert!(asked < 80, "{} questions", asked);
-        }
     }
 }

@@ -141,7 +141,7 @@ pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
 
 fn windows(run: &Run, eyes: Eyes, timing_only: bool) -> Result<(Windows, Answer)> {
     let mut windows = window::find(run, eyes)?;
-    let read_around = mapped::read_around(run, eyes, windows.window.whole())?;
+    let read_around = mapped::read_around(run, eyes)?;
     if timing_only {
         windows.doubt(&read_around);
     }

@@ -21,7 +21,7 @@ const TOUCHED_PAGES: u64 = 256;
 const FAULT: f64 = 4.0;
 
 /// What is read around a fault of an absent page in the middle of the file, bytes; it may be as much as the window.
-pub fn read_around(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<Answer> {
+pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     let subject = run.subject;
     if subject.is_device() {
         return Ok(Answer::none("bytes", "devices are not mapped here"));
@@ -37,16 +37,13 @@ pub fn read_around(run: &Run, eyes: Eyes, window_bytes: Option<u64>) -> Result<A
         mapping.fault((page * PAGE_BYTES) as usize)?;
         Ok(Ran { look, _reader, _mapping: Some(mapping) })
     };
-    let guess = window_bytes.unwrap_or(0) / PAGE_BYTES;
-    let (mut after, mut before) = (guess.div_ceil(2).max(1), guess / 2);
     let mut found = Vec::new();
     for _ in 0..RUNS {
         found.push(match eyes {
             Eyes::Asking => count(&fault()?.look, 0, pages)?,
             Eyes::Timing(_) => {
-                after = eyes.end_of_cached(subject, page + 1, page + after, pages, &fault)? - page;
-                before = eyes.cached_before(subject, page, before, &fault)?;
-                after + before
+                let after = eyes.end_of_cached(subject, page + 1, pages, &fault)? - page;
+                after + eyes.cached_before(subject, page, &fault)?
             }
         });
     }

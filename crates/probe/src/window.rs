@@ -110,8 +110,8 @@ impl Windows {
 pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
     let seen = see(run, eyes)?;
     let (mut window, mut trigger) = steady_answers(run, eyes, &seen)?;
-    let willneed_cap = willneed_cap(run, eyes, window.whole().unwrap_or(0), false)?;
-    let doubled = willneed_cap_doubled(run, eyes, &window, &willneed_cap)?;
+    let willneed_cap = willneed_cap(run, eyes, false)?;
+    let doubled = willneed_cap_doubled(run, eyes, &willneed_cap)?;
     if let Some(by_cap) = doubled.filter(|by_cap| by_cap.whole() > window.whole()) {
         trigger = trigger_of_growth(eyes, &seen, &by_cap);
         window = by_cap;
@@ -272,17 +272,14 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
     /// Steps up to the largest window, and some that repeat: doubling from a page to a gigabyte takes fewer.
     const MOST_STEPS: usize = 24;
     let pages = run.subject.pages();
-    let to = end_after(run, eyes, 1, 1, 4)?;
+    let to = end_after(run, eyes, 1, 1)?;
     let mut steps = vec![Step { page: 0, from: 0, to }];
     while steady(&steps).is_none() && steps.len() < MOST_STEPS {
         let last = steps[steps.len() - 1];
         if last.to + 1 >= pages {
             break;
         }
-        // It goes on as it went.
-        let before = steps.len().checked_sub(2).map_or(1, |at| steps[at].pages());
-        let grows = (last.pages() / before.max(1)).clamp(1, 4);
-        let step = next_step(run, eyes, last, last.to + grows * last.pages())?;
+        let step = next_step(run, eyes, last)?;
         if step.to >= pages {
             break;
         }
@@ -291,15 +288,14 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The step after the last one: the first page whose read makes it grow again, and how far. Both are guessed, and one run shows
-/// whether both are right.
-fn next_step(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<Step> {
+/// The step after the last one: the first page whose read makes it grow again, and how far.
+fn next_step(run: &Run, eyes: Eyes, last: Step) -> Result<Step> {
     let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
     // Reads of so many pages don't make it grow, of so many do: the first absent page has to be read.
     let (mut low, mut high) = (last.page + 1, last.to + 1);
     // The first page of the newest window is the trigger of most kernels.
     let page = last.from.max(low);
-    let mut to = end_after(run, eyes, last.to.max(page + 1), page + 1, guess)?;
+    let mut to = end_after(run, eyes, last.to.max(page + 1), page + 1)?;
     if to > last.to {
         high = page + 1;
         if page > low && !grows(page)? {
@@ -313,15 +309,14 @@ fn next_step(run: &Run, eyes: Eyes, last: Step, guess: u64) -> Result<Step> {
         if grows(middle)? { high = middle } else { low = middle }
     }
     if high != page + 1 {
-        let guess = if to > last.to { to } else { guess };
-        to = end_after(run, eyes, last.to.max(high), high, guess)?;
+        to = end_after(run, eyes, last.to.max(high), high)?;
     }
     Ok(Step { page: high - 1, from: last.to, to })
 }
 
 /// Where what is cached ends after reads of so many pages one by one; up to `known` it is.
-fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64, guess: u64) -> Result<u64> {
-    eyes.end_of_cached(run.subject, known, guess, run.subject.pages(), &|| read_pages(run, reads))
+fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64) -> Result<u64> {
+    eyes.end_of_cached(run.subject, known, run.subject.pages(), &|| read_pages(run, reads))
 }
 
 /// Reads so many pages of the cold file one by one.
@@ -341,9 +336,8 @@ fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
 ///
 /// A file system may cut windows short itself while many requests are under way (FUSE does above `congestion_threshold`);
 /// what is asked for explicitly it brings.
-fn willneed_cap_doubled(run: &Run, eyes: Eyes, window: &Answer, cap: &Answer) -> Result<Option<Answer>> {
-    let guess = (2 * window.whole().unwrap_or(0)).max(cap.whole().unwrap_or(0));
-    let doubled = willneed_cap(run, eyes, guess, true)?;
+fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<Answer>> {
+    let doubled = willneed_cap(run, eyes, true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
     let method =
         format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
@@ -370,13 +364,12 @@ fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
 }
 
 /// One call for all of the file, perhaps with the window doubled before.
-fn willneed_cap(run: &Run, eyes: Eyes, guess_bytes: u64, is_doubled: bool) -> Result<Answer> {
+fn willneed_cap(run: &Run, eyes: Eyes, is_doubled: bool) -> Result<Answer> {
     let subject = run.subject;
     let mut ends = Vec::new();
     for _ in 0..RUNS {
         run.watcher.go_on("what an explicit request brings")?;
-        let guess = ends.last().copied().unwrap_or(guess_bytes / PAGE_BYTES);
-        ends.push(eyes.end_of_cached(subject, 0, guess, subject.pages(), &|| {
+        ends.push(eyes.end_of_cached(subject, 0, subject.pages(), &|| {
             subject.make_cold()?;
             let (_reader, look) = (subject.open()?, subject.open_exact()?);
             if is_doubled {
