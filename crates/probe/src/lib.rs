@@ -143,7 +143,7 @@ fn windows(run: &Run, eyes: Eyes, timing_only: bool) -> Result<(Windows, Answer)
     let mut windows = window::find(run, eyes)?;
     let read_around = mapped::read_around(run, eyes)?;
     if timing_only {
-        windows.doubt(&read_around);
+        windows.doubt(&read_around, run.subject.is_served()?);
     }
     Ok((windows, read_around))
 }

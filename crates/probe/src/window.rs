@@ -81,10 +81,16 @@ impl Windows {
     }
 
     /// By times alone two experiments have to agree: what is read around a fault is as large as the window on every kernel since
-    /// 2.6.30. If they don't, something else made reads slow, and nothing of it is certain.
-    pub(crate) fn doubt(&mut self, read_around: &Answer) {
+    /// 2.6.30. If they don't, something else made reads slow, and nothing of it is certain. `is_served`: a FUSE server answers. The
+    /// quarter that is asked for beyond what is needed is cut there while many requests are under way (`fuse_readahead`).
+    pub(crate) fn doubt(&mut self, read_around: &Answer, is_served: bool) {
         let (window, around) = (self.window.whole(), read_around.whole());
-        if window.is_some_and(|window| Some(window.max(PAGE_BYTES)) == around) {
+        let agree = |window: u64, around: u64| {
+            let window = window.max(PAGE_BYTES);
+            let least = if is_served { window - window / 4 } else { window };
+            (least..=window).contains(&around)
+        };
+        if window.zip(around).is_some_and(|(window, around)| agree(window, around)) {
             return;
         }
         let [by_steps, by_fault] =
@@ -170,8 +176,9 @@ fn first_answers(eyes: Eyes, seen: &Seen, window: &Answer) -> (Answer, Vec<u64>)
         let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
         steps[..grows].iter().map(|step| step.pages() * PAGE_BYTES).collect()
     });
-    // Windows that shrink while they grow are a time that was long for another reason.
-    if eyes != Eyes::Asking && !growth.is_sorted() {
+    // Windows that shrink while they grow, or outgrow the largest, are a time that was long for another reason.
+    let grows = growth.is_sorted() && growth.last().is_none_or(|last| *last <= largest.saturating_mul(PAGE_BYTES));
+    if eyes != Eyes::Asking && !grows {
         growth.clear();
     }
     let initial = match most_frequent(&seen.firsts) {
@@ -418,15 +425,18 @@ mod tests {
     fn by_timing_nothing_is_certain_unless_two_experiments_agree() {
         let counted = |bytes| Answer::counted(bytes, "bytes", (3, 3), "");
         let windows = |window: Answer| Windows { window, willneed_cap: counted(0), ..Windows::unknown("") };
-        for (window, around, is_certain) in [
-            (counted(8192), counted(8192), true),
-            (counted(0), counted(4096), true),
-            (counted(8192), counted(4096), false),
-            (Answer::none("bytes", ""), counted(4096), false),
-            (counted(8192), Answer::none("bytes", ""), false),
+        for (window, around, is_served, is_certain) in [
+            (counted(8192), counted(8192), false, true),
+            (counted(0), counted(4096), false, true),
+            (counted(8192), counted(4096), false, false),
+            (Answer::none("bytes", ""), counted(4096), false, false),
+            (counted(8192), Answer::none("bytes", ""), false, false),
+            (counted(65536), counted(49152), false, false),
+            (counted(65536), counted(49152), true, true),
+            (counted(65536), counted(45056), true, false),
         ] {
             let mut windows = windows(window);
-            windows.doubt(&around);
+            windows.doubt(&around, is_served);
             assert_eq!(windows.window.value.is_some(), is_certain);
             assert_eq!(windows.willneed_cap.value.is_some(), is_certain);
         }
