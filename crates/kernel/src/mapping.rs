@@ -33,7 +33,7 @@ impl Mapping {
     }
 
     /// Brings in the page at an offset as a touch of it does, by the same fault. Where the page cannot be read (the device
-    /// failed, the file became shorter) that is an error, whereas a touch finds zeros. Beyond the mapping there is nothing.
+    /// failed, the file became shorter) that is an error. Beyond the mapping there is nothing.
     ///
     /// Before Linux 5.14 (`MADV_POPULATE_READ`) it is a touch.
     pub fn fault(&self, offset: usize) -> Result<()> {
@@ -44,12 +44,9 @@ impl Mapping {
         // SAFETY: within the mapping, which lives as long as `self`; the advice changes no memory.
         match unsafe { madvise(self.address.add(page).cast_mut().cast(), 1, Advice::LinuxPopulateRead) } {
             Ok(()) => Ok(()),
-            Err(Errno::INVAL) => {
-                self.touch(offset);
-                Ok(())
-            }
+            Err(Errno::INVAL) if self.touch(offset).is_some() => Ok(()),
             // What a touch is sent SIGBUS for is told as a bad address.
-            Err(Errno::FAULT) => Err(Error::io("read through a mapping", Errno::IO)),
+            Err(Errno::FAULT | Errno::INVAL) => Err(Error::io("read through a mapping", Errno::IO)),
             Err(error) => Err(Error::io("read through a mapping", error)),
         }
     }

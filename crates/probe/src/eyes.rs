@@ -148,13 +148,6 @@ pub fn count(look: &File, from: u64, end: u64) -> Result<u64> {
     Ok(cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?.cached_pages)
 }
 
-/// A mapping through which pages are looked at one by one.
-fn map(subject: &Subject, look: &File) -> Result<Mapping> {
-    let mapping = Mapping::new(look, (subject.pages() * PAGE_BYTES) as usize)?;
-    mapping.exact_faults()?;
-    Ok(mapping)
-}
-
 /// Nanoseconds that a touch of this page takes. After a sleep or a wait for the disk the first touch is slow, whatever it finds: the
 /// processor has slept, its caches hold something else. So a page that is there is touched before.
 fn look_at(mapping: &Mapping, page: u64, there: u64) -> Result<f64> {
@@ -205,7 +198,7 @@ impl<'a> Looks<'a> {
             None => {
                 let ran = (self.run)()?;
                 self.clock.settle(self.subject, &ran.look, self.pages)?;
-                let mapping = map(self.subject, &ran.look)?;
+                let mapping = self.subject.map_exact(&ran.look)?;
                 (ran, mapping)
             }
         };
@@ -224,7 +217,7 @@ impl Clock {
         let pages = subject.pages();
         let (mut misses, mut near, mut hits) = (Vec::new(), Vec::new(), Vec::new());
         subject.read_page(&look, 0)?;
-        let Ok(mapping) = map(subject, &look) else {
+        let Ok(mapping) = subject.map_exact(&look) else {
             return Ok(Err("times are those of faults, and this file cannot be mapped".to_owned()));
         };
         for count in 1..=MISSES.min(pages / 8) {
@@ -241,7 +234,7 @@ impl Clock {
         let long = LONG_PAGES.min(pages / 2);
         let long_ns = subject.read(&look, 0, (long * PAGE_BYTES) as usize)? as f64;
         for _ in 0..HIT_MAPPINGS {
-            let mapping = map(subject, &look)?;
+            let mapping = subject.map_exact(&look)?;
             for page in (1..long).step_by(HIT_STEP_PAGES) {
                 hits.push(look_at(&mapping, page, 0)?);
             }

@@ -203,16 +203,20 @@ impl Subject {
     /// mark that makes the kernel read on, whatever was advised for the file, and eviction would chase that to the file's end.
     /// Where files are not mapped there is no other way.
     fn wait_for(&self, offset_bytes: u64) -> Result<()> {
-        match Mapping::new(&self.held, (self.pages * PAGE_BYTES) as usize) {
-            Ok(mapping) => {
-                mapping.exact_faults()?;
-                mapping.fault(offset_bytes as usize)?;
-            }
+        match self.map_exact(&self.held) {
+            Ok(mapping) => mapping.fault(offset_bytes as usize)?,
             Err(_) => {
                 cache::wait_for(&self.held, offset_bytes)?;
             }
         }
         Ok(())
+    }
+
+    /// Maps all of it through an opening; a fault there brings one page, and passes the marks that make the kernel read on.
+    pub fn map_exact(&self, file: &File) -> Result<Mapping> {
+        let mapping = Mapping::new(file, (self.pages * PAGE_BYTES) as usize)?;
+        mapping.exact_faults()?;
+        Ok(mapping)
     }
 
     fn cached_pages(&self) -> Option<u64> {
