@@ -3,7 +3,7 @@
 //! ```text
 //!     Job ──▶ variants ──▶ readers: each a thread with its parts, told by the operations that the simulator runs
 //!                                │
-//!        files, cold  ───────────┤   under: the kernel, or a policy (ahead-live), with n pages
+//!        files, cold  ───────────┤   under: the kernel, a policy (ahead-live) with n pages, or direct reads
 //!        the device's counts ────┤
 //!                                ▼
 //!                         Observed: times, how pages were found, what the device did
@@ -20,6 +20,7 @@
 //! What it must never do: leave its files behind ([`Files`]); fill a disk; hide a run that was not cold.
 
 mod device;
+mod direct;
 mod doer;
 mod error;
 mod files;

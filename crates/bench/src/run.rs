@@ -1,5 +1,6 @@
 //! One run: readers at the same time, under the kernel or a policy, and what came of it.
 
+use crate::direct;
 use crate::doer::{Doer, Seen, Surroundings};
 use crate::files::Files;
 use crate::job::{Part, Variant};
@@ -25,6 +26,8 @@ pub enum How {
     Kernel,
     /// A policy.
     Policy(Choice),
+    /// Nobody: the files are read whole, past the page cache, by long reads. What the disk transfers at best.
+    Direct,
 }
 
 /// Who reads ahead, and how much.
@@ -40,7 +43,7 @@ pub struct Under {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownWay {
     /// It is no policy, and not the kernel.
-    #[error("{0}; and kernel, its own read-ahead")]
+    #[error("{0}; and kernel, its own read-ahead; and direct, past the page cache: what the disk transfers")]
     Policy(#[from] UnknownPolicy),
     /// It is written with `n`, and nobody said how much that is.
     #[error("{0:?} is written with n: say how many pages that is with --pages")]
@@ -48,12 +51,14 @@ pub enum UnknownWay {
 }
 
 impl Under {
-    /// Finds one by name: `kernel`, or a policy as in the catalogue, in which `n` stands for `pages`.
+    /// Finds one by name: `kernel`, `direct`, or a policy as in the catalogue, in which `n` stands for `pages`.
     ///
     /// Errors: there is none of this name.
     pub fn named(text: &str, pages: Option<u64>) -> std::result::Result<Under, UnknownWay> {
-        if text.trim() == "kernel" {
-            return Ok(Under { how: How::Kernel, pages });
+        match text.trim() {
+            "kernel" => return Ok(Under { how: How::Kernel, pages }),
+            "direct" => return Ok(Under { how: How::Direct, pages: None }),
+            _ => {}
         }
         let text = match (has_open_argument(text), pages) {
             (false, _) => text.to_owned(),
@@ -71,6 +76,7 @@ impl Under {
     pub fn name(&self) -> String {
         match &self.how {
             How::Kernel => "kernel".into(),
+            How::Direct => "direct".into(),
             How::Policy(choice) => choice.to_string(),
         }
     }
@@ -162,7 +168,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
         files.paths().iter().try_for_each(|path| read_whole(path))?;
     }
     let engine = match &under.how {
-        How::Kernel => None,
+        How::Kernel | How::Direct => None,
         How::Policy(choice) => {
             let parameters = Parameters { device: setting.device, ..Parameters::default() };
             let settings = Settings { window_pages: under.pages, ..Settings::default() };
@@ -179,7 +185,10 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
         timeline: variant.timeline,
         stop: setting.stop,
     };
-    let mut observed = run_readers(&variant.readers, &around)?;
+    let mut observed = match under.how {
+        How::Direct => direct::run(variant, files.paths(), setting.stop)?,
+        How::Kernel | How::Policy(_) => run_readers(&variant.readers, &around)?,
+    };
     observed.counters = engine.as_ref().map(Engine::counters);
     if let Some(counters) = observed.counters {
         observed.found = Some([counters.hits, counters.locked, counters.misses]);

@@ -60,8 +60,8 @@ pub struct Bench {
     /// The job: mmapit (map a large file and copy each page), bonnie (by characters and blocks), streams (N readers), random, patterns
     #[arg(value_parser = jobs::NAMES.map(|(name, _)| name))]
     job: String,
-    /// Who reads ahead: kernel, or a policy; n in it stands for each of --pages. The first one is what others are compared with
-    /// (may be repeated)
+    /// Who reads ahead: kernel, or a policy; n in it stands for each of --pages. Or direct: the files are read whole, past the page
+    /// cache, which is what the disk transfers. The first one is what others are compared with (may be repeated)
     #[arg(long, value_name = "POLICY", default_value = "kernel", value_parser = parse_policy)]
     policy: Vec<String>,
     /// Where the files are made
