@@ -171,7 +171,8 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
         How::Kernel | How::Direct => None,
         How::Policy(choice) => {
             let parameters = Parameters { device: setting.device, ..Parameters::default() };
-            let settings = Settings { window_pages: under.pages, ..Settings::default() };
+            let device = Some(setting.device);
+            let settings = Settings { window_pages: under.pages, device, ..Settings::default() };
             Some(Engine::new(choice.build(&parameters)?, settings)?)
         }
     };

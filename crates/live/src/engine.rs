@@ -6,7 +6,7 @@ use crate::world::World;
 use crate::{Error, Result};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{bdi, block, cache, machine};
-use ahead_policy::{Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use ahead_policy::{DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
 use rustix::fs::{major, minor};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -15,10 +15,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Requests that fit where the disk does not tell: those of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
 /// layer today (`BLKDEV_DEFAULT_RQ`).
 const QUEUE_LIMIT: u32 = 128;
+/// A disk that serves one request at a time is not given more than it transfers in this time, beyond what it is asked for by one call:
+/// mq-deadline lets a read that is older than half a second (`read_expire`) go before others, which sends the head to and fro. Less than half
+/// of that, for the inner tracks of a platter are half as fast.
+const LONGEST_QUEUE: Duration = Duration::from_millis(200);
+/// But so many requests at least: one is served, the others make a scheduler's choice.
+const LEAST_QUEUE: u32 = 4;
 /// Threads that wait for arrivals: as many requests can be noticed in any order. More are noticed in the order of asking.
 const REAPERS: usize = 32;
 /// Their stacks, bytes: they call nothing that needs more.
@@ -34,6 +41,8 @@ pub struct Settings {
     pub queue_limit: Option<u32>,
     /// The window that policies are told of, pages; `None`: the device's `read_ahead_kb`.
     pub window_pages: Option<u64>,
+    /// What the disk is like, as the policy was told; `None`: nobody has looked.
+    pub device: Option<DeviceTraits>,
 }
 
 /// What was counted since the engine was made. Pages and times in nanoseconds.
@@ -171,7 +180,7 @@ impl Engine {
         let device = (major(metadata.dev()), minor(metadata.dev()));
         let mut state = self.running.shared.lock();
         if state.world.queue.limit == 0 {
-            state.world.queue.limit = queue_limit(device);
+            state.world.queue.limit = queue_limit(device, state.settings.device);
         }
         let (open, file) = state.open(fd.clone(), (metadata.dev(), metadata.ino()), metadata.size(), device);
         let state = self.running.shared.tell(state, &Event::Opened { open, file });
@@ -198,10 +207,22 @@ impl Drop for Running {
     }
 }
 
-/// Requests that the disk's queue takes.
-fn queue_limit(device: DeviceNumber) -> u32 {
+/// Requests that the disk's queue takes, or that may wait in it without being late.
+fn queue_limit(device: DeviceNumber, traits: Option<DeviceTraits>) -> u32 {
     let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
-    setting.unwrap_or(QUEUE_LIMIT).max(1)
+    let slots = setting.unwrap_or(QUEUE_LIMIT).max(1);
+    let one_by_one = traits.filter(|traits| traits.parallelism == 1);
+    one_by_one.map_or(slots, |traits| {
+        let bytes = traits.bandwidth_bytes_per_s * LONGEST_QUEUE.as_secs_f64();
+        slots.min((bytes / (request_kb(device) * 1024) as f64) as u32).max(LEAST_QUEUE.min(slots))
+    })
+}
+
+/// Longest request that a call brings, KiB.
+fn request_kb(device: DeviceNumber) -> u64 {
+    let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
+    let most_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
+    most_kb.unwrap_or(cap_kb).min(cap_kb)
 }
 
 /// Largest folio of a file system that takes large ones, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
@@ -222,11 +243,9 @@ fn folio_order(fd: &File) -> u8 {
 /// The settings of what is below a file. A request is no longer than what one call brings.
 fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits {
     let window_kb = || bdi::read_ahead_kb(device).unwrap_or(0);
-    let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
-    let request_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     Limits {
         window_pages: window_pages.unwrap_or_else(|| window_kb() * 1024 / PAGE_BYTES),
-        request_pages: (request_kb.unwrap_or(cap_kb).min(cap_kb) * 1024 / PAGE_BYTES).max(1),
+        request_pages: (request_kb(device) * 1024 / PAGE_BYTES).max(1),
         folio_order: folio_order(fd),
     }
 }
@@ -321,8 +340,9 @@ impl Shared {
     pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, open: OpenId) -> Locked<'a> {
         let mut requests = joined(requests);
         let needed = state.needs(&requests);
-        if !state.has_room_for(needed) || (needed > 0 && !state.line.is_empty()) {
-            state = self.wait_for_room(state, needed);
+        let turn = needed > 0;
+        if turn {
+            state = self.take_turn(state, needed);
         }
         while let Some(request) = requests.pop_front() {
             let mut rows: VecDeque<Range<Page>> =
@@ -330,31 +350,43 @@ impl Shared {
             while let Some(row) = rows.front_mut() {
                 let pieces = state.take_pieces(request.file, row);
                 if !pieces.is_empty() {
-                    let in_a_row = request.when_full == WhenFull::WaitForAll;
-                    state = self.send(state, request.file, pieces, in_a_row);
+                    state = self.send(state, request.file, pieces, turn);
                 } else if state.next_piece(request.file, row).is_none() {
                     rows.pop_front();
                 } else if request.when_full == WhenFull::Drop {
                     requests.extend(state.drop_rest(request.file, &rows, open));
                     break;
+                } else if turn {
+                    state.counters.queue_waits += 1;
+                    let waited = self.room.wait_while(state, |state| !state.has_room());
+                    state = waited.unwrap_or_else(PoisonError::into_inner);
                 } else {
-                    state = self.wait_for_room(state, 1);
+                    state = self.wait_for_room(state);
                 }
             }
+        }
+        if turn {
+            state.line.pop_front();
+            self.room.notify_all();
         }
         state
     }
 
-    /// Waits until there is room for so many requests, and those before in the line have had their turn: otherwise who wants
-    /// much would never find it.
-    fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, requests: u32) -> Locked<'a> {
+    /// Waits until there is room for so many requests, and those before in the line have had their turn. Who has it stands first until
+    /// all that he wants is sent: a disk with a head would go to and fro otherwise.
+    fn take_turn<'a>(&'a self, mut state: Locked<'a>, requests: u32) -> Locked<'a> {
         let number = state.next_in_line;
         state.next_in_line += 1;
         state.line.push_back(number);
-        state.counters.queue_waits += 1;
         let has_turn = |state: &State| state.line.front() == Some(&number) && state.has_room_for(requests);
+        state.counters.queue_waits += u64::from(!has_turn(&state));
         let waited = self.room.wait_while(state, |state| !has_turn(state));
-        state = waited.unwrap_or_else(PoisonError::into_inner);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits in the line until there is room for a request.
+    fn wait_for_room<'a>(&'a self, state: Locked<'a>) -> Locked<'a> {
+        let mut state = self.take_turn(state, 1);
         state.line.pop_front();
         // There may be room for the next one, too.
         self.room.notify_all();

@@ -114,15 +114,20 @@ impl Shared {
         }
     }
 
-    /// A page that should have been there was not: the kernel has evicted it.
-    pub fn gone(&self, file: FileId, page: Page) {
+    /// A page that should have been there was not: the kernel has evicted it, and `others` too, which were looked for then.
+    pub fn gone(&self, file: FileId, page: Page, others: impl Iterator<Item = Page>) {
         let mut state = self.lock();
-        let Some(book) = state.world.book_mut(file).filter(|book| !book.is_locked(page)) else { return };
-        let unused = book.evict(page);
-        state.counters.evicted_pages += 1;
-        state.counters.wasted_pages += u64::from(unused);
-        if state.wants.evictions {
-            drop(self.tell(state, &Event::Evicted { file, page, unused }));
+        for page in std::iter::once(page).chain(others) {
+            let Some(book) = state.world.book_mut(file) else { return };
+            if book.is_locked(page) || !book.is_present(page) {
+                continue;
+            }
+            let unused = book.evict(page);
+            state.counters.evicted_pages += 1;
+            state.counters.wasted_pages += u64::from(unused);
+            if state.wants.evictions {
+                state = self.tell(state, &Event::Evicted { file, page, unused });
+            }
         }
     }
 

@@ -61,11 +61,13 @@ const LEAST_SIZE_PAGES: u64 = 32;
 const MOST_SIZE_PAGES: u64 = 2048;
 /// Where several files compete for a head, each turn from one to another costs an access: at most one part in so many and one is
 /// then lost.
-const SIZE_AMONG_FILES: u64 = 20;
+const SIZE_AMONG_FILES: u64 = 40;
 /// Longest request there: 64 MiB.
 const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
 /// A sequential stream has so many requests under way or unread: one is used, one is there, one is on its way.
 const REQUESTS_AHEAD: u64 = 3;
+/// Among files: one is used while the others have their turns, one is on its way. What is brought too early is evicted again.
+const REQUESTS_AMONG_FILES: u64 = 2;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
 /// A fault maps so many pages at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
@@ -127,13 +129,14 @@ impl Ahead {
 
     /// Whether files take turns at a disk that serves one request at a time: several, besides the one that is looked at.
     fn is_contended(&self) -> bool {
-        self.device.parallelism == 1 && self.pending.files > 1
+        self.device.parallelism == 1 && self.pending.files > 0
     }
 
     /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
     /// as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
         match stream.way(&self.device) {
+            Way::Up | Way::Down if self.is_contended() => REQUESTS_AMONG_FILES * self.size(),
             Way::Up | Way::Down => REQUESTS_AHEAD * self.size(),
             Way::Steps => 2 * u64::from(self.device.parallelism).max(4) * stream.length,
         }
