@@ -60,8 +60,7 @@ impl Files {
     /// Errors: no room, no permission, a full or read-only file system, or one without a disk behind it; it was asked to stop.
     pub fn make(directory: &Path, sizes: &[u64], stop: &AtomicBool) -> Result<Files> {
         let device = Device::under(directory)?;
-        check_kind(directory)?;
-        check_room(directory, sizes.iter().sum())?;
+        Files::check(directory, sizes)?;
         let own = ProcessId::own()?;
         let path = directory.join(format!("ahead-bench-{}-{}", own.pid, own.start_ticks));
         let failed = |e: std::io::Error| match e.kind() {
@@ -84,6 +83,15 @@ impl Files {
             files.paths.push(path);
         }
         Ok(files)
+    }
+
+    /// Whether files of these sizes could be made there, as far as that is known without making them.
+    ///
+    /// Errors: no room, a read-only file system, or one without a disk behind it; there is no such directory.
+    pub fn check(directory: &Path, sizes: &[u64]) -> Result<()> {
+        directory.metadata().map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+        check_kind(directory)?;
+        check_room(directory, sizes.iter().sum())
     }
 
     /// Where they lie, in their order.

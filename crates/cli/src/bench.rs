@@ -141,6 +141,9 @@ impl Bench {
             output::with_rights_of(user.as_ref(), || output::check(out))?;
         }
         let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
+        // Who has to wait for others is told before what cannot be done.
+        Files::check(&self.directory, &job.file_sizes())?;
+        under.iter().try_for_each(|under| under.check(&self.directory))?;
         // A recording that switches read-ahead off would be in the figures; only root can make one.
         let _alone = machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()?;
         let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
@@ -202,10 +205,6 @@ impl Bench {
     fn measure(&self, job: &Job, under: &[Under], stop: &AtomicBool) -> anyhow::Result<Measured> {
         let progress = Progress::spinner();
         progress.say("making the files");
-        // What is not there, or has no disk, is told by who makes the files.
-        if self.directory.is_dir() {
-            under.iter().try_for_each(|under| under.check(&self.directory))?;
-        }
         let files = Files::make(&self.directory, &job.file_sizes(), stop)?;
         if let Some(why) = files.device().warning() {
             progress.note(&format!("ahead: its times are not the model's: {why}"));
