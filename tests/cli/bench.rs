@@ -33,6 +33,13 @@ fn wrong_usage_is_status_2() {
         &["random", "--count", "0"],
         &["mmapit", "--pages", "0"],
         &["mmapit", "--policy", "fixed(0)"],
+        // Regression: other files were made, or calls done, than were asked for, and it was not said.
+        &["streams", "--size", "1"],
+        &["random", "--size", "4095"],
+        &["streams", "--size", "1M", "--block", "2M"],
+        &["streams", "--size", "4G", "--block", "2G"],
+        &["mmapit", "--block", "8K"],
+        &["bonnie", "--block", "8K"],
     ] {
         ahead(arguments).assert().code(2).stdout("");
     }
@@ -90,9 +97,59 @@ fn what_lies_in_memory_is_not_measured_as_cold() {
     let place = home.path().to_str().unwrap();
     ahead(&["streams", "--directory", place, "--size", "1M", "--streams", "1"])
         .assert()
-        .failure()
+        .code(77)
         .stderr(predicate::str::contains("choose a directory on a disk"));
     assert_eq!(names(home.path()), 0);
+}
+
+/// Regression: they were said to have too little room, and smaller files to be the remedy.
+#[test]
+fn made_up_file_systems_are_not_supported() {
+    for directory in ["/proc", "/sys"] {
+        ahead(&["random", "--directory", directory])
+            .assert()
+            .code(77)
+            .stdout("")
+            .stderr(predicate::str::contains("there is no disk behind it").and(predicate::str::contains(directory)));
+    }
+}
+
+/// Regression: it was status 1, and the kernel's window was refused only when all files had been made.
+#[test]
+fn without_root_what_is_not_permitted_is_status_77() {
+    if ahead_kernel::machine::is_root() {
+        eprintln!("skipped: root may do it (tests/root has the same for a stranger)");
+        return;
+    }
+    let home = home();
+    let place = home.path().to_str().unwrap();
+    ahead(&["streams", "--directory", place, "--pages", "8"])
+        .assert()
+        .code(77)
+        .stderr(predicate::str::contains("as root"));
+    ahead(&["streams", "--directory", "/", "--size", "1M"])
+        .assert()
+        .code(77)
+        .stderr(predicate::str::contains("may write"));
+}
+
+/// They have no window: once is enough.
+#[test]
+fn direct_reads_are_run_once_for_all_pages() {
+    let home = home();
+    let place = home.path().to_str().unwrap();
+    let run = ahead(&["mmapit", "--directory", place, "--size", "1M", "--runs", "1", "--json"])
+        .args(["--policy", "direct", "--policy", "fixed(n)", "--pages", "8,16"])
+        .assert();
+    if !run.get_output().status.success() {
+        eprintln!("skipped: no direct I/O on this file system, or it keeps pages that it was told to drop");
+        return;
+    }
+    let whole: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    let names: Vec<&str> =
+        whole["rows"].as_array().unwrap().iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    assert_eq!(names.iter().filter(|name| **name == "direct").count(), 1, "{names:?}");
+    assert_eq!(names.len(), 3, "{names:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -113,34 +113,142 @@ fn notes_of(pid: u32) -> Vec<String> {
     notes.map(|(_, note)| note.action.to_string()).collect()
 }
 
+/// A job of a hundred rounds, begun in this directory.
+fn begun(arguments: &[&str], directory: &Path) -> std::process::Child {
+    std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["bench", "random", "--size", "32M", "--count", "20000", "--runs", "1000"])
+        .args(arguments)
+        .arg("--directory")
+        .arg(directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// At moments by chance, while it sets one window after the other, or a policy has switched the kernel's off.
 #[test]
 fn stopped_or_killed_nothing_stays() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = bdi::read_ahead_kb(mounted.number()).unwrap();
-    for signal in ["INT", "TERM", "KILL"] {
-        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-            .args(["bench", "random", "--size", "64M", "--count", "100000", "--runs", "100", "--pages", "8"])
-            .arg("--directory")
-            .arg(&mounted.root)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        // The second note is the window's: the first run has begun.
-        wait_until("the first run", || notes_of(child.id()).len() >= 2);
+    let kernel = &["--pages", "8,16"][..];
+    let rounds =
+        [("INT", kernel), ("KILL", kernel), ("TERM", kernel), ("KILL", kernel), ("HUP", kernel), ("KILL", kernel)];
+    let policies =
+        [("KILL", &["--policy", "ahead"][..]), ("INT", &["--policy", "linux-6.18"]), ("TERM", &["--policy", "direct"])];
+    for (round, (signal, arguments)) in rounds.into_iter().chain(policies).enumerate() {
+        let mut child = begun(arguments, &mounted.root);
+        // The first note is that of the files.
+        wait_until("its directory", || !notes_of(child.id()).is_empty());
+        let moment = Instant::now() + Duration::from_millis(137 * round as u64);
+        wait_until("the moment", || Instant::now() >= moment);
         let killed = std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
         assert!(killed.unwrap().success());
         let ended = child.wait().unwrap();
-        if signal == "KILL" {
-            assert!(is_left(&mounted.root));
-            Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
-        } else {
-            assert_eq!(ended.code(), Some(if signal == "INT" { 130 } else { 143 }));
-        }
-        assert_eq!(notes_of(child.id()), Vec::<String>::new(), "{signal}");
-        assert!(!is_left(&mounted.root), "{signal}");
-        assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before, "{signal}");
+        let status = match signal {
+            "KILL" => {
+                Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
+                None
+            }
+            "INT" => Some(130),
+            "HUP" => Some(129),
+            _ => Some(143),
+        };
+        assert_eq!(ended.code(), status, "{signal} {arguments:?}");
+        assert_eq!(notes_of(child.id()), Vec::<String>::new(), "{signal} {arguments:?}");
+        assert!(!is_left(&mounted.root), "{signal} {arguments:?}");
+        assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before, "{signal} {arguments:?}");
     }
+}
+
+fn ended(child: std::process::Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Regression: it was an `open: No such file or directory`.
+#[test]
+fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let before = bdi::read_ahead_kb(mounted.number()).unwrap();
+    let child = begun(&["--pages", "8"], &mounted.root);
+    wait_until("the first run", || notes_of(child.id()).len() >= 2);
+    let unmounted = std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status();
+    assert!(unmounted.unwrap().success());
+    let (status, told) = ended(child);
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains("has vanished while it was measured"), "{told}");
+    assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
+}
+
+/// Reads and faults beyond the end of what lies below a loop device fail: an error with its reason, and not a signal.
+#[test]
+fn a_disk_that_fails_in_the_middle_is_an_error() {
+    for arguments in [&["--pages", "8"][..], &["--policy", "direct"]] {
+        let Some(mounted) = Mounted::alone("ext4") else { return };
+        let child = begun(arguments, &mounted.root);
+        wait_until("the files", || fs::metadata(first_file(&mounted.root)).is_ok_and(|file| file.len() == 32 * MIB));
+        fs::File::open(&mounted.root).unwrap().sync_all().unwrap();
+        fs::OpenOptions::new().write(true).open(mounted.image()).unwrap().set_len(0).unwrap();
+        let (status, told) = ended(child);
+        assert_eq!(status, Some(1), "{arguments:?}: {told}");
+        assert!(!told.contains("panicked"), "{arguments:?}: {told}");
+    }
+}
+
+/// The first file of a job that runs here.
+fn first_file(directory: &Path) -> std::path::PathBuf {
+    let names = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let job = names.into_iter().find(|path| path.to_string_lossy().contains("ahead-bench-"));
+    job.unwrap_or_default().join("0")
+}
+
+/// Regression: the disk's measurement panicked where there was no room for a longer file.
+#[test]
+fn a_tiny_file_system_is_measured() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let fill = "fallocate -l $(( $(stat -f -c '%a * %S' \"$1\") - 1048576 )) \"$1/filler\"";
+    assert!(std::process::Command::new("sh").args(["-c", fill, "sh"]).arg(&mounted.root).status().unwrap().success());
+    bench(&["mmapit", "--size", "256K", "--runs", "1", "--policy", "ahead"], &mounted.root)
+        .assert()
+        .success()
+        .stderr(predicate::str::contains("too short"));
+    assert!(!is_left(&mounted.root));
+}
+
+/// Regression: cachestat sees nothing of an overlay's files: what was cached was called cold, and policies saw misses alone.
+#[test]
+fn on_an_overlay_nothing_is_told_that_is_not_seen() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mounted.root.join(name));
+    for directory in [&lower, &upper, &work, &merged] {
+        fs::create_dir(directory).unwrap();
+    }
+    let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
+    let own = undo::ProcessId::own().unwrap();
+    let overlay = ahead_kernel::mounting::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options);
+    let overlay = overlay.unwrap();
+    let small = ["mmapit", "--size", "1M", "--runs", "1"];
+    assert!(rows(&small, &merged)[0]["misses"].is_null());
+    let told = predicate::str::contains("it is an overlay");
+    bench(&[&small[..], &["--policy", "ahead"]].concat(), &merged).assert().code(77).stderr(told);
+    assert!(!is_left(&merged));
+    drop(overlay);
+}
+
+#[test]
+fn a_stranger_is_told_what_may_be_given() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    // The binary's own directory may be closed to strangers.
+    let binary = mounted.root.join("ahead");
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    for (more, told) in [(&[][..], "give a directory that you may write"), (&["--pages", "8"], "run it as root")] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary);
+        command.args(["bench", "streams", "--size", "1M", "--directory"]).arg(&mounted.root).args(more);
+        command.assert().code(77).stdout("").stderr(predicate::str::contains(told));
+    }
+    assert!(!is_left(&mounted.root));
 }
 
 /// On a disk whose speed is known: a stream comes to its bandwidth, and its own counts are those that are told.

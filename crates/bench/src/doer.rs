@@ -259,6 +259,7 @@ impl<'a> Doer<'a> {
 fn in_file(error: Error, path: &Path) -> Error {
     match error {
         Error::Io { what, source } => Error::Io { what: format!("{what}: {}", path.display()), source },
+        Error::Live(ahead_live::Error::Io(source)) => Error::Io { what: format!("read: {}", path.display()), source },
         other => other,
     }
 }

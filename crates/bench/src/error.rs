@@ -52,6 +52,14 @@ pub enum Error {
         /// What stays.
         cached_bytes: u64,
     },
+    /// It was there when it began.
+    #[error("{} has vanished while it was measured: {why}", path.display())]
+    Vanished {
+        /// What the files were in.
+        path: PathBuf,
+        /// What failed.
+        why: String,
+    },
     /// A job was put together wrongly.
     #[error("{0}")]
     Job(String),

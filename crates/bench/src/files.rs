@@ -9,10 +9,12 @@
 use crate::device::Device;
 use crate::{Error, Result};
 use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{cache, evict, machine};
+use ahead_kernel::{cache, evict, machine, openat};
 use ahead_sim::Chance;
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ pub struct Files {
     paths: Vec<PathBuf>,
     directory: PathBuf,
     device: Device,
+    /// cachestat sees nothing of them.
+    is_blind: bool,
     _removed: Removed,
 }
 
@@ -53,28 +57,41 @@ impl Drop for Removed {
 impl Files {
     /// Makes files of these sizes in a directory of their own within `directory`.
     ///
-    /// Errors: no room, no permission, a full or read-only file system; it was asked to stop.
+    /// Errors: no room, no permission, a full or read-only file system, or one without a disk behind it; it was asked to stop.
     pub fn make(directory: &Path, sizes: &[u64], stop: &AtomicBool) -> Result<Files> {
         let device = Device::under(directory)?;
-        check_room(directory, sizes.iter().sum())?;
+        Files::check(directory, sizes)?;
         let own = ProcessId::own()?;
         let path = directory.join(format!("ahead-bench-{}-{}", own.pid, own.start_ticks));
-        let failed = |e| Error::io(format!("make {}", path.display()), e);
+        let failed = |e: std::io::Error| match e.kind() {
+            ErrorKind::PermissionDenied => not_permitted(directory),
+            _ => Error::io(format!("make {}", path.display()), e),
+        };
         let removed = if machine::is_root() {
             // The note is read by others, from other directories.
             let path = std::path::absolute(&path).map_err(failed)?;
-            Removed::Noted { _guard: undo::create_tree(own, &path)? }
+            Removed::Noted { _guard: undo::create_tree(own, &path).map_err(|error| refused(error, directory))? }
         } else {
             std::fs::create_dir(&path).map_err(failed)?;
             Removed::Plain { path: path.clone() }
         };
-        let mut files = Files { paths: Vec::new(), directory: path, device, _removed: removed };
+        let is_blind = is_blind(directory);
+        let mut files = Files { paths: Vec::new(), directory: path, device, is_blind, _removed: removed };
         for (number, size) in sizes.iter().enumerate() {
             let path = files.directory.join(number.to_string());
             write_file(&path, *size, number as u64, stop)?;
             files.paths.push(path);
         }
         Ok(files)
+    }
+
+    /// Whether files of these sizes could be made there, as far as that is known without making them.
+    ///
+    /// Errors: no room, a read-only file system, or one without a disk behind it; there is no such directory.
+    pub fn check(directory: &Path, sizes: &[u64]) -> Result<()> {
+        directory.metadata().map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+        check_kind(directory)?;
+        check_room(directory, sizes.iter().sum())
     }
 
     /// Where they lie, in their order.
@@ -96,8 +113,70 @@ impl Files {
     ///
     /// Errors: they stay in memory; the emulated disk does not answer.
     pub fn make_cold(&self) -> Result<()> {
-        self.paths.iter().try_for_each(|path| make_cold(path))?;
+        self.paths.iter().try_for_each(|path| make_cold(path, self.is_blind))?;
         self.device.restart()
+    }
+
+    /// Whether the kernel tells nobody which of their pages are on their way (see [`is_blind`]).
+    pub(crate) fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    /// An error, or if the files are not there any more, that.
+    pub fn explain(&self, error: Error) -> Error {
+        if matches!(error, Error::Stopped) || self.paths.iter().all(|path| path.exists()) {
+            return error;
+        }
+        Error::Vanished { path: self.directory.clone(), why: error.to_string() }
+    }
+}
+
+/// Magic number of overlayfs (linux/magic.h).
+const OVERLAYFS: u64 = 0x794c_7630;
+
+/// On an overlay the pages belong to files of a layer: cachestat answers for the overlay's own, which have none. A mapping is one
+/// of the layer's file, so that mincore sees them.
+pub(crate) fn is_blind(directory: &Path) -> bool {
+    magic(directory).is_ok_and(|magic| magic == OVERLAYFS)
+}
+
+fn magic(directory: &Path) -> Result<u64> {
+    let stat = rustix::fs::statfs(directory).map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+    // A signed word on some machines: the 32 bits that linux/magic.h defines.
+    Ok(stat.f_type as u64 & 0xffff_ffff)
+}
+
+fn not_permitted(directory: &Path) -> Error {
+    let (what, remedy) =
+        (format!("making files in {}", directory.display()), "give a directory that you may write".into());
+    ahead_kernel::Error::NotPermitted { what, remedy }.into()
+}
+
+fn refused(error: ahead_kernel::Error, directory: &Path) -> Error {
+    match &error {
+        ahead_kernel::Error::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            not_permitted(directory)
+        }
+        _ => error.into(),
+    }
+}
+
+/// It is a directory that can be written, on a file system that reads from something. Asked before room is: such file systems
+/// have none, and smaller files would not help.
+fn check_kind(directory: &Path) -> Result<()> {
+    let what = || format!("make files in {}", directory.display());
+    if !directory.is_dir() {
+        return Err(Error::io(what(), Errno::NOTDIR));
+    }
+    if !openat::has_page_cache(magic(directory)?) {
+        let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up; choose a directory on a disk";
+        let what = format!("measuring {}", directory.display());
+        return Err(ahead_kernel::Error::Unsupported { what, why: why.into() }.into());
+    }
+    let stat = rustix::fs::statvfs(directory).map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+    match stat.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        true => Err(Error::io(what(), Errno::ROFS)),
+        false => Ok(()),
     }
 }
 
@@ -131,13 +210,14 @@ fn write_file(path: &Path, bytes: u64, seed: u64, stop: &AtomicBool) -> Result<(
     file.sync_all().map_err(failed)
 }
 
-fn make_cold(path: &Path) -> Result<()> {
+fn make_cold(path: &Path, is_blind: bool) -> Result<()> {
     let failed = |e| Error::io(format!("open {}", path.display()), e);
     let (file, bytes) = (File::open(path).map_err(failed)?, path.metadata().map_err(failed)?.len());
     let began = Instant::now();
     loop {
         evict::file(&file)?;
-        let cached_bytes = cache::resident(&file, 0, bytes)?.iter().map(|range| range.end - range.start).sum();
+        let cached = if is_blind { cache::present(&file, 0, bytes)? } else { cache::resident(&file, 0, bytes)? };
+        let cached_bytes = cached.iter().map(|range| range.end - range.start).sum();
         match cached_bytes {
             0 => return Ok(()),
             _ if began.elapsed() > LONGEST_EVICTION => return Err(Error::NotCold { path: path.into(), cached_bytes }),
@@ -162,7 +242,7 @@ mod tests {
 
     #[test]
     fn room_is_asked_for_first() {
-        let home = tempfile::tempdir().unwrap();
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let error = Files::make(home.path(), &[1 << 60], &AtomicBool::new(false)).unwrap_err();
         assert!(matches!(error, Error::NoRoom { .. }), "{error}");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
@@ -170,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_stop_leaves_nothing() {
-        let home = tempfile::tempdir().unwrap();
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert!(matches!(Files::make(home.path(), &[1 << 20], &AtomicBool::new(true)), Err(Error::Stopped)));
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
     }
@@ -178,7 +258,30 @@ mod tests {
     #[test]
     fn what_stays_in_memory_is_not_called_cold() {
         let Ok(home) = tempfile::tempdir_in("/dev/shm") else { return };
-        let files = Files::make(home.path(), &[8192], &AtomicBool::new(false)).unwrap();
-        assert!(matches!(files.make_cold(), Err(Error::NotCold { .. } | Error::Kernel(_))));
+        let path = home.path().join("file");
+        std::fs::write(&path, [1; 8192]).unwrap();
+        for is_blind in [false, true] {
+            assert!(matches!(make_cold(&path, is_blind), Err(Error::NotCold { .. } | Error::Kernel(_))));
+        }
+    }
+
+    /// Regression: /proc was said to have too little room, and files in memory were made before they were refused.
+    #[test]
+    fn without_a_disk_nothing_is_made() {
+        for directory in ["/proc", "/sys", "/dev/shm"] {
+            let made = Files::make(Path::new(directory), &[1 << 20], &AtomicBool::new(false));
+            let Err(Error::Kernel(error)) = made else { panic!("{directory}") };
+            assert!(error.is_unavailable(), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_gone_have_vanished() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let files = Files::make(home.path(), &[5000], &AtomicBool::new(false)).unwrap();
+        assert!(matches!(files.explain(Error::Job("x".into())), Error::Job(_)));
+        std::fs::remove_file(&files.paths()[0]).unwrap();
+        assert!(matches!(files.explain(Error::Job("x".into())), Error::Vanished { .. }));
+        assert!(matches!(files.explain(Error::Stopped), Error::Stopped));
     }
 }

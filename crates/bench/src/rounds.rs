@@ -62,7 +62,7 @@ pub fn measure(plan: &Plan, mut begin: impl FnMut(Step)) -> Result<Vec<Row>> {
     let mut found = vec![vec![None; under.len()]; variants.len()];
     let mut take = |variant: usize, who: usize, looks: bool| {
         begin(Step { variant: variants[variant].name.clone(), under: under[who].name() });
-        run(&variants[variant], &plan.setting(&under[who], looks))
+        run(&variants[variant], &plan.setting(&under[who], looks)).map_err(|error| plan.files.explain(error))
     };
     for (variant, found) in found.iter_mut().enumerate() {
         for who in (0..under.len()).filter(|who| plan.is_counted_apart(&under[*who])) {

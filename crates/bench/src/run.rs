@@ -2,7 +2,7 @@
 
 use crate::direct;
 use crate::doer::{Doer, Seen, Surroundings};
-use crate::files::Files;
+use crate::files::{self, Files};
 use crate::job::{Part, Variant};
 use crate::look::Looked;
 use crate::{Error, Result};
@@ -70,6 +70,22 @@ impl Under {
             return Err(UnknownPolicy::NeedsFuture { name: choice.description().name }.into());
         }
         Ok(Under { how: How::Policy(choice), pages })
+    }
+
+    /// Whether that can be done to files in this directory, which is found out before they are made.
+    ///
+    /// Errors: the kernel's window is to be set, and may not be or is not there; a policy, where it would not see what is cached.
+    pub fn check(&self, directory: &Path) -> Result<()> {
+        match (&self.how, self.pages) {
+            (How::Kernel, Some(_)) => window_below(directory).map(drop),
+            (How::Policy(_), _) if files::is_blind(directory) => {
+                let what = format!("{} on {}", self.name(), directory.display());
+                let why = "it is an overlay, of whose files nobody is told what is cached; choose a directory of its upper layer, or \
+                           another file system";
+                Err(ahead_kernel::Error::Unsupported { what, why: why.into() }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How it is written.
@@ -181,7 +197,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     let around = Surroundings {
         files: files.paths(),
         engine: engine.as_ref(),
-        looks: setting.looks,
+        looks: setting.looks && !files.is_blind(),
         each: setting.each,
         timeline: variant.timeline,
         stop: setting.stop,
@@ -211,13 +227,19 @@ pub fn run_under_kernel(readers: &[Vec<Part>], files: &[PathBuf], each: bool) ->
 
 /// The kernel's own window on the device of these files, until the guard is dropped.
 fn set_window(files: &Files, pages: u64) -> Result<Guard> {
-    let what = || format!("setting the read-ahead below {}", files.directory().display());
-    let file = bdi::read_ahead_file_below(files.directory())
+    let file = window_below(files.directory())?;
+    Ok(undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
+}
+
+/// The kernel's setting for what lies in a directory, which we may change.
+fn window_below(directory: &Path) -> Result<PathBuf> {
+    let what = || format!("setting the read-ahead below {}", directory.display());
+    let file = bdi::read_ahead_file_below(directory)
         .ok_or_else(|| ahead_kernel::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
     if !ahead_kernel::machine::is_root() {
         return Err(ahead_kernel::Error::needs_root(what()).into());
     }
-    Ok(undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
+    Ok(file)
 }
 
 fn read_whole(path: &Path) -> Result<()> {

@@ -71,7 +71,7 @@ pub struct Bench {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<u64>,
     /// What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_block)]
     block: Option<u64>,
     /// Numbers of readers, for streams
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16",
@@ -113,6 +113,16 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Longest call: Linux reads 2 GiB at most by one, and each reader has a buffer of it.
+const MOST_BLOCK_BYTES: u64 = 1 << 30;
+
+fn parse_block(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if (1..=MOST_BLOCK_BYTES).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("{text:?} is not from 1 to 1G")),
+    }
+}
+
 /// What was measured, and where.
 struct Measured {
     directory: PathBuf,
@@ -125,11 +135,15 @@ struct Measured {
 impl Bench {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let under = self.under();
+        self.check_sizes();
         let user = User::behind_sudo()?;
         if let Some(out) = &self.html {
             output::with_rights_of(user.as_ref(), || output::check(out))?;
         }
         let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
+        // Who has to wait for others is told before what cannot be done.
+        Files::check(&self.directory, &job.file_sizes())?;
+        under.iter().try_for_each(|under| under.check(&self.directory))?;
         // A recording that switches read-ahead off would be in the figures; only root can make one.
         let _alone = machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()?;
         let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
@@ -158,16 +172,34 @@ impl Bench {
         }
     }
 
-    /// Everybody with every number of pages.
+    /// A job of other calls than were asked for, or on longer files, would be taken for that one.
+    fn check_sizes(&self) {
+        let usage = |what: String| crate::cli::Cli::command().error(ErrorKind::ValueValidation, what).exit();
+        if self.block.is_some() && ["mmapit", "bonnie"].contains(&self.job.as_str()) {
+            usage(format!(
+                "the calls of {} have their own length: --block is for streams, random and patterns",
+                self.job
+            ));
+        }
+        let jobs::Sizes { file_bytes, block_bytes, .. } = self.sizes();
+        if file_bytes < block_bytes {
+            usage(format!("a call of {block_bytes} bytes (--block) is longer than a file of {file_bytes} (--size)"));
+        }
+    }
+
+    /// Everybody with every number of pages; direct reads, which have no window, once.
     fn under(&self) -> Vec<Under> {
         let pages: Vec<Option<u64>> = match self.pages.is_empty() {
             true => vec![None],
             false => self.pages.iter().copied().map(Some).collect(),
         };
         let each = pages.iter().flat_map(|pages| self.policy.iter().map(move |text| Under::named(text, *pages)));
-        each.collect::<Result<_, _>>().unwrap_or_else(|error| {
+        let mut under: Vec<Under> = each.collect::<Result<_, _>>().unwrap_or_else(|error| {
             crate::cli::Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit();
-        })
+        });
+        let mut is_first = true;
+        under.retain(|under| !matches!(under.how, How::Direct) || std::mem::replace(&mut is_first, false));
+        under
     }
 
     fn measure(&self, job: &Job, under: &[Under], stop: &AtomicBool) -> anyhow::Result<Measured> {
@@ -207,9 +239,9 @@ impl Bench {
             larger => larger.unwrap_or(None),
         };
         let path = larger.as_ref().and_then(|larger| larger.paths().first()).unwrap_or(path);
-        files.make_cold()?;
+        files.make_cold().map_err(|error| files.explain(error))?;
         let measured = traits::measure(path);
-        files.make_cold()?;
+        files.make_cold().map_err(|error| files.explain(error))?;
         Ok(measured.unwrap_or_else(|error| {
             let assumed = "8 ms and 100 MB/s are assumed";
             progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));

@@ -78,6 +78,9 @@ fn scattered(index: u64, places: u64) -> u64 {
 pub fn measure(path: &Path) -> Result<DeviceTraits> {
     let bytes = path.metadata()?.len();
     let (pages, long) = (bytes / PAGE_BYTES, bytes / LONG_BYTES);
+    if long == 0 {
+        return Err(std::io::Error::other(format!("a file of {bytes} bytes is too short for it")).into());
+    }
     let single = take(path, PAGE_BYTES, 1, ACCESSES, |index| scattered(index, pages))?;
     // Each kind begins elsewhere: what a drive has in its buffer would be answered at once.
     let two = take(path, PAGE_BYTES, 2, ACCESSES, |index| scattered(index + 1000, pages))?;
@@ -135,5 +138,8 @@ mod tests {
     fn a_file_without_pages_is_an_error() {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert!(measure(file.path()).is_err());
+        // Regression: without a long read in it there was a panic.
+        std::fs::write(file.path(), vec![1; 256 << 10]).unwrap();
+        assert!(measure(file.path()).is_err_and(|error| error.to_string().contains("too short")));
     }
 }
