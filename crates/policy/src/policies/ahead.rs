@@ -167,7 +167,7 @@ impl Ahead {
             stream.distance = self.first_distance(stream, access, view);
         } else if access.found.is_locked() {
             // It will wait: what that teaches is of use before the wait, not after.
-            stream.grow(self.size(), &self.device);
+            stream.grow(self.size(), self.is_contended(), &self.device);
             stream.has_grown = true;
         }
         if stream.since_wait > HOLD_OFF.saturating_mul(stream.distance) {
@@ -188,6 +188,11 @@ impl Ahead {
             if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
                 let history = view.present_before(access.file, access.page, distance);
                 distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
+            } else if self.is_contended() {
+                // A short rest of the file is not worth a turn of its own.
+                let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
+                let asked = distance.saturating_sub(stream.ahead);
+                distance += if rest <= asked / 2 { rest } else { 0 };
             }
         }
         if stream.ahead < distance {
@@ -309,7 +314,7 @@ impl Ahead {
 
     /// A reader of this file had to wait so long for this page, until now.
     fn waited(&mut self, file: FileId, page: Page, wait_ns: u64, now_ns: u64) {
-        let (size, device) = (self.size(), self.device);
+        let (size, turns, device) = (self.size(), self.is_contended(), self.device);
         // Several readers may have waited for the disk at the same time: its idle time is given away once.
         let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
         // Where others are served meanwhile, what is longer than an access was their time.
@@ -321,7 +326,7 @@ impl Ahead {
                 stream.waited(wait_ns, &device);
                 if stream.distance > 0 {
                     if !std::mem::take(&mut stream.has_grown) {
-                        stream.grow(size, &device);
+                        stream.grow(size, turns, &device);
                     }
                 } else if stream.missed && !given && !stream.is_confirmed(failures) {
                     let idle_ns = device.idle_ns(waited_ns, stream.length);

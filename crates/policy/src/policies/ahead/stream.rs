@@ -342,11 +342,13 @@ impl Stream {
         }
     }
 
-    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages.
-    pub fn grow(&mut self, size: u64, device: &DeviceTraits) {
+    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each request costs an
+    /// access, so that it takes few of them to get there.
+    pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
         let longer = if self.distance < size {
             let longest = self.distance.max(self.used.saturating_mul(HISTORIES));
-            self.distance.saturating_mul(FIRST_GROWTH).min(longest).max(device.pages_per_access())
+            let growth = if turns { HISTORIES } else { FIRST_GROWTH };
+            self.distance.saturating_mul(growth).min(longest).max(device.pages_per_access())
         } else {
             self.distance.saturating_mul(2)
         };
