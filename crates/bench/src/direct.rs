@@ -107,9 +107,9 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let stop = AtomicBool::new(false);
         let files = Files::make(home.path(), &[5 << 20, 1 << 20, (3 << 20) + 5000], &stop).unwrap();
-        let part = |file| Part { file, ..*Variant::of_one("", Stream::default()).parts().next().unwrap() };
+        let part = |file| Part { file, ..*Variant::of_one("", Stream::reader(256, 8)).parts().next().unwrap() };
         let readers = vec![vec![part(0), part(0)], vec![part(2)]];
-        let variant = Variant { readers, ..Variant::of_one("", Stream::default()) };
+        let variant = Variant { readers, ..Variant::of_one("", Stream::reader(256, 8)) };
         match run(&variant, files.paths(), &stop) {
             Ok(observed) => {
                 assert_eq!(observed.read_bytes, (8 << 20) + 5000);

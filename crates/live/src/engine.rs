@@ -6,7 +6,9 @@ use crate::world::World;
 use crate::{Error, Result};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{bdi, block, cache, machine};
-use ahead_policy::{DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull};
+use ahead_policy::{
+    DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants, WhenFull,
+};
 use rustix::fs::{major, minor};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -210,11 +212,15 @@ impl Drop for Running {
 /// Requests that the disk's queue takes, or that may wait in it without being late.
 fn queue_limit(device: DeviceNumber, traits: Option<DeviceTraits>) -> u32 {
     let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
-    let slots = setting.unwrap_or(QUEUE_LIMIT).max(1);
+    in_time(setting.unwrap_or(QUEUE_LIMIT).max(1), request_kb(device) * 1024, traits)
+}
+
+/// Of so many requests of such a length: those that a disk that serves one at a time transfers soon enough.
+fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceTraits>) -> u32 {
     let one_by_one = traits.filter(|traits| traits.parallelism == 1);
     one_by_one.map_or(slots, |traits| {
         let bytes = traits.bandwidth_bytes_per_s * LONGEST_QUEUE.as_secs_f64();
-        slots.min((bytes / (request_kb(device) * 1024) as f64) as u32).max(LEAST_QUEUE.min(slots))
+        slots.min((bytes / request_bytes.max(1) as f64) as u32).max(LEAST_QUEUE.min(slots))
     })
 }
 
@@ -506,5 +512,19 @@ impl State {
         self.counters.dropped_pages += pages;
         let first = rows.front().map_or(0, |row| row.start);
         self.tell(&Event::Dropped { open, file, first, pages })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_with_a_head_is_given_no_more_than_it_reads_before_requests_expire() {
+        let hdd = DeviceTraits { access_ns: 8_000_000, bandwidth_bytes_per_s: 160e6, parallelism: 1, request_ns: 0 };
+        assert_eq!(in_time(64, 1 << 20, Some(hdd)), 30);
+        assert_eq!((in_time(64, 64 << 20, Some(hdd)), in_time(2, 64 << 20, Some(hdd))), (4, 2));
+        let ssd = DeviceTraits { parallelism: 8, ..hdd };
+        assert_eq!((in_time(64, 1 << 20, Some(ssd)), in_time(64, 1 << 20, None)), (64, 64));
     }
 }

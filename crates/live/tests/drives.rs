@@ -100,7 +100,7 @@ fn the_kernel_s_policy_asks_for_the_kernel_s_windows() {
 #[test]
 fn a_full_queue_makes_one_policy_wait_and_another_drop() {
     let Some(file) = cold_file(4096) else { return };
-    let narrow = Settings { queue_limit: Some(1), window_pages: Some(32) };
+    let narrow = Settings { queue_limit: Some(1), window_pages: Some(32), ..Settings::default() };
     let run = |policy: &str| {
         evict::file(file.as_file()).unwrap();
         let engine = engine(policy, narrow);
@@ -123,7 +123,8 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
 fn readers_who_want_much_of_a_small_queue_take_turns() {
     let device = DeviceTraits { access_ns: 10_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 1, request_ns: 0 };
     let policy = named("ahead").unwrap().build(&Parameters { device, ..Parameters::default() }).unwrap();
-    let engine = Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32) }).unwrap();
+    let engine =
+        Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32), ..Settings::default() }).unwrap();
     let files: Vec<_> = (0..8).map_while(|_| cold_file(4096)).collect();
     std::thread::scope(|scope| {
         for file in &files {
@@ -134,6 +135,19 @@ fn readers_who_want_much_of_a_small_queue_take_turns() {
     let counters = engine.counters();
     assert_eq!(counters.used_pages, 4096 * files.len() as u64, "{counters:?}");
     assert!(files.is_empty() || counters.queue_waits > 0, "{counters:?}");
+}
+
+/// Regression: each page that was gone was found out by its own read, one after the other.
+#[test]
+fn what_was_evicted_together_is_found_out_together() {
+    let Some(file) = cold_file(64) else { return };
+    let engine = engine("fixed(64)", Settings::default());
+    let mut reader = engine.open(file.path()).unwrap();
+    read_all(&mut reader, 64, PAGE);
+    evict::file(file.as_file()).unwrap();
+    reader.read_at(&mut [0; PAGE], 0).unwrap();
+    let counters = engine.counters();
+    assert_eq!((counters.evicted_pages, counters.misses), (64, 2), "{counters:?}");
 }
 
 #[test]
