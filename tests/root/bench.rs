@@ -2,8 +2,10 @@
 //! ends it and when.
 
 use crate::crash::wait_until;
+use crate::disk::Home;
 use crate::machine_lock;
 use crate::mounted::Mounted;
+use ahead_disk::{ByteRange, Client, FaultChange};
 use ahead_kernel::{bdi, machine, undo};
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -181,18 +183,29 @@ fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
-/// Reads and faults beyond the end of what lies below a loop device fail: an error with its reason, and not a signal.
+/// A disk that fails in the middle is an error with its reason, whoever reads.
 #[test]
 fn a_disk_that_fails_in_the_middle_is_an_error() {
-    for arguments in [&["--pages", "8"][..], &["--policy", "direct"]] {
-        let Some(mounted) = Mounted::alone("ext4") else { return };
-        let child = begun(arguments, &mounted.root);
-        wait_until("the files", || fs::metadata(first_file(&mounted.root)).is_ok_and(|file| file.len() == 32 * MIB));
-        fs::File::open(&mounted.root).unwrap().sync_all().unwrap();
-        fs::OpenOptions::new().write(true).open(mounted.image()).unwrap().set_len(0).unwrap();
+    for arguments in
+        [&["--pages", "8"][..], &["--policy", "direct"], &["--policy", "linux-6.18"], &["--policy", "ahead"]]
+    {
+        let Some(mut home) = Home::new() else { return };
+        let mount = home.mount_point();
+        let disk = home.create("fails", &["--size", "256M", "--model", "nvme", "--mount", &mount]);
+        let read = || Client::new(&disk).stat().unwrap().requests;
+        let child = begun(arguments, Path::new(&mount));
+        wait_until("the files", || {
+            fs::metadata(first_file(Path::new(&mount))).is_ok_and(|file| file.len() == 32 * MIB)
+        });
+        let before = read();
+        wait_until("the first run", || read() > before + 100);
+        let whole = ByteRange { offset_bytes: 0, length_bytes: disk.capacity_bytes };
+        let whole = FaultChange { fail: vec![whole], ..FaultChange::default() };
+        Client::new(&disk).fault(whole).unwrap();
         let (status, told) = ended(child);
         assert_eq!(status, Some(1), "{arguments:?}: {told}");
-        assert!(!told.contains("panicked"), "{arguments:?}: {told}");
+        assert!(told.contains("nput/output error") && !told.contains("panicked"), "{arguments:?}: {told}");
+        Client::new(&disk).fault(FaultChange { clear: true, ..FaultChange::default() }).unwrap();
     }
 }
 

@@ -25,7 +25,7 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 /// Where the disks of one test lie; takes them down at its end, however that comes.
-struct Home {
+pub struct Home {
     directory: tempfile::TempDir,
     names: Vec<String>,
     _machine: Held,
@@ -33,12 +33,12 @@ struct Home {
 
 impl Home {
     /// `None`, with the reason printed, where disks cannot be emulated.
-    fn new() -> Option<Home> {
+    pub fn new() -> Option<Home> {
         Home::with(Held::shared)
     }
 
     /// The same for a test that measures, or that restores what others may have noted.
-    fn alone() -> Option<Home> {
+    pub fn alone() -> Option<Home> {
         Home::with(Held::alone)
     }
 
@@ -71,14 +71,14 @@ impl Home {
         name
     }
 
-    fn create(&mut self, what: &str, options: &[&str]) -> DiskInfo {
+    pub fn create(&mut self, what: &str, options: &[&str]) -> DiskInfo {
         let name = self.name(what);
         let image = self.path(&format!("{name}.img"));
         ahead(&["disk", "create", image.to_str().unwrap(), "--name", &name]).args(options).assert().success();
         ahead_disk::find(&name).unwrap()
     }
 
-    fn mount_point(&self) -> String {
+    pub fn mount_point(&self) -> String {
         let mount = self.path("mnt");
         fs::create_dir_all(&mount).unwrap();
         mount.to_str().unwrap().to_owned()
