@@ -310,7 +310,8 @@ fn wait_for(sent: &Sent) -> bool {
     parts.all(|page| cache::wait_for(&*sent.fd, page * PAGE_BYTES).is_ok())
 }
 
-/// Requests that continue one another become one, as the block layer's plug would make them.
+/// Requests that continue one another become one, as the block layer's plug would make them; but what may be left out is left out
+/// piece by piece, and arrives so.
 fn joined(requests: Vec<Request>) -> VecDeque<Request> {
     let mut joined: VecDeque<Request> = VecDeque::new();
     for request in requests {
@@ -318,6 +319,7 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
             Some(last)
                 if (last.file, last.when_full, last.order) == (request.file, request.when_full, 0)
                     && request.order == 0
+                    && request.when_full != WhenFull::Drop
                     && last.first + last.pages == request.first
                     && (last.mark.is_none() || request.mark.is_none()) =>
             {

@@ -15,6 +15,10 @@
 //! P = 16 was found by trial; *"an optimal value for P could in principle be determined adaptively"*, the paper says. With
 //! P = `adaptive` it is: doubled whenever a trigger had nothing to ask for, up to n; halved whenever the program waited.
 //!
+//! A group is asked for in two halves. In 2.2 each page arrived by itself, and the program was in group g + 1, and asked for g + 2, when
+//! its first page had come and the others were still under way. Today's pages arrive with their request: in one piece there would be
+//! nothing under way at that moment, and the disk would be idle until g + 2 is asked for.
+//!
 //! n need not be a power of two, which the paper left open. What it leaves unsaid: a jump backwards by more than a group, or
 //! forwards beyond what was asked for, begins anew there.
 
@@ -93,8 +97,12 @@ impl Policy for TrueReadahead {
                 state.period = 2 * self.period(&state);
             } else {
                 state.high = end;
-                let when_full = WhenFull::Drop;
-                requests.add(Request { first: from, pages, when_full, ..Request::of(access.file) });
+                let mut first = from;
+                while first < end {
+                    let pages = self.group.div_ceil(2).min(end - first);
+                    requests.add(Request { first, pages, when_full: WhenFull::Drop, ..Request::of(access.file) });
+                    first += pages;
+                }
             }
         }
         *self.states.of(access.open) = state;
@@ -133,7 +141,12 @@ mod tests {
             policy.access(&Access::read(page, 1, found), &cache, &mut requests);
             for request in requests.take() {
                 cache.fill(&request);
-                asked.push((page, request.first, request.pages));
+                match asked.last_mut() {
+                    Some((at, first, pages)) if *at == page && *first + *pages == request.first => {
+                        *pages += request.pages
+                    }
+                    _ => asked.push((page, request.first, request.pages)),
+                }
             }
             if found == Found::Absent || waits(page) {
                 let event = Event::Waited { open: crate::OpenId(0), file: crate::FileId(0), page, wait_ns: 1 };
@@ -155,6 +168,17 @@ mod tests {
                 assert!(first % n == 0 && at + n >= first && at < first - n + PERIOD.min(n), "{n}: {asked:?}");
             }
         }
+    }
+
+    #[test]
+    fn half_of_a_group_is_under_way_when_the_next_one_is_asked_for() {
+        let (mut policy, cache) = (TrueReadahead::new(64, Period::Fixed(PERIOD)), Cache::new(1000, 0));
+        let mut requests = Requests::default();
+        for page in 0..66 {
+            policy.access(&Access::read(page, 1, Found::Absent), &cache, &mut requests);
+        }
+        let asked: Vec<(Page, u64)> = requests.take().iter().map(|request| (request.first, request.pages)).collect();
+        assert_eq!(asked, [0, 32, 64, 96, 128, 160].map(|first| (first, 32)));
     }
 
     #[test]
