@@ -310,8 +310,7 @@ fn wait_for(sent: &Sent) -> bool {
     parts.all(|page| cache::wait_for(&*sent.fd, page * PAGE_BYTES).is_ok())
 }
 
-/// Requests that continue one another become one, as the block layer's plug would make them; but what may be left out is left out
-/// piece by piece, and arrives so.
+/// Requests that continue one another become one, as the block layer's plug would make them.
 fn joined(requests: Vec<Request>) -> VecDeque<Request> {
     let mut joined: VecDeque<Request> = VecDeque::new();
     for request in requests {
@@ -319,7 +318,7 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
             Some(last)
                 if (last.file, last.when_full, last.order) == (request.file, request.when_full, 0)
                     && request.order == 0
-                    && request.when_full != WhenFull::Drop
+                    && last.parts.max(request.parts) == 1
                     && last.first + last.pages == request.first
                     && (last.mark.is_none() || request.mark.is_none()) =>
             {
@@ -355,11 +354,12 @@ impl Shared {
         while let Some(request) = requests.pop_front() {
             let mut rows: VecDeque<Range<Page>> =
                 state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
+            let longest = request.pages.div_ceil(u64::from(request.parts.max(1)));
             while let Some(row) = rows.front_mut() {
-                let pieces = state.take_pieces(request.file, row);
+                let pieces = state.take_pieces(request.file, row, longest);
                 if !pieces.is_empty() {
                     state = self.send(state, request.file, pieces, turn);
-                } else if state.next_piece(request.file, row).is_none() {
+                } else if state.next_piece(request.file, row, longest).is_none() {
                     rows.pop_front();
                 } else if request.when_full == WhenFull::Drop {
                     requests.extend(state.drop_rest(request.file, &rows, open));
@@ -479,19 +479,19 @@ impl State {
         let _ = requests.take_rescued();
     }
 
-    /// The next absent pages of a row that was laid out: no more than a request may have.
-    fn next_piece(&self, file: FileId, row: &Range<Page>) -> Option<Range<Page>> {
+    /// The next absent pages of a row that was laid out: no more than a request may have, and than `longest`.
+    fn next_piece(&self, file: FileId, row: &Range<Page>, longest: u64) -> Option<Range<Page>> {
         let book = self.world.book(file)?;
         let end = row.end.min(book.file_pages());
         let first = book.next_absent(row.start, end)?;
-        Some(first..book.absent_end(first, end.min(first + book.limits.request_pages)))
+        Some(first..book.absent_end(first, end.min(first + book.limits.request_pages.min(longest))))
     }
 
     /// Takes as much of a row as there is room for; it counts as asked for from now on.
-    fn take_pieces(&mut self, file: FileId, row: &mut Range<Page>) -> Vec<Range<Page>> {
+    fn take_pieces(&mut self, file: FileId, row: &mut Range<Page>, longest: u64) -> Vec<Range<Page>> {
         let mut pieces = Vec::new();
         while self.has_room()
-            && let Some(piece) = self.next_piece(file, row)
+            && let Some(piece) = self.next_piece(file, row, longest)
             && let Some(book) = self.world.book_mut(file)
         {
             book.ask(piece.clone());

@@ -59,6 +59,9 @@ pub struct Request {
     /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single pages;
     /// `None`: it stays where it is.
     pub rest: Option<Rest>,
+    /// Its pages are to arrive in so many parts at least. On today's kernels all pages of a request arrive at the same moment; who
+    /// needs the first of them before the last asks for that. The simulator does not cut.
+    pub parts: u32,
 }
 
 /// What is read, and marked, after a page of a large folio was found cached.
@@ -73,7 +76,7 @@ pub struct Rest {
 impl Request {
     /// A request for no page of a file: single pages, without a mark, that wait for room.
     pub fn of(file: FileId) -> Request {
-        Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, rest: None }
+        Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, rest: None, parts: 1 }
     }
 }
 

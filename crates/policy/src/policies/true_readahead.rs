@@ -97,12 +97,9 @@ impl Policy for TrueReadahead {
                 state.period = 2 * self.period(&state);
             } else {
                 state.high = end;
-                let mut first = from;
-                while first < end {
-                    let pages = self.group.div_ceil(2).min(end - first);
-                    requests.add(Request { first, pages, when_full: WhenFull::Drop, ..Request::of(access.file) });
-                    first += pages;
-                }
+                let parts = 2 * pages.div_ceil(self.group) as u32;
+                let when_full = WhenFull::Drop;
+                requests.add(Request { first: from, pages, when_full, parts, ..Request::of(access.file) });
             }
         }
         *self.states.of(access.open) = state;
@@ -141,12 +138,7 @@ mod tests {
             policy.access(&Access::read(page, 1, found), &cache, &mut requests);
             for request in requests.take() {
                 cache.fill(&request);
-                match asked.last_mut() {
-                    Some((at, first, pages)) if *at == page && *first + *pages == request.first => {
-                        *pages += request.pages
-                    }
-                    _ => asked.push((page, request.first, request.pages)),
-                }
+                asked.push((page, request.first, request.pages));
             }
             if found == Found::Absent || waits(page) {
                 let event = Event::Waited { open: crate::OpenId(0), file: crate::FileId(0), page, wait_ns: 1 };
@@ -177,8 +169,9 @@ mod tests {
         for page in 0..66 {
             policy.access(&Access::read(page, 1, Found::Absent), &cache, &mut requests);
         }
-        let asked: Vec<(Page, u64)> = requests.take().iter().map(|request| (request.first, request.pages)).collect();
-        assert_eq!(asked, [0, 32, 64, 96, 128, 160].map(|first| (first, 32)));
+        let asked: Vec<_> =
+            requests.take().iter().map(|request| (request.first, request.pages, request.parts)).collect();
+        assert_eq!(asked, [(0, 128, 4), (128, 64, 2)]);
     }
 
     #[test]
