@@ -18,6 +18,9 @@ OTHERS = {
     "probe.md": None,
     "tune.md": "## The window that tune recommends",
     "live-cloud.md": "## Policies against the real page cache",
+    "live-hdd.md": "## Policies against the real page cache, on a rotating disk",
+    "live-emmc.md": "## Policies against the real page cache, on an eMMC",
+    "live-ssd.md": "## Policies against the real page cache, on a SATA SSD",
     "fio.md": "## ahead bench beside fio",
 }
 GOALS = {"hdd": 0.85, "cloud": 0.85, "ssd": 0.80}

@@ -40,30 +40,35 @@ impl Row {
         Ok(Row { files: paths.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
     }
 
-    /// The next piece of all: its file, and where it begins.
-    fn take(&self) -> Option<(&File, u64)> {
+    /// The next piece of all: its file, where it begins, and its length.
+    fn take(&self) -> Option<(&File, u64, u64)> {
         let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while self.files.get(next.0).is_some_and(|(_, bytes)| next.1 >= *bytes) {
             *next = (next.0 + 1, 0);
         }
-        let (file, _) = self.files.get(next.0)?;
+        let (file, bytes) = self.files.get(next.0)?;
         let at = next.1;
         next.1 += PIECE_BYTES;
-        Some((file, at))
+        Some((file, at, PIECE_BYTES.min(bytes - at)))
     }
 
     /// Takes pieces and reads them until there are none; gives the bytes that were read, and the longest read.
     fn read(&self, stop: &AtomicBool) -> Result<(u64, u64)> {
         let mut buffer = AlignedBuffer::new(PIECE_BYTES as usize);
         let (mut bytes, mut longest_ns) = (0, 0);
-        while let Some((file, at)) = self.take() {
+        while let Some((file, at, length)) = self.take() {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
             let began = Instant::now();
-            let read = file.read_at(buffer.bytes(), at).map_err(|e| Error::io("read past the page cache", e))?;
+            let failed = |e| Error::io("read past the page cache", e);
+            let read = file.read_at(buffer.bytes(), at).map_err(failed)? as u64;
+            if read < length {
+                // Somebody has made the file shorter.
+                return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+            }
             longest_ns = longest_ns.max(began.elapsed().as_nanos() as u64);
-            bytes += read as u64;
+            bytes += read;
         }
         Ok((bytes, longest_ns))
     }
@@ -101,6 +106,21 @@ mod tests {
     use super::*;
     use crate::files::Files;
     use ahead_sim::Stream;
+
+    /// Regression: it was a rate that meant nothing.
+    #[test]
+    fn a_file_that_became_shorter_is_an_error() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = home.path().join("0");
+        std::fs::write(&path, vec![1; 3 << 20]).unwrap();
+        let Ok(row) = Row::open(&[&path]) else { return eprintln!("skipped: no direct I/O on this file system") };
+        File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let error = row.read(&AtomicBool::new(false)).unwrap_err();
+        assert!(
+            matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::UnexpectedEof),
+            "{error}"
+        );
+    }
 
     #[test]
     fn the_files_of_a_variant_are_read_once_and_no_others() {
