@@ -40,7 +40,7 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. The first one is what others are compared with (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. Or direct: the files are read whole, past the page cache, which is what the disk transfers. The first one is what others are compared with (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Where the files are made' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l block -d 'What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]' -r
