@@ -59,8 +59,8 @@ const SIZE_IN_ACCESSES: u64 = 4;
 const LEAST_SIZE_PAGES: u64 = 32;
 /// Nor longer: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
-/// Where several files compete for a head, each turn from one to another costs an access: at most one part in so many and one is
-/// then lost.
+/// Where files compete for a head, each turn from one to another costs an access: one part in so many and one is then lost, or two,
+/// for from file to file it is farther than within the one that was measured.
 const SIZE_AMONG_FILES: u64 = 40;
 /// Longest request there: 64 MiB.
 const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
@@ -127,7 +127,7 @@ impl Ahead {
         (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, most)
     }
 
-    /// Whether files take turns at a disk that serves one request at a time: several, besides the one that is looked at.
+    /// Whether files take turns at a disk that serves one request at a time: others, besides the one that is looked at.
     fn is_contended(&self) -> bool {
         self.device.parallelism == 1 && self.pending.files > 0
     }
@@ -174,7 +174,8 @@ impl Ahead {
             (stream.distance, stream.since_wait) = (stream.distance - stream.distance / 8, 0);
         }
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
-        let mut distance = stream.distance.min(self.room(beside, view).max(stream.length));
+        let room = self.room(beside, view).max(stream.length);
+        let mut distance = stream.distance.min(room);
         // Among files it has to wait for its turn whenever it asks: the longer the part, the fewer the turns.
         let part = if self.is_contended() { distance / 4 * 3 } else { distance / 2 };
         if distance.saturating_sub(stream.ahead) < self.size().min(part).max(1) {
@@ -192,7 +193,7 @@ impl Ahead {
                 // A short rest of the file is not worth a turn of its own.
                 let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
                 let asked = distance.saturating_sub(stream.ahead);
-                distance += if rest <= asked / 2 { rest } else { 0 };
+                distance += if rest <= (asked / 2).min(room - distance) { rest } else { 0 };
             }
         }
         if stream.ahead < distance {
