@@ -63,9 +63,9 @@ fn the_kernel_s_policy_asks_the_device_for_what_the_kernel_does() {
 #[test]
 fn every_job_runs_and_its_pages_add_up() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
-    for job in ["mmapit", "bonnie", "streams", "random", "patterns"] {
-        let small = [job, "--size", "4M", "--count", "100", "--streams", "1,3", "--runs", "1", "--policy", "ahead"];
-        for row in rows(&small, &mounted.root) {
+    let small = ["--size", "4M", "--runs", "1", "--policy", "ahead", "--policy", "oracle"];
+    for job in [&["mmapit"][..], &["bonnie"], &["streams", "--streams", "1,3"], &["random", "--count", "100"], &["patterns"]] {
+        for row in rows(&[job, &small].concat(), &mounted.root) {
             let pages = count(&row, "hits") + count(&row, "locked") + count(&row, "misses");
             assert_eq!(pages, count(&row, "read_bytes") / 4096, "{row:#}");
             let used = count(&row, "used_bytes");
@@ -74,6 +74,21 @@ fn every_job_runs_and_its_pages_add_up() {
         }
     }
     assert!(!is_left(&mounted.root));
+}
+
+/// The policy that knows the future is told it: of blocks here and there, each of which all others miss, nearly all are on their way or
+/// there, and so are all files' that are opened one after the other.
+#[test]
+fn who_knows_the_future_misses_nothing() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let policies = ["--size", "64M", "--runs", "1", "--policy", "none", "--policy", "oracle"];
+    for job in [&["random", "--count", "400"][..], &["patterns"]] {
+        for pair in rows(&[job, &policies].concat(), &mounted.root).chunks(2) {
+            let (none, oracle) = (&pair[0], &pair[1]);
+            assert!(count(none, "misses") >= 400 && count(oracle, "misses") * 10 <= count(none, "misses"), "{pair:#?}");
+            assert_eq!(count(oracle, "used_bytes"), count(none, "used_bytes"), "{pair:#?}");
+        }
+    }
 }
 
 /// The kernel's window is set for the runs alone. That of btrfs, whose backing device has no number, was not found.

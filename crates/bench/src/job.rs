@@ -1,7 +1,9 @@
 //! What is run: a job has variants, a variant has readers, a reader has parts.
 
-use ahead_policy::PAGE_BYTES;
-use ahead_sim::{Op, Stream};
+use ahead_policy::{FileId, PAGE_BYTES, Page};
+use ahead_sim::{Stream, foretell};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What a reader does with the bytes that it got, besides the stream's own computing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +24,14 @@ pub struct Part {
     pub stream: Stream,
     /// What is done with the bytes.
     pub work: Work,
+}
+
+impl Part {
+    /// What each of its calls reads.
+    fn pages(&self) -> impl Iterator<Item = (FileId, Range<Page>)> {
+        let file = FileId(self.file as u32);
+        self.stream.ops().filter_map(move |op| op.pages().map(|(_, pages)| (file, pages)))
+    }
 }
 
 /// One row of a job: readers that run at the same time, each with its parts one after the other.
@@ -53,6 +63,11 @@ impl Variant {
         self.parts().map(of).max().unwrap_or(0)
     }
 
+    /// Every access that will come, if readers take turns call by call; files are numbered as in the parts.
+    pub fn future(&self) -> Arc<[(FileId, Page)]> {
+        foretell(self.readers.iter().map(|parts| parts.iter().flat_map(Part::pages)))
+    }
+
     /// Bytes of all files that are read at least once, each page of it counted once; what is written is not among them.
     pub fn used_bytes(&self) -> u64 {
         let mut used: Vec<Vec<bool>> = Vec::new();
@@ -60,16 +75,9 @@ impl Variant {
             used.resize(used.len().max(part.file + 1), Vec::new());
             let pages = &mut used[part.file];
             pages.resize(pages.len().max(part.stream.file_pages as usize), false);
-            for op in part.stream.ops() {
-                let (first, end) = match op {
-                    Op::Read { offset_bytes, length_bytes, .. } => {
-                        (offset_bytes / PAGE_BYTES, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES))
-                    }
-                    Op::Touch { first, pages, .. } => (first, first + pages),
-                    _ => continue,
-                };
-                let end = (end as usize).min(pages.len());
-                pages[(first as usize).min(end)..end].fill(true);
+            for (_, range) in part.pages() {
+                let end = (range.end as usize).min(pages.len());
+                pages[(range.start as usize).min(end)..end].fill(true);
             }
         }
         used.iter().flatten().filter(|is_used| **is_used).count() as u64 * PAGE_BYTES

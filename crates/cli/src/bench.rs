@@ -38,6 +38,11 @@ const MIB: u64 = 1 << 20;
 /// to be quick.
 const TRAITS_BYTES: u64 = 128 * MIB;
 
+/// Numbers of readers: Wu's table.
+const STREAMS: [u64; 5] = [1, 2, 4, 8, 16];
+/// Accesses at random: some 16 s on a disk of 8 ms.
+const ACCESSES: u64 = 2000;
+
 /// O'Connor and Tracy's file had 100 MB, Roudier's 200; Wu's readers took blocks of 32 KiB. The rest is our choice.
 fn defaults(job: &str) -> Defaults {
     let (file_bytes, block_bytes) = match job {
@@ -73,13 +78,12 @@ pub struct Bench {
     /// What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]
     #[arg(long, value_name = "SIZE", value_parser = parse_block)]
     block: Option<u64>,
-    /// Numbers of readers, for streams
-    #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_value = "1,2,4,8,16",
-          value_parser = clap::value_parser!(u64).range(1..=1024))]
-    streams: Vec<u64>,
-    /// Accesses, for random
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    count: u64,
+    /// Numbers of readers, for streams [default: 1,2,4,8,16]
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1024))]
+    streams: Option<Vec<u64>>,
+    /// Accesses, for random [default: 2000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    count: Option<u64>,
     /// Pages to read ahead: the kernel's window (needs root), that of policies that have one, and n. Each of them is run
     /// [default: as the device is set]
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
@@ -166,13 +170,13 @@ impl Bench {
         jobs::Sizes {
             file_bytes: self.size.unwrap_or(file_bytes),
             block_bytes: self.block.unwrap_or(block_bytes),
-            streams: self.streams.clone(),
-            count: self.count,
+            streams: self.streams.clone().unwrap_or_else(|| STREAMS.to_vec()),
+            count: self.count.unwrap_or(ACCESSES),
             seed: 1,
         }
     }
 
-    /// A job of other calls than were asked for, or on longer files, would be taken for that one.
+    /// A job of other calls or readers than were asked for, or on longer files, would be taken for that one.
     fn check_sizes(&self) {
         let usage = |what: String| crate::cli::Cli::command().error(ErrorKind::ValueValidation, what).exit();
         if self.block.is_some() && ["mmapit", "bonnie"].contains(&self.job.as_str()) {
@@ -180,6 +184,13 @@ impl Bench {
                 "the calls of {} have their own length: --block is for streams, random and patterns",
                 self.job
             ));
+        }
+        for (option, is_given, of) in
+            [("--streams", self.streams.is_some(), "streams"), ("--count", self.count.is_some(), "random")]
+        {
+            if is_given && self.job != of {
+                usage(format!("{option} is for {of}: {} has nothing that it could say", self.job));
+            }
         }
         let jobs::Sizes { file_bytes, block_bytes, .. } = self.sizes();
         if file_bytes < block_bytes {

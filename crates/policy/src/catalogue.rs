@@ -198,7 +198,7 @@ pub enum UnknownPolicy {
         why: String,
     },
     /// It cannot be built here.
-    #[error("{name} needs to know every access that will come; only the simulator can tell")]
+    #[error("{name} needs to know every access that will come, and was not told")]
     NeedsFuture {
         /// The policy.
         name: &'static str,

@@ -53,5 +53,5 @@ pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
 pub use recording::{Manner, NoRecordings, Recording, RecordingKind, Recordings};
 pub use scenario::{Blame, Disk, Impossible, Scenario, ScenarioError, Workload, read_small};
-pub use workload::{Op, Ops};
+pub use workload::{Op, Ops, foretell};
 pub use world::{METADATA, World};

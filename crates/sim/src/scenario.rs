@@ -12,7 +12,7 @@ use crate::machine::{Machine, Program, Settings};
 use crate::patterns::{Pattern, Stream};
 use crate::queue::{Queue, Scheduler};
 use crate::recording::{NoRecordings, Recording, Recordings};
-use crate::workload::{Op, Ops};
+use crate::workload::{Ops, foretell};
 use crate::world::World;
 use ahead_device::Model;
 use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
@@ -22,8 +22,6 @@ use std::sync::Arc;
 
 /// Largest scenario, bytes: a scenario is a page of text.
 const MAX_TEXT_BYTES: usize = 256 << 10;
-/// So many accesses are foretold to a policy that knows the future, at most.
-const MOST_FORETOLD: usize = 1 << 26;
 
 /// Why there is no scenario.
 #[derive(Debug, thiserror::Error)]
@@ -183,31 +181,6 @@ impl Scenario {
         (files, disk.disk_bytes())
     }
 
-    /// Every access that will come, if the programs take turns block by block.
-    fn future(&self) -> Arc<[(FileId, Page)]> {
-        let mut streams: Vec<Ops> = self.programs().into_iter().map(|program| program.ops).collect();
-        let mut future = Vec::new();
-        while !streams.is_empty() && future.len() < MOST_FORETOLD {
-            streams.retain_mut(|ops| {
-                for op in ops.by_ref() {
-                    let (file, first, pages) = match op {
-                        Op::Read { file, offset_bytes, length_bytes, .. } => {
-                            let first = offset_bytes / PAGE_BYTES;
-                            (file, first, (offset_bytes + length_bytes).div_ceil(PAGE_BYTES) - first)
-                        }
-                        Op::Touch { file, first, pages, .. } => (file, first, pages),
-                        _ => continue,
-                    };
-                    let room = MOST_FORETOLD - future.len();
-                    future.extend((first..first + pages).take(room).map(|page| (file, page)));
-                    return true;
-                }
-                false
-            });
-        }
-        future.into()
-    }
-
     /// Runs one policy.
     ///
     /// Errors: the policy cannot be built.
@@ -224,7 +197,8 @@ impl Scenario {
     }
 
     fn machine(&self, choice: &Choice) -> Result<Machine, UnknownPolicy> {
-        let future = choice.description().needs_future().then(|| self.future());
+        let foretold = || foretell(self.programs().into_iter().map(|program| program.ops.filter_map(|op| op.pages())));
+        let future = choice.description().needs_future().then(foretold);
         Ok(self.build(self.policy(choice, future)?, self.layouts(), self.programs()))
     }
 

@@ -1,6 +1,11 @@
 //! What programs do: the operations of each process, one after the other.
 
-use ahead_policy::{Advice, FileId, OpenId, Page};
+use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES, Page};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// So many accesses are foretold to a policy that knows the future, at most.
+const MOST_FORETOLD: usize = 1 << 26;
 
 /// One thing that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,3 +93,35 @@ pub enum Op {
 
 /// The operations of a process, in their order.
 pub type Ops = Box<dyn Iterator<Item = Op> + Send>;
+
+impl Op {
+    /// The pages that it reads or touches, and of which file.
+    pub fn pages(&self) -> Option<(FileId, Range<Page>)> {
+        match *self {
+            Op::Read { file, offset_bytes, length_bytes, .. } => {
+                Some((file, offset_bytes / PAGE_BYTES..(offset_bytes + length_bytes).div_ceil(PAGE_BYTES)))
+            }
+            Op::Touch { file, first, pages, .. } => Some((file, first..first + pages)),
+            _ => None,
+        }
+    }
+}
+
+/// Every access that will come, if readers take turns call by call. What each of them reads, in its order, is given as
+/// [`Op::pages`] tells it.
+pub fn foretell<I>(readers: impl IntoIterator<Item = I>) -> Arc<[(FileId, Page)]>
+where
+    I: Iterator<Item = (FileId, Range<Page>)>,
+{
+    let mut readers: Vec<I> = readers.into_iter().collect();
+    let mut future = Vec::new();
+    while !readers.is_empty() && future.len() < MOST_FORETOLD {
+        readers.retain_mut(|reader| {
+            let call = reader.next();
+            let room = MOST_FORETOLD - future.len();
+            future.extend(call.iter().flat_map(|(file, pages)| pages.clone().map(|page| (*file, page))).take(room));
+            call.is_some()
+        });
+    }
+    future.into()
+}

@@ -118,10 +118,10 @@ fn buffer_answer(bytes: Option<u64>, most: u64, what: &str) -> Answer {
 
 /// Bytes per second at the two ends of the disk.
 fn rates(reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
-    // Three parts of the stretch: what was read once lies in the drive's buffer.
+    // Three parts of the stretch, the farthest first: what was read once lies in the drive's buffer, and so does what follows it.
     let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST).min(reads.capacity_bytes / 3) & !(LONGEST - 1);
     let at = |from: u64| -> Result<Vec<f64>> {
-        (0..3).map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect()
+        (0..3).rev().map(|count| reads.sequential(from + count * part, part, DEPTH, RATE_TIME)).collect()
     };
     Ok((at(0)?, at(reads.capacity_bytes.saturating_sub(3 * part) & !(LONGEST - 1))?))
 }
