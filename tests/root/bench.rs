@@ -64,7 +64,9 @@ fn the_kernel_s_policy_asks_the_device_for_what_the_kernel_does() {
 fn every_job_runs_and_its_pages_add_up() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let small = ["--size", "4M", "--runs", "1", "--policy", "ahead", "--policy", "oracle"];
-    for job in [&["mmapit"][..], &["bonnie"], &["streams", "--streams", "1,3"], &["random", "--count", "100"], &["patterns"]] {
+    for job in
+        [&["mmapit"][..], &["bonnie"], &["streams", "--streams", "1,3"], &["random", "--count", "100"], &["patterns"]]
+    {
         for row in rows(&[job, &small].concat(), &mounted.root) {
             let pages = count(&row, "hits") + count(&row, "locked") + count(&row, "misses");
             assert_eq!(pages, count(&row, "read_bytes") / 4096, "{row:#}");

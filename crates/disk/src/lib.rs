@@ -22,7 +22,7 @@
 //! Reads wait for the model. Writes do not, and flushes are answered at once: what is measured here is reading, and
 //! filling a disk should be quick. The data is in IMAGE as soon as it is written.
 //!
-//! Reads are served in the order in which they reach the daemon. The block layer above merges and sorts as it does for a
+//! Reads are served in the order in which the kernel sent them. The block layer above merges and sorts as it does for a
 //! real disk, but gives a loop device up to 128 requests at once; a drive that sorts its own queue is not emulated.
 //!
 //! What it must never do: answer earlier than the model because its data happened to be cached; hide that it was late;

@@ -31,7 +31,8 @@ const TURNING_TIME: Duration = Duration::from_secs(12);
 const NEIGHBOURS: u64 = 24;
 /// Turns of platters, nanoseconds: 30,000 to 1,000 per minute.
 const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
-/// Times count as the same where one in ten is quicker than the middle by no more than this part.
+/// Times count as the same where the quartiles are no farther apart than this part of the middle: the few that were disturbed do not
+/// count, nor the short ones after them, for the platter turned on meanwhile.
 const SAME: f64 = 0.03;
 
 /// What a rotating disk has besides.
@@ -143,8 +144,7 @@ impl Single {
     }
 
     fn rotates(&self) -> bool {
-        // Other programs only make reads slower.
-        let spread = |times: &[f64]| (median(times) - quantile(times, 0.1)) / median(times).max(1.0);
+        let spread = |times: &[f64]| (quantile(times, 0.75) - quantile(times, 0.25)) / median(times).max(1.0);
         let turn_ns = median(&self.backwards);
         TURNS_NS.contains(&turn_ns)
             && spread(&self.backwards) < SAME

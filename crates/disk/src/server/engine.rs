@@ -1,7 +1,7 @@
 //! The disk's mind: when a read that arrives now is due, and what has been counted.
 //!
-//! Arrival order decides: the clock is read and the model asked under one lock, so that two reader threads cannot
-//! overtake each other with a time already in hand.
+//! The order in which the kernel sent them decides. It numbers what it sends; a reader thread that was stopped between
+//! taking a read in and coming here is waited for by the other one. The model is asked under one lock.
 
 use super::lateness::Lateness;
 use crate::Result;
@@ -9,13 +9,21 @@ use crate::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Se
 use ahead_device::{Device, Model, Op, Request};
 use ahead_kernel::daemon::now_ns;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// An answer counts as late when it is so by more than this and by more than [`LATE_SHARE`]. Nanoseconds. About twice
 /// the time that a wake-up takes on a busy virtual machine.
 const LATE_NS: u64 = 60_000;
 /// See [`LATE_NS`].
 const LATE_SHARE: f64 = 0.05;
+
+/// From one number to the next of what a FUSE file system is sent (`FUSE_REQ_ID_STEP` in fs/fuse/fuse_i.h; the odd numbers are
+/// those of interrupts).
+const NUMBER_STEP: u64 = 2;
+/// So long a number that is missing is waited for: a thread that was stopped for another one comes within its time slice (some
+/// milliseconds at most). What is sent to the library alone, as forgetting a file, is seldom and costs this once.
+const PATIENCE: Duration = Duration::from_millis(3);
 
 /// When a read is due and how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +44,8 @@ pub struct Verdict {
 
 #[derive(Debug)]
 struct State {
+    /// The lowest number that has not come yet; `None`: nothing has.
+    next_number: Option<u64>,
     model: Model,
     capacity_bytes: u64,
     device: Option<Device>,
@@ -56,13 +66,19 @@ struct State {
 #[derive(Debug)]
 pub struct Engine {
     state: Mutex<State>,
+    /// A number has come.
+    came: Condvar,
+    patience: Duration,
 }
 
 impl Engine {
     /// A disk whose model is not in force yet.
     pub fn new(setup: &Setup, model: Model) -> Engine {
         Engine {
+            came: Condvar::new(),
+            patience: PATIENCE,
             state: Mutex::new(State {
+                next_number: None,
                 model,
                 capacity_bytes: setup.capacity_bytes,
                 device: None,
@@ -113,11 +129,31 @@ impl Engine {
         Ok(faults)
     }
 
-    /// A read has arrived.
-    pub fn arrive(&self, range: ByteRange) -> Verdict {
-        let mut state = self.state();
+    /// A read has arrived, of this number among all that the kernel has sent.
+    pub fn arrive(&self, number: u64, range: ByteRange) -> Verdict {
         let now = now_ns();
-        state.arrive(range, now)
+        self.in_turn(number).arrive(range, now)
+    }
+
+    /// Something else has arrived.
+    pub fn pass(&self, number: u64) {
+        drop(self.in_turn(number));
+    }
+
+    /// The state, once all that was sent before has come.
+    fn in_turn(&self, number: u64) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        let until = Instant::now() + self.patience;
+        while state.next_number.is_some_and(|next| next < number) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.next_number = state.next_number.max(Some(number + NUMBER_STEP));
+        self.came.notify_one();
+        state
     }
 
     /// A read was answered: at `sent_ns` the answer went out, with data that was there at `ready_ns`.
@@ -248,7 +284,7 @@ mod tests {
     #[test]
     fn without_the_model_a_read_is_due_at_once() {
         let engine = engine("hdd");
-        let verdict = engine.arrive(range(0, 4096));
+        let verdict = engine.arrive(2, range(0, 4096));
         assert_eq!((verdict.takes_ns, verdict.timed), (0, false));
     }
 
@@ -279,6 +315,33 @@ mod tests {
         assert!(state.counted.seeks >= 19);
     }
 
+    /// Regression: of two reads that follow each other one came 50 to 260 us after the other because its thread had been stopped, and
+    /// the arm went to and fro.
+    #[test]
+    fn a_read_waits_for_the_one_that_was_sent_before() {
+        let engine = Engine { patience: Duration::from_secs(60), ..engine("hdd") };
+        engine.engage(Lead::default());
+        engine.arrive(2, range(1 << 30, 1 << 20));
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| engine.arrive(6, range((1 << 30) + (2 << 20), 1 << 20)));
+            engine.arrive(4, range((1 << 30) + (1 << 20), 1 << 20));
+            late.join().unwrap();
+        });
+        assert_eq!(engine.stat(false).seeks, 1);
+    }
+
+    #[test]
+    fn what_never_comes_is_not_waited_for_for_ever() {
+        let engine = engine("hdd");
+        engine.pass(2);
+        let began = Instant::now();
+        engine.arrive(10, range(0, 4096));
+        assert!(began.elapsed() >= PATIENCE);
+        engine.arrive(8, range(0, 4096));
+        engine.arrive(12, range(0, 4096));
+        assert_eq!(engine.stat(false).requests, 3);
+    }
+
     /// Regression: a file that was evicted came from the emulated drive's own buffer the next time.
     #[test]
     fn a_restarted_disk_has_nothing_in_its_buffer() {
@@ -302,8 +365,8 @@ mod tests {
         let engine = engine("ssd");
         engine.engage(Lead::default());
         engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false }).unwrap();
-        assert!(engine.arrive(range(4096, 8192)).fails);
-        let verdict = engine.arrive(range(0, 4096));
+        assert!(engine.arrive(2, range(4096, 8192)).fails);
+        let verdict = engine.arrive(4, range(0, 4096));
         assert!(!verdict.fails && verdict.takes_ns > 50_000_000);
     }
 

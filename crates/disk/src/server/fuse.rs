@@ -130,7 +130,8 @@ impl Filesystem for DiskFile {
         }
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.engine.pass(request.unique().0);
         reply.attr(&FOR_EVER, &self.attributes(ino));
     }
 
@@ -147,7 +148,7 @@ impl Filesystem for DiskFile {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -158,7 +159,7 @@ impl Filesystem for DiskFile {
     ) {
         prefer_this_reader();
         let range = self.on_disk(offset, size);
-        let verdict = self.engine.arrive(range);
+        let verdict = self.engine.arrive(request.unique().0, range);
         let before_ns = now_ns();
         let mut buffer = self.answers.buffer(range.length_bytes as usize);
         let result = match (verdict.fails, self.image.read(&mut buffer, offset)) {
@@ -175,7 +176,7 @@ impl Filesystem for DiskFile {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -185,6 +186,7 @@ impl Filesystem for DiskFile {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        self.engine.pass(request.unique().0);
         if self.read_only {
             return reply.error(Errno::EROFS);
         }
@@ -205,7 +207,7 @@ impl Filesystem for DiskFile {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         _ino: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -213,6 +215,7 @@ impl Filesystem for DiskFile {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        self.engine.pass(request.unique().0);
         // What a loop device asks for: discard and write zeroes.
         if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
@@ -231,11 +234,13 @@ impl Filesystem for DiskFile {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
+        self.engine.pass(request.unique().0);
         reply.ok();
     }
 
-    fn flush(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        self.engine.pass(request.unique().0);
         reply.ok();
     }
 }
