@@ -87,7 +87,7 @@ fn who_knows_the_future_misses_nothing() {
     for job in [&["random", "--count", "400"][..], &["patterns"]] {
         for pair in rows(&[job, &policies].concat(), &mounted.root).chunks(2) {
             let (none, oracle) = (&pair[0], &pair[1]);
-            assert!(count(none, "misses") >= 400 && count(oracle, "misses") * 10 <= count(none, "misses"), "{pair:#?}");
+            assert!(count(none, "misses") >= 300 && count(oracle, "misses") * 10 <= count(none, "misses"), "{pair:#?}");
             assert_eq!(count(oracle, "used_bytes"), count(none, "used_bytes"), "{pair:#?}");
         }
     }

@@ -350,6 +350,6 @@ mod tests {
             assert!(error.contains(says), "{text}: {error}");
         }
         let blind = named("oracle").unwrap().build(&Parameters::default());
-        assert!(blind.err().unwrap().to_string().contains("only the simulator"));
+        assert!(blind.err().unwrap().to_string().contains("every access that will come"));
     }
 }
