@@ -44,8 +44,8 @@ complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who rea
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Where the files are made' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l block -d 'What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l streams -d 'Numbers of readers, for streams' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l count -d 'Accesses, for random' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l streams -d 'Numbers of readers, for streams [default: 1,2,4,8,16]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l count -d 'Accesses, for random [default: 2000]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to read ahead: the kernel\'s window (needs root), that of policies that have one, and n. Each of them is run [default: as the device is set]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'How often everything is run, in turn; the result is the median' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures from them into this file' -r -F
@@ -149,7 +149,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw Pelouin\'s figures 1 to 5 from this disk\'s data into this directory, as SVG and as a page' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock and the emulated disk\'s model say; exit status 1 if something differs'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock, FIEMAP and the emulated disk\'s model say; exit status 1 if something differs'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'

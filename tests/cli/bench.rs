@@ -42,6 +42,7 @@ fn wrong_usage_is_status_2() {
         &["bonnie", "--block", "8K"],
         &["mmapit", "--streams", "2"],
         &["patterns", "--count", "7"],
+        &["random", "--block", "5000"],
     ] {
         ahead(arguments).assert().code(2).stdout("");
     }

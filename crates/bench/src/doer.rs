@@ -171,7 +171,8 @@ impl<'a> Doer<'a> {
                     }
                 };
                 let copied = mapping.copy((page * PAGE_BYTES) as usize, &mut bucket);
-                copied.ok_or_else(|| Error::Job("a page is touched that the file does not have".into()))?;
+                // A page that is lost does not say why: a read does.
+                copied.map_or_else(|| unreadable(file, page), Ok)?;
             }
         }
         if !alone {
@@ -254,6 +255,15 @@ impl<'a> Doer<'a> {
         let bytes: u64 = self.around.files.iter().filter_map(|path| path.metadata().ok()).map(|file| file.len()).sum();
         bytes / SAMPLES
     }
+}
+
+/// Why a page cannot be touched: the disk's own error, or the file does not have it.
+fn unreadable(file: &File, page: u64) -> Result<usize> {
+    let read = file.read_at(&mut [0], page * PAGE_BYTES).map_err(|e| Error::io("read", e))?;
+    Err(Error::Job(match read {
+        0 => "a page is touched that the file does not have".into(),
+        _ => "a page could not be read, and can be now".into(),
+    }))
 }
 
 fn in_file(error: Error, path: &Path) -> Error {

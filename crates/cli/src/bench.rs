@@ -127,6 +127,14 @@ fn parse_block(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Ends with the usage of this command.
+fn complain(kind: ErrorKind, what: impl std::fmt::Display) -> ! {
+    let mut command = crate::cli::Cli::command();
+    // Subcommands know their full names from then on.
+    command.build();
+    command.find_subcommand_mut("bench").expect("it is this one").error(kind, what).exit()
+}
+
 /// What was measured, and where.
 struct Measured {
     directory: PathBuf,
@@ -178,7 +186,7 @@ impl Bench {
 
     /// A job of other calls or readers than were asked for, or on longer files, would be taken for that one.
     fn check_sizes(&self) {
-        let usage = |what: String| crate::cli::Cli::command().error(ErrorKind::ValueValidation, what).exit();
+        let usage = |what: String| complain(ErrorKind::ValueValidation, what);
         if self.block.is_some() && ["mmapit", "bonnie"].contains(&self.job.as_str()) {
             usage(format!(
                 "the calls of {} have their own length: --block is for streams, random and patterns",
@@ -193,6 +201,9 @@ impl Bench {
             }
         }
         let jobs::Sizes { file_bytes, block_bytes, .. } = self.sizes();
+        if !block_bytes.is_multiple_of(PAGE_BYTES) && self.job != "streams" {
+            usage(format!("blocks of {} are whole pages: --block has to be a multiple of 4K", self.job));
+        }
         if file_bytes < block_bytes {
             usage(format!("a call of {block_bytes} bytes (--block) is longer than a file of {file_bytes} (--size)"));
         }
@@ -206,7 +217,7 @@ impl Bench {
         };
         let each = pages.iter().flat_map(|pages| self.policy.iter().map(move |text| Under::named(text, *pages)));
         let mut under: Vec<Under> = each.collect::<Result<_, _>>().unwrap_or_else(|error| {
-            crate::cli::Cli::command().error(ErrorKind::MissingRequiredArgument, error).exit();
+            complain(ErrorKind::MissingRequiredArgument, error);
         });
         let mut is_first = true;
         under.retain(|under| !matches!(under.how, How::Direct) || std::mem::replace(&mut is_first, false));

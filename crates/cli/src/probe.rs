@@ -51,7 +51,7 @@ pub struct Probe {
     /// Length of the test file [default: 128M, or what there is room for]
     #[arg(long, value_parser = parse_size)]
     size: Option<u64>,
-    /// Compare with what sysfs, the superblock and the emulated disk's model say; exit status 1 if something differs
+    /// Compare with what sysfs, the superblock, FIEMAP and the emulated disk's model say; exit status 1 if something differs
     #[arg(long)]
     verify: bool,
     /// Draw Pelouin's figures 1 to 5 from this disk's data into this directory, as SVG and as a page

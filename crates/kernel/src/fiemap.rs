@@ -26,6 +26,7 @@ mod flag {
     pub const ENCODED: u32 = 0x0008;
     pub const DATA_INLINE: u32 = 0x0200;
     pub const UNWRITTEN: u32 = 0x0800;
+    pub const MERGED: u32 = 0x1000;
     pub const SHARED: u32 = 0x2000;
 }
 
@@ -48,6 +49,8 @@ pub struct Physical {
     pub inline: bool,
     /// Allocated, never written: reads as zeros without the device.
     pub unwritten: bool,
+    /// The file system knows blocks, not extents, and has put them together for the answer.
+    pub merged: bool,
     /// Shared with other files (reflink, snapshot).
     pub shared: bool,
 }
@@ -69,6 +72,7 @@ impl Physical {
             encoded: has(flag::ENCODED),
             inline: has(flag::DATA_INLINE),
             unwritten: has(flag::UNWRITTEN),
+            merged: has(flag::MERGED),
             shared: has(flag::SHARED),
         }
     }

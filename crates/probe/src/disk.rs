@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 const READS: usize = 100;
 /// But no longer.
 const READS_TIME: Duration = Duration::from_secs(3);
-/// Random reads where a turn of the platter and seeks are most of it, their spread a third of their mean: it is known within 1.5 %
+/// Random reads where a turn of the platter and seeks are most of it, their spread a third of their mean: it is known within 1.2 %
 /// (one standard error).
-const TURNING_READS: usize = 600;
+const TURNING_READS: usize = 900;
 /// But no longer.
-const TURNING_TIME: Duration = Duration::from_secs(12);
+const TURNING_TIME: Duration = Duration::from_secs(15);
 /// Reads backwards and forwards.
 const NEIGHBOURS: u64 = 24;
 /// Turns of platters, nanoseconds: 30,000 to 1,000 per minute.

@@ -195,6 +195,7 @@ mod tests {
             inline: false,
             unwritten: false,
             shared: false,
+            merged: false,
         }
     }
 

@@ -9,7 +9,7 @@
 //! ```
 
 use super::{Measured, table};
-use ahead_bench::{Job, Row};
+use ahead_bench::{Job, Row, Sample};
 use ahead_report::html::Page;
 use ahead_report::svg::{Axis, Curve, SERIES, lines, rows, stacked};
 use std::collections::BTreeSet;
@@ -117,9 +117,9 @@ fn family(row: &Row) -> String {
 }
 
 fn mmapit(page: &mut Page, all: &[Row]) {
-    let caption = "Figures 1 and 2: accesses to pages that were there, on their way, or not asked for; in thousands.";
+    let caption = "Figure 1: accesses to pages that were there, on their way, or not asked for; in thousands.";
     bars(page, "How pages were found", "k", &FOUND, all, caption);
-    let caption = "Figures 3 to 6: the program's own time, the kernel's, and the rest, in which nobody ran.";
+    let caption = "Figures 2, 4 and 5: the program's own time, the kernel's, and the rest, in which nobody ran.";
     bars(page, "Where time went", "s", &TIMES, all, caption);
     let caption = "Figure 7: how often the program waited: for pages on their way, for pages nobody had asked for, and for room in \
                    the queue.";
@@ -130,33 +130,37 @@ fn mmapit(page: &mut Page, all: &[Row]) {
         let y = Axis { label: "throughput, MB/s", is_logarithmic: false };
         let at = |row: &Row| Some((row.pages? as f64, row.throughput_bytes_per_s.median / MB));
         curves(page, [x, y], &points(all, family, at), "Bytes that the program copied in a second.");
+        page.section("Idle time over the pages that are read ahead");
+        let y = Axis { label: "idle time, s", is_logarithmic: false };
+        let at = |row: &Row| Some((row.pages? as f64, row.idle_s));
+        curves(page, [x, y], &points(all, family, at), "Figure 6: time in which nobody ran.");
     }
-    for row in all {
+    for row in all.iter().filter(|row| has_most_pages(row, all)) {
         timeline(page, row);
     }
 }
 
-/// How time went between the samples of a run.
+/// Whether nobody else of its kind reads more ahead: the paper's time line is that of all pages at once.
+fn has_most_pages(row: &Row, all: &[Row]) -> bool {
+    all.iter().filter(|other| family(other) == family(row)).all(|other| other.pages <= row.pages)
+}
+
+/// How much time of each kind had gone at the samples of a run.
 fn timeline(page: &mut Page, row: &Row) {
-    let spent: Vec<(String, [f64; 3])> = row
-        .timeline
-        .windows(2)
-        .map(|pair| {
-            let (from, to) = (pair[0], pair[1]);
-            let (user, system) = (to.user_s - from.user_s, to.system_s - from.system_s);
-            let idle = (to.at_s - from.at_s - user - system).max(0.0);
-            (format!("{:.2}", to.at_s), [user, system, idle].map(|time_s| time_s * 1e3))
-        })
-        .collect();
+    let until = |sample: &Sample| {
+        let idle = (sample.at_s - sample.user_s - sample.system_s).max(0.0);
+        (format!("{:.2}", sample.at_s), [sample.user_s, sample.system_s, idle])
+    };
+    let spent: Vec<(String, [f64; 3])> = row.timeline.iter().skip(1).map(until).collect();
     if spent.is_empty() {
         return;
     }
     let bars: Vec<(&str, &[f64])> = spent.iter().map(|(at, parts)| (at.as_str(), parts.as_slice())).collect();
     let names = TIMES.map(|(name, _)| name);
-    page.section(&format!("How time went: {}", label(row)));
+    page.section(&format!("How time went, {}", label(row)));
     page.legend(&SERIES.into_iter().zip(names).collect::<Vec<_>>());
-    let caption = "Each bar is the same part of the file; its height is the time that this part took.";
-    page.picture(&stacked("seconds since the beginning", "milliseconds", &names, &bars), caption);
+    let caption = "Figure 3: what had been used up to each moment. The paper's has all 25,600 pages read ahead at once: --pages 25600 --policy 'advise(n)'.";
+    page.picture(&stacked("seconds since the beginning", "seconds", &names, &bars), caption);
 }
 
 fn streams(page: &mut Page, all: &[Row]) {

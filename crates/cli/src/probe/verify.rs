@@ -1,12 +1,15 @@
 //! `ahead probe --verify`: what was found beside what the system says of itself. The only place that reads settings.
 
+use ahead_device::{Device, Model, Op, Request};
 use ahead_kernel::bdi::{self, DeviceNumber};
-use ahead_kernel::{block, openat};
+use ahead_kernel::{block, fiemap, openat};
 use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject};
 use ahead_report::table::{Kind, Table};
+use ahead_sim::Chance;
 use anyhow::Context;
 use serde::Serialize;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Measured values may be off by this part.
@@ -45,7 +48,8 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
     let space = rustix::fs::statvfs(path).with_context(|| format!("look at {}", path.display()))?;
     let windows = &answers.windows;
     // The kernel counts whole pages.
-    let window = bdi::read_ahead_kb(number).ok().map(|kb| (kb * 1024 / PAGE_BYTES * PAGE_BYTES) as f64);
+    let window_kb = bdi::read_ahead_kb(number).ok().or_else(|| bdi::read_kb(bdi::read_ahead_file_below(path)?).ok());
+    let window = window_kb.map(|kb| (kb * 1024 / PAGE_BYTES * PAGE_BYTES) as f64);
     let request =
         block::disk_setting(number, "max_sectors_kb").and_then(|kb| kb.parse::<f64>().ok()).map(|kb| kb * 1024.0);
     let by_bdi = "sysfs: read_ahead_kb";
@@ -61,27 +65,69 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
         ),
     ];
     if !subject.is_device() {
-        checks.push(Check::new("block_size", &answers.block_size, Some(space.f_bsize as f64), "statfs"));
+        let by_superblock = subject.block_device().and_then(block_size).map(|bytes| (bytes, "superblock"));
+        let (bytes, by) = by_superblock.unwrap_or((space.f_bsize, "statfs"));
+        checks.push(Check::new("block_size", &answers.block_size, Some(bytes as f64), by));
         let magic = openat::handle(path)?.file_system_magic()?;
-        checks.push(Check::new("direct_blocks", &answers.direct_blocks, direct_blocks(subject, magic)?, "inode flags"));
+        checks.push(Check::new(
+            "direct_blocks",
+            &answers.direct_blocks,
+            direct_blocks(subject, magic)?,
+            "FIEMAP: no extents",
+        ));
     }
     checks.extend(of_model(number, answers));
     Ok(checks.into_iter().flatten().collect())
 }
 
-/// The direct blocks of an inode of ext2, ext3 or ext4 that is not mapped by extents (`EXT4_NDIR_BLOCKS` in fs/ext4/ext4.h);
-/// `None`: it is mapped by extents, or of another file system.
+/// What the superblock says of a file system's block, bytes: ext2 to ext4 (`s_log_block_size` in fs/ext4/ext4.h), XFS (`sb_blocksize` in
+/// fs/xfs/libxfs/xfs_format.h). `None`: another file system, or a device that may not be read.
+fn block_size(device: &Path) -> Option<u64> {
+    let device = File::open(device).ok()?;
+    let word = |offset: u64| {
+        let mut bytes = [0; 4];
+        device.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
+    };
+    /// Where the superblock of ext lies, its magic number (the low half), and the block size, as a power of two beyond 1024.
+    const EXT: (u64, u64, u16, u64) = (1024, 56, 0xef53, 24);
+    let (at, magic_at, magic, log_at) = EXT;
+    if word(at + magic_at)?[..2] == magic.to_le_bytes() {
+        return 1024_u64.checked_shl(u32::from_le_bytes(word(at + log_at)?));
+    }
+    (&word(0)? == b"XFSB").then_some(u64::from(u32::from_be_bytes(word(4)?)))
+}
+
+/// The direct blocks of an inode of ext2, ext3 or ext4 that is not mapped by extents (`EXT4_NDIR_BLOCKS` in fs/ext4/ext4.h): FIEMAP
+/// says of its pieces that they were put together from blocks. `None`: it is mapped by extents, or of another file system.
 fn direct_blocks(subject: &Subject, magic: u64) -> anyhow::Result<Option<f64>> {
-    /// `EXT4_EXTENTS_FL` in fs/ext4/ext4.h.
-    const EXTENTS: u32 = 0x0008_0000;
     /// `EXT4_SUPER_MAGIC`, that of ext2 and ext3, too.
     const EXT: u64 = 0xef53;
     if magic != EXT {
         return Ok(None);
     }
     let file = File::open(subject.path()).context("open the test file again")?;
-    let flags = rustix::fs::ioctl_getflags(&file).map_err(std::io::Error::from).context("ask for an inode's flags")?;
-    Ok((flags.bits() as u32 & EXTENTS == 0).then_some(12.0))
+    let pieces = fiemap::extents(&file, 0, PAGE_BYTES)?;
+    Ok(pieces.iter().any(|piece| piece.merged).then_some(12.0))
+}
+
+/// A page anywhere on a disk of this model, one after the other: the mean, microseconds.
+fn access_us(model: &Model, capacity_bytes: u64) -> Option<f64> {
+    /// Enough for a mean within half a percent.
+    const READS: u64 = 10_000;
+    /// After each, so that no limit holds. A drive with platters would fill its buffer meanwhile.
+    const PAUSE_NS: u64 = 1_000_000_000;
+    let pause_ns = if model.rotational() { 0 } else { PAUSE_NS };
+    let pages = capacity_bytes / PAGE_BYTES;
+    let (mut device, mut chance) = (Device::new(model, capacity_bytes), Chance::new(1));
+    let (mut now_ns, mut sum_ns) = (0, 0);
+    for _ in 0..READS {
+        let place = chance.below(pages.max(1));
+        let request = Request { op: Op::Read, offset_bytes: place * PAGE_BYTES, length_bytes: PAGE_BYTES };
+        let end_ns = device.submit(&request, now_ns).end_ns;
+        sum_ns += end_ns - now_ns;
+        now_ns = end_ns + pause_ns;
+    }
+    (pages > 0).then(|| sum_ns as f64 / READS as f64 / 1e3)
 }
 
 /// What the model of an emulated disk says.
@@ -90,9 +136,11 @@ fn of_model(number: DeviceNumber, answers: &Answers) -> Vec<Option<Check>> {
     let Ok(model) = disk.model() else { return Vec::new() };
     let (found, by) = (&answers.disk, format!("model {}", disk.model.name));
     let at_once = (!model.rotational()).then_some(f64::from(model.channels())).or(Some(1.0));
+    let access_us = access_us(&model, disk.capacity_bytes);
     vec![
         Check::new("bandwidth", &found.bandwidth, Some(model.bandwidth_bytes_per_s()), by.clone()),
-        Check::new("parallelism", &found.parallelism, at_once, by),
+        Check::new("parallelism", &found.parallelism, at_once, by.clone()),
+        Check::new("access_time", &found.access_time, access_us.filter(|_| found.whole_disk), by),
     ]
 }
 
