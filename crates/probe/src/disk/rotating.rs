@@ -54,7 +54,7 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
         outer,
         inner,
         seeks: seeks.map(|seeks| [seeks.track_ns, seeks.average_ns, seeks.full_ns]),
-        access_ns: mean(&single.anywhere).0,
+        access_ns: mean(&single.undisturbed()).0,
         overhead_ns,
         read_on_bytes: read_on.unwrap_or(0),
         segment_bytes: drive_cache.unwrap_or(0) + read_on.unwrap_or(0),
