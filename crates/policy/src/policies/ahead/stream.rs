@@ -16,8 +16,6 @@ const MOST_ASCENTS: u32 = 64;
 const FIRST_GROWTH: u64 = 8;
 /// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
 const HISTORIES: u64 = 16;
-/// Where each request costs an access it is worth more to get there at once: a first look of 1 MiB leads to the longest request, 64 MiB.
-const HISTORIES_IN_TURNS: u64 = 64;
 
 /// Accesses upwards without a gap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -348,9 +346,8 @@ impl Stream {
     /// access, so that it takes few of them to get there.
     pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
         let longer = if self.distance < size {
-            let (histories, growth) =
-                if turns { (HISTORIES_IN_TURNS, HISTORIES_IN_TURNS) } else { (HISTORIES, FIRST_GROWTH) };
-            let longest = self.distance.max(self.used.saturating_mul(histories));
+            let longest = self.distance.max(self.used.saturating_mul(HISTORIES));
+            let growth = if turns { HISTORIES } else { FIRST_GROWTH };
             self.distance.saturating_mul(growth).min(longest).max(device.pages_per_access())
         } else {
             self.distance.saturating_mul(2)
