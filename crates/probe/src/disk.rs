@@ -181,14 +181,9 @@ pub fn find(run: &Run) -> Result<Found> {
 /// done.
 fn access_time(single: &Single, rotates: bool, is_whole: bool) -> Answer {
     let place = if is_whole { "all over the disk" } else { "in the test file alone" };
-    let count = single.anywhere.len();
-    let (ns, range, which) = match rotates {
-        true => {
-            let (ns, range) = mean(&single.undisturbed());
-            (ns, range, "mean")
-        }
-        false => (median(&single.anywhere), median_range(&single.anywhere), "median"),
-    };
+    let (times, which) = if rotates { (single.undisturbed(), "mean") } else { (single.anywhere.clone(), "median") };
+    let (ns, range) = if rotates { mean(&times) } else { (median(&times), median_range(&times)) };
+    let count = times.len();
     let method = format!("timing: {which} of {count} direct reads of a page, {place}");
     Answer::measured(ns / 1e3, "us", range.map(|ns| ns / 1e3), method)
 }
