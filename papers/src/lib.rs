@@ -1,16 +1,17 @@
 //! The papers that read-ahead comes from, as scenarios: what they say beside what comes out here.
 //!
-//! In: the five sources, one module each, with the scenarios (TOML, beside the module) that stand for the machine and the
-//! workload of their authors. Out: a [`Line`] for every figure and number that a source states, and the pictures that it draws.
+//! In: the five sources, one module each, with the scenarios (TOML, beside the module) that stand for the machine and
+//! the workload of their authors. Out: a [`Line`] for every figure and number that a source states, and the pictures
+//! that it draws.
 //!
 //! ```text
 //!     papers/NAME/*.toml ──▶ sim::Scenario ──▶ counters ──┬─▶ Line { quoted, ours, tolerance, verdict }
 //!                                                         └─▶ Figure ──▶ a picture as in the paper
 //! ```
 //!
-//! What it must never do: adapt a scenario to one number at the cost of another of the same machine; call a number reproduced that
-//! was put in. What was put in (a disk's data sheet, a processor's speed) is an [`Input`], said with its source; what comes
-//! out of it is a line.
+//! What it must never do: adapt a scenario to one number at the cost of another of the same machine; call a number
+//! reproduced that was put in. What was put in (a disk's data sheet, a processor's speed) is an [`Input`], said with
+//! its source; what comes out of it is a line.
 //!
 //! ```
 //! let roudier = ahead_papers::named("roudier").unwrap();

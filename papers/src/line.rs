@@ -45,7 +45,8 @@ pub struct Line {
     pub tolerance: String,
     /// What it comes to.
     pub verdict: Verdict,
-    /// What `live` comes to, within the same tolerance; `None`: there is none, or what it is to be compared with is no number.
+    /// What `live` comes to, within the same tolerance; `None`: there is none, or what it is to be compared with is no
+    /// number.
     pub live_verdict: Option<Verdict>,
 }
 
@@ -176,8 +177,8 @@ impl Lines {
         self.add(claim, quoted, ours, tolerance.to_owned(), Verdict::of(holds))
     }
 
-    /// A question that it left open, what it says about it, and what comes out here; `holds`: what the answer rests on was
-    /// found.
+    /// A question that it left open, what it says about it, and what comes out here; `holds`: what the answer rests on
+    /// was found.
     pub fn answer(&mut self, question: &str, quoted: &str, ours: String, holds: bool, how: &str) -> &mut Line {
         let verdict = if holds { Verdict::Answered } else { Verdict::Differs };
         self.add(question, quoted, ours, how.to_owned(), verdict)

@@ -1,7 +1,7 @@
 //! The real page cache instead of the simulated one: what a paper may ask for, and what comes back.
 //!
-//! Whoever can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The kernel that
-//! runs is the policy there, so only what does not depend on a kernel of its time makes sense.
+//! Whoever can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The kernel
+//! that runs is the policy there, so only what does not depend on a kernel of its time makes sense.
 
 use ahead_sim::Scenario;
 
@@ -17,8 +17,8 @@ pub struct Filesystem {
 /// What is to be run.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// The disk's model, its window (`read_ahead_kb`), and the workloads, each stream with a file of its own, cold. Costs and
-    /// memory are those of the machine that runs it.
+    /// The disk's model, its window (`read_ahead_kb`), and the workloads, each stream with a file of its own, cold.
+    /// Costs and memory are those of the machine that runs it.
     pub scenario: &'a Scenario,
     /// What the disk is formatted with.
     pub filesystem: Filesystem,
@@ -37,7 +37,8 @@ pub struct Observed {
     pub system_ns: u64,
     /// Bytes that programs have read or touched.
     pub read_bytes: u64,
-    /// Time of each call or touched block in its order, all streams one after the other, nanoseconds; empty unless wanted.
+    /// Time of each call or touched block in its order, all streams one after the other, nanoseconds; empty unless
+    /// wanted.
     pub each_ns: Vec<u64>,
     /// Read requests that the disk got.
     pub device_requests: u64,

@@ -1,15 +1,16 @@
 //! Kevin O'Connor and Greg Tracy, "Addressing Large Sequential Read Performance in Linux's Ext2 Filesystem" (2000).
 //!
 //! ```text
-//!     advise(n)           miss ─▶ n pages ─▶ wait ─▶ compute n pages ─▶ miss …      the queue full: wait in the loop, too
+//!     advise(n)           miss ─▶ n pages ─▶ wait ─▶ compute n pages ─▶ miss …   the queue full: wait in the loop, too
 //!     true-readahead(n)   every 16th page, hit or miss ─▶ this group and the next; the queue full: later
 //! ```
 //!
-//! One machine for all numbers, in two settings as in the paper: the processor moves the data (`mmapit-pio.toml`, figures 1
-//! to 3), or the disk does (`mmapit.toml`, figures 4 to 7). The disk model differs only in the way out of its buffer.
+//! One machine for all numbers, in two settings as in the paper: the processor moves the data (`mmapit-pio.toml`,
+//! figures 1 to 3), or the disk does (`mmapit.toml`, figures 4 to 7). The disk model differs only in the way out of its
+//! buffer.
 //!
-//! What the paper's own instruments saw is reckoned from the simulator's counters in [`Usage`]: the clock's ticks are charged
-//! to whatever programmed input has interrupted.
+//! What the paper's own instruments saw is reckoned from the simulator's counters in [`Usage`]: the clock's ticks are
+//! charged to whatever programmed input has interrupted.
 
 mod modified;
 mod original;

@@ -1,5 +1,5 @@
-//! Opdenacker 2007, *Readahead: time-travel techniques for desktop and embedded systems*: lists of files that are read ahead at
-//! boot, what is wrong with them, and windows over what was recorded instead.
+//! Opdenacker 2007, *Readahead: time-travel techniques for desktop and embedded systems*: lists of files that are read
+//! ahead at boot, what is wrong with them, and windows over what was recorded instead.
 //!
 //! ```text
 //!     Ubuntu Edgy      the files of the boot, whole, by place, beside it       faster
@@ -7,9 +7,9 @@
 //!     embedded         little memory: sections, in time, a window at a time    his proposal, not built then
 //! ```
 //!
-//! One machine; the boots' processor and sleeping times are put in from the runs without a list, so that what a list changes is
-//! an outcome. What is read is what ten programs were measured to touch: eight of them are the boot, two more stand for the
-//! desktop's applications that Fedora's list names besides.
+//! One machine; the boots' processor and sleeping times are put in from the runs without a list, so that what a list
+//! changes is an outcome. What is read is what ten programs were measured to touch: eight of them are the boot, two
+//! more stand for the desktop's applications that Fedora's list names besides.
 
 mod boot;
 mod kernel;

@@ -1,4 +1,5 @@
-//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his reckoning and his Bonnie rows.
+//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his reckoning and his Bonnie
+//! rows.
 //!
 //! ```text
 //!     synchronous    disk  ▓▓▓         ▓▓▓         ▓▓▓          read from the cache: 8 MB/s
@@ -7,9 +8,10 @@
 //!                    cpu      █████████████████████████████     ⇒ 4 MB/s at 100 %
 //! ```
 //!
-//! Put in: the rates that he states for disk and program. For Bonnie: the disk's rate from his row of block input, what the
-//! kernel takes for a page from the same row's load, what the program takes for a page from the *ratio* of load and speed in
-//! the synchronous row. Speeds and loads of all other rows, and the gain, come out.
+//! Put in: the rates that he states for disk and program. For Bonnie: the disk's rate from his row of block input, what
+//! the kernel takes for a page from the same row's load, what the program takes for a page from the *ratio* of load and
+//! speed in the synchronous row, what it takes to write one from block output. Speeds and loads of the other rows, and
+//! the gains, come out.
 
 mod bonnie;
 mod reckoning;

@@ -6,8 +6,11 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "opdenacker",
-        31,
+        36,
         &[
+            ("POSIX_FADV_WILLNEED does not block", "not-shown"),
+            ("POSIX_FADV_NOREUSE", "not-shown"),
+            ("POSIX_FADV_DONTNEED", "not-shown"),
             ("readahead blocks until all data have been read", "not-shown"),
             ("the adaptive patches' window", "not-shown"),
             ("Ubuntu Edgy, boot time without readahead", "not-shown"),

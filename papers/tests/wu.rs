@@ -6,7 +6,7 @@ mod common;
 fn every_line_comes_to_what_it_came_to() {
     common::check(
         "wu",
-        113,
+        117,
         &[
             ("table: highly concurrent sequential I/O with windows of 128 KB (64 streams)", "differs"),
             ("table: highly concurrent sequential I/O with windows of 512 KB (64 streams)", "differs"),

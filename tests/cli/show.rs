@@ -321,7 +321,10 @@ fn a_page_that_cannot_be_written_is_an_error() {
     let sample = Sample::new();
     let output = show(&sample.profile, &["--html", "/nonexistent/page.html"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("write /nonexistent/page.html: No such file"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("write /nonexistent/page.html: there is no directory /nonexistent")
+    );
 }
 
 #[test]

@@ -292,6 +292,22 @@ fn the_guide_s_commands_work() {
     }
 }
 
+/// Regression: a page was written over the scenario itself.
+#[test]
+fn a_page_is_written_over_pages_alone() {
+    let (home, path) = scenario(SCENARIO);
+    let says = predicate::str::contains("is there, and no page of HTML");
+    for command in ["run", "sweep"] {
+        let arguments = ["sim", command, path.to_str().unwrap(), "--html", path.to_str().unwrap()];
+        ahead(&arguments).assert().code(1).stdout("").stderr(says.clone());
+        assert_eq!(fs::read_to_string(&path).unwrap(), SCENARIO);
+        let page = home.path().join("page.html");
+        for _ in 0..2 {
+            ahead(&["sim", command, path.to_str().unwrap(), "--html", page.to_str().unwrap()]).assert().success();
+        }
+    }
+}
+
 #[test]
 fn mistakes_name_file_and_line() {
     let (_home, path) = scenario(&SCENARIO.replace("random", "rondom"));
@@ -302,7 +318,8 @@ fn mistakes_name_file_and_line() {
     let no_file = predicate::str::contains("not a regular file");
     ahead(&["sim", "run", "/dev/zero"]).assert().code(1).stderr(no_file);
     let (_home, path) = scenario(SCENARIO);
-    let too_wide = predicate::str::contains("a window (read_ahead_kb) (2097152 KiB) is larger than the memory");
+    let too_wide = predicate::str::contains("a window (read_ahead_kb) (2097152 KiB) is larger than the memory")
+        .and(predicate::str::contains("change --window, or memory_mb ("));
     ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "2G"]).assert().code(1).stdout("").stderr(too_wide);
     for wrong in
         [["--policy", "linux-9"], ["--window", "wide"], ["--window", "6K"], ["--device", "tape"], ["--jobs", "0"]]

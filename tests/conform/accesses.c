@@ -4,7 +4,7 @@
  *
  *     accesses create DIR             makes the files
  *     accesses PATTERN DIR SEED N     one pattern of the table below, N times as long as the shortest that makes sense;
- *                                     `all`: every one but those with threads, one after the other
+ *                                     `all`: every one but those with threads, processes and pipes, one after the other
  *
  * The same seed does the same. Each pattern begins with a file that is not cached.
  */
@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -338,6 +339,96 @@ static void threads(void)
 	close(shared.fd);
 }
 
+/* They share the position, too: each takes what comes next, and now and then goes elsewhere. */
+static void *taker(void *seed)
+{
+	static __thread char buffer[1 << 20];
+	uint64_t own = (uintptr_t)seed;
+	for (long i = 0; i < 30 * length; i++) {
+		own = own * 6364136223846793005 + 1442695040888963407;
+		if (own >> 60 == 0)
+			lseek(shared.fd, (own >> 20) % files[5].bytes, SEEK_SET);
+		if (read(shared.fd, buffer, shared.bytes) < 0)
+			die("read");
+	}
+	return 0;
+}
+
+static void turns(void)
+{
+	pthread_t thread[4];
+	shared.fd = open_cold(5);
+	shared.bytes = block();
+	for (uintptr_t i = 0; i < 4; i++)
+		if (pthread_create(&thread[i], 0, taker, (void *)(draw(1 << 30) + i)))
+			die("pthread_create");
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], 0);
+	close(shared.fd);
+}
+
+/* The same by processes that have inherited it. */
+static void inherited(void)
+{
+	shared.fd = open_cold(big());
+	shared.bytes = block();
+	for (int i = 0; i < 3; i++)
+		if (fork() == 0) {
+			taker((void *)(uintptr_t)(draw(1 << 30) + i));
+			exit(0);
+		}
+	while (wait(0) > 0)
+		;
+	close(shared.fd);
+}
+
+/* Past the program: to a pipe, and to a file. */
+static void sent(void)
+{
+	static char buffer[1 << 17];
+	int fd = open_cold(big()), pipes[2], nothing = open("/dev/null", O_WRONLY);
+	long size = size_of(fd), bytes = block();
+	if (pipe(pipes) || nothing < 0)
+		die("pipe");
+	for (long i = 0; i < 40 * length; i++) {
+		off_t at = draw(size);
+		ssize_t left = draw(2) ? splice(fd, &at, pipes[1], 0, 60000, 0) : sendfile(pipes[1], fd, &at, 50000);
+		while (left > 0)
+			left -= read(pipes[0], buffer, left);
+		if (left < 0)
+			die("splice");
+		if (draw(2))
+			read_at(fd, bytes, draw(3) ? (long)at : (long)draw(size));
+		if (draw(4) == 0 && sendfile(nothing, fd, 0, bytes) < 0)
+			die("sendfile");
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	close(nothing);
+	close(fd);
+}
+
+#ifndef RWF_DONTCACHE
+#define RWF_DONTCACHE 0x80
+#endif
+
+/* What is read is dropped behind the reader, where the file system can. */
+static void uncached(void)
+{
+	static char buffer[1 << 20];
+	int fd = open_cold(big());
+	long size = size_of(fd);
+	struct iovec vector = { buffer, 9000 };
+	for (long i = 0; i < 40 * length; i++) {
+		long at = draw(size);
+		int flags = draw(2) ? RWF_DONTCACHE : 0;
+		for (int j = 0; j < 4; j++)
+			if (preadv2(fd, &vector, 1, at + j * 9000, flags) < 0 && errno != EOPNOTSUPP)
+				die("preadv2");
+	}
+	close(fd);
+}
+
 /* One file, several processes with an open file each. */
 static void processes(void)
 {
@@ -356,7 +447,7 @@ static void processes(void)
 		;
 }
 
-static const struct { const char *name; void (*run)(void); int is_parallel; } patterns[] = {
+static const struct { const char *name; void (*run)(void); int is_apart; } patterns[] = {
 	{ "sequential", sequential, 0 }, { "vectors", vectors, 0 }, { "random", at_random, 0 },
 	{ "backward", backward, 0 }, { "stride", stride, 0 }, { "interleaved", interleaved, 0 }, { "mixed", mixed, 0 },
 	{ "openings", openings, 0 }, { "partly-cached", partly_cached, 0 }, { "advised", advised, 0 },
@@ -365,6 +456,7 @@ static const struct { const char *name; void (*run)(void); int is_parallel; } pa
 	{ "mapped-random", mapped_random, 0 }, { "mapped-sequential", mapped_sequential, 0 },
 	{ "mapped-huge", mapped_huge, 0 }, { "mapped-program", mapped_program, 0 }, { "populated", populated, 0 },
 	{ "written", written, 0 }, { "threads", threads, 1 }, { "processes", processes, 1 },
+	{ "turns", turns, 1 }, { "inherited", inherited, 1 }, { "sent", sent, 1 }, { "uncached", uncached, 0 },
 };
 
 static void create(void)
@@ -404,7 +496,7 @@ int main(int argc, char **argv)
 	length = strtol(argv[4], 0, 10);
 	int ran = 0;
 	for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++) {
-		int is_all = strcmp(argv[1], "all") == 0 && !patterns[i].is_parallel;
+		int is_all = strcmp(argv[1], "all") == 0 && !patterns[i].is_apart;
 		if (!is_all && strcmp(argv[1], patterns[i].name) != 0)
 			continue;
 		patterns[i].run();

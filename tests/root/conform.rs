@@ -111,9 +111,10 @@ fn on_file_system(fs_type: &'static str, windows_kb: &[u64]) {
         check(&compared(home.path(), &mounted.root, &[], "all", seed, 3), &what, false);
     }
     let _window = Window::set(mounted.number(), 128);
-    for pattern in ["threads", "processes"] {
+    for pattern in ["threads", "processes", "turns", "inherited"] {
         check(&compared(home.path(), &mounted.root, &[], pattern, 5, 10), &format!("{fs_type}, {pattern}"), true);
     }
+    check(&compared(home.path(), &mounted.root, &[], "sent", 5, 10), &format!("{fs_type}, sent"), false);
 }
 
 #[test]

@@ -49,6 +49,42 @@ fn windows_are_found(fs_type: &'static str) {
     }
 }
 
+/// Regression: what squashfs brings to the end of its blocks was taken for the window: 576 KiB where it is 512.
+#[test]
+fn where_a_file_system_brings_its_own_blocks_no_window_is_told() {
+    if !machine::is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    let _machine = Held::shared();
+    let home = tempfile::tempdir().unwrap();
+    let [tree, root] = ["tree", "mnt"].map(|name| home.path().join(name));
+    fs::create_dir(&tree).unwrap();
+    fs::create_dir(&root).unwrap();
+    let mut state = 1_u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    fs::write(tree.join("file"), (0..32 << 20).map(|_| byte()).collect::<Vec<u8>>()).unwrap();
+    let image = home.path().join("image");
+    let made = std::process::Command::new("mksquashfs").args([&tree, &image]).arg("-quiet").output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        return eprintln!("skipped: no mksquashfs");
+    }
+    let own = ProcessId::own().unwrap();
+    let device = match loopdev::attach(own, &image, true, false) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let mount = mounting::mount_noted(own, &device.device, &root, "squashfs", true, "");
+    let Ok(_mount) = mount else { return eprintln!("skipped: no squashfs") };
+    let found = probe(&root.join("file"), &["--only", "windows"]);
+    for answer in ["window", "initial_window", "trigger", "max_request", "willneed_cap", "read_around"] {
+        let method = found[answer]["method"].as_str().unwrap();
+        assert!(found[answer]["value"].is_null() && method.contains("whole blocks of its own"), "{answer}: {found:#}");
+    }
+}
+
 #[test]
 fn windows_are_found_on_ext4() {
     windows_are_found("ext4");

@@ -89,6 +89,12 @@ fn a_loop_device_is_measured_and_its_window_is_as_before() {
     // A fault brings its window.
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
     assert!(amplification(2048) > 4.0 * amplification(128));
+    // A stream has one to two windows ahead of itself.
+    for kb in [128, 2048] {
+        let candidate = candidates.iter().find(|c| c["kb"] == kb).unwrap();
+        let windows = candidate["ahead_bytes_per_stream"].as_f64().unwrap() / (kb << 10) as f64;
+        assert!((1.0..=2.0).contains(&windows), "{candidate:#}");
+    }
     let recommended_runs = recommended["runs"].as_u64().unwrap();
     assert_eq!(recommended["spread"].is_null(), recommended_runs == 1, "{recommended:#}");
     assert_eq!(window_kb(&mounted.root), before);
@@ -325,7 +331,13 @@ fn a_trace_is_a_workload() {
     for candidate in found["candidates"].as_array().unwrap() {
         let jobs = candidate["jobs"].as_array().unwrap();
         assert_eq!((jobs.len(), &jobs[0]["name"]), (1, &"x.trace".into()));
-        assert!(jobs[0]["rate"].as_f64().unwrap() > 0.0 && candidate["amplification"].is_null(), "{candidate:#}");
+        assert!(jobs[0]["rate"].as_f64().unwrap() > 0.0 && candidate["longest_call_s"].as_f64().unwrap() > 0.0);
+        // Its only file is read as a whole.
+        assert_eq!(
+            (&candidate["amplification"], &candidate["unused_bytes"]),
+            (&1.0.into(), &0.0.into()),
+            "{candidate:#}"
+        );
     }
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
 }

@@ -7,8 +7,8 @@ use ahead_live::Counters;
 use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 
-/// What a variant came to under somebody. Times are medians, in seconds; counts are those of the run with the median time, of an
-/// even number of runs the faster of the middle two.
+/// What a variant came to under somebody. How long it took is the median, with its spread; where that time went, and the counts, are those
+/// of the run with the median time, of an even number of runs the faster of the middle two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The job.
@@ -96,16 +96,15 @@ impl Row {
         first: &[Observed],
         found: Option<[u64; 3]>,
     ) -> Row {
-        let time = |of: fn(&Observed) -> u64| Spread::of(runs.iter().map(|run| seconds(of(run)))).median;
-        // Counts belong together: medians of each by itself would not add up.
+        // What belongs together: medians of each by itself would not add up.
         let typical = typical(runs);
+        let time = |of: fn(&Observed) -> u64| typical.map_or(0.0, |run| seconds(of(run)));
         let found = typical.and_then(|run| run.found).or(found);
         let engine = |of: fn(&Counters) -> u64| typical.and_then(|run| run.counters.as_ref()).map(of);
         let reads = typical.and_then(|run| run.reads);
         let device_bytes = reads.map(|reads| reads.bytes);
         let used_bytes = variant.used_bytes();
-        let idle = |run: &Observed| seconds(run.elapsed_ns.saturating_sub(run.user_ns + run.system_ns));
-        let cpu = |run: &Observed| (run.user_ns + run.system_ns) as f64 * 100.0 / run.elapsed_ns.max(1) as f64;
+        let worked_ns = |run: &Observed| run.user_ns + run.system_ns;
         Row {
             job,
             variant: variant.name.clone(),
@@ -119,9 +118,9 @@ impl Row {
             ratio: Spread::of(runs.iter().zip(first).map(|(run, first)| throughput(run) / throughput(first))),
             user_s: time(|run| run.user_ns),
             system_s: time(|run| run.system_ns),
-            idle_s: Spread::of(runs.iter().map(idle)).median,
-            cpu_percent: Spread::of(runs.iter().map(cpu)).median,
-            latency_most_s: time(|run| run.latency_most_ns),
+            idle_s: typical.map_or(0.0, |run| seconds(run.elapsed_ns.saturating_sub(worked_ns(run)))),
+            cpu_percent: typical.map_or(0.0, |run| worked_ns(run) as f64 * 100.0 / run.elapsed_ns.max(1) as f64),
+            latency_most_s: Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median,
             read_bytes: typical.map_or(0, |run| run.read_bytes),
             write_bytes: typical.map_or(0, |run| run.write_bytes),
             used_bytes,
@@ -152,5 +151,16 @@ mod tests {
         assert_eq!(typical(&runs).map(|run| run.elapsed_ns), Some(5));
         assert_eq!(typical(&runs[..3]).and_then(|run| run.found), Some([6, 1, 3]));
         assert!(typical(&[]).is_none());
+    }
+
+    /// Regression: nor did medians of user, system and idle time add up to that of the whole.
+    #[test]
+    fn the_times_of_a_row_add_up() {
+        let run = |elapsed_ns, user_ns, system_ns| Observed { elapsed_ns, user_ns, system_ns, ..Observed::default() };
+        let runs = [run(9_000, 5_000, 1_000), run(5_000, 1_000, 3_000), run(7_000, 2_000, 2_500)];
+        let variant = Variant { name: "x".into(), readers: Vec::new(), timeline: false };
+        let row = Row::of("x", &variant, &Under { how: crate::How::Kernel, pages: None }, &runs, &runs, None);
+        assert!((row.user_s + row.system_s + row.idle_s - row.elapsed_s.median).abs() < 1e-12, "{row:?}");
+        assert!((row.cpu_percent - 100.0 * 4.5 / 7.0).abs() < 1e-9);
     }
 }

@@ -18,6 +18,7 @@ use ahead_report::table::Screen;
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -264,12 +265,28 @@ impl Bench {
         files.make_cold().map_err(|error| files.explain(error))?;
         let measured = traits::measure(path);
         files.make_cold().map_err(|error| files.explain(error))?;
-        Ok(measured.unwrap_or_else(|error| {
-            let assumed = "8 ms and 100 MB/s are assumed";
-            progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
-            DeviceTraits::default()
-        }))
+        match measured {
+            Err(error) if cannot_be_measured(&error) => {
+                let assumed = "8 ms and 100 MB/s are assumed";
+                progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
+                Ok(DeviceTraits::default())
+            }
+            measured => measured.map_err(|error| files.explain(error.into()).into()),
+        }
     }
+}
+
+/// Whether it is no failure that a disk was not measured: the file is too short, its file system has no direct I/O, or asynchronous reads
+/// are forbidden.
+fn cannot_be_measured(error: &ahead_live::Error) -> bool {
+    const NO_DIRECT_READS: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::AGAIN];
+    let code = match error {
+        ahead_live::Error::Kernel(ahead_kernel::Error::Io { source, .. }) | ahead_live::Error::Io(source) => {
+            source.raw_os_error()
+        }
+        _ => None,
+    };
+    code.is_none_or(|code| NO_DIRECT_READS.iter().any(|known| known.raw_os_error() == code))
 }
 
 /// Works until a signal asks to stop; all that it made is removed then.
@@ -316,4 +333,17 @@ fn as_json(measured: &Measured) -> Value {
         "traits": traits,
         "rows": measured.rows,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a disk that failed while it was measured was taken for one of 8 ms and 100 MB/s.
+    #[test]
+    fn a_disk_that_fails_is_not_one_that_cannot_be_measured() {
+        let live = |code: Errno| ahead_live::Error::Kernel(ahead_kernel::Error::io("read", code));
+        assert!(cannot_be_measured(&live(Errno::INVAL)) && cannot_be_measured(&std::io::Error::other("short").into()));
+        assert!(![Errno::IO, Errno::NXIO, Errno::NOENT].map(live).iter().any(cannot_be_measured));
+    }
 }

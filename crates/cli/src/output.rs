@@ -3,10 +3,13 @@
 use ahead_kernel::user::User;
 use anyhow::{Context, bail};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
+
+/// How our pages begin.
+const PAGE_BEGINS: &[u8; 15] = b"<!DOCTYPE html>";
 
 /// Where something is to be written.
 enum Place {
@@ -41,6 +44,20 @@ pub fn check(path: &Path) -> anyhow::Result<()> {
         },
     };
     possible.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The same of a page: it is not written over something else, the scenario itself, say.
+pub fn check_page(path: &Path) -> anyhow::Result<()> {
+    check(path)?;
+    if let Ok(Place::File(file, Some(there))) = place_of(path) {
+        let mut begins = [0; PAGE_BEGINS.len()];
+        let is_page =
+            File::open(&file).and_then(|mut file| file.read_exact(&mut begins)).is_ok() && &begins == PAGE_BEGINS;
+        if there.len() > 0 && !is_page {
+            bail!("{} is there, and no page of HTML: name another file, or remove it first", path.display());
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file under a temporary name beside it and renames it: a disk that is full leaves what was there, and no part
@@ -94,6 +111,9 @@ fn is_refused(error: &io::Error) -> bool {
 /// A temporary file with the mode and owner of what is there, or else as any new file: the user's mask decides.
 fn beside(file: &Path, there: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !directory.exists() {
+        return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory {}", directory.display())));
+    }
     let mut builder = tempfile::Builder::new();
     let temporary = builder.prefix(".ahead-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
     if let Some(there) = there {

@@ -10,6 +10,7 @@ use crate::output;
 use ahead_kernel::user::User;
 use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
+use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
@@ -81,12 +82,19 @@ impl Run {
     fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check(out))?;
+            output::with_rights_of(user.as_ref(), || output::check_page(out))?;
         }
         let path = self.scenario.display().to_string();
         let scenario = Scenario::load_with(&self.scenario, &Files).with_context(|| path.clone())?;
-        let results = scenario.policies.iter().map(|choice| Ok((choice.to_string(), scenario.run(choice)?)));
+        let progress = Progress::new(scenario.policies.len() as u64);
+        let results = scenario.policies.iter().map(|choice| {
+            progress.say(choice.to_string());
+            let counters = scenario.run(choice)?;
+            progress.step();
+            Ok((choice.to_string(), counters))
+        });
         let results: Vec<(String, Counters)> = results.collect::<anyhow::Result<_>>()?;
+        drop(progress);
         let text = if self.json {
             let policies: Vec<Value> = results.iter().map(|(name, counters)| as_json(name, counters)).collect();
             let whole = json!({ "scenario": scenario.name, "disk": scenario.disk.model.name(), "policies": policies });

@@ -219,7 +219,8 @@ impl Tune {
         }
         let loaded = self.workload.as_deref().map(Loaded::read).transpose()?;
         let mut tuned = Vec::new();
-        for target in targets {
+        for mut target in targets {
+            target.notes.extend(store.unread(&target).filter(|_| self.persist));
             for note in &target.notes {
                 eprintln!("ahead: {}", ahead_report::text::printable(note.as_bytes()));
             }

@@ -17,8 +17,9 @@ use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
 
 const MAGIC: &[u8; 8] = b"AHDTRACE";
-/// Format of this version.
-const VERSION: u32 = 1;
+/// Format of this version; that of the first one lacks a kind of record (`ReadAt`), and is read, too.
+const VERSION: u32 = 2;
+const OLDEST: u32 = 1;
 /// A block is written when it has grown to this, bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Of ten: a recording must not be held up.
@@ -36,7 +37,7 @@ pub enum TraceError {
     #[error("not a trace of `ahead sim trace` (it does not begin with AHDTRACE)")]
     NotATrace,
     /// Another version of the format.
-    #[error("a trace of version {0} of the format; version {VERSION} is read here")]
+    #[error("a trace of version {0} of the format; versions {OLDEST} to {VERSION} are read here")]
     Version(u32),
     /// It ends in the midst.
     #[error("the trace is cut short: it ends at byte {at}, within {within}")]
@@ -146,7 +147,7 @@ impl<R: Read> Reader<R> {
             Err(error) => return Err(error),
         }
         match reader.number("the header")? {
-            VERSION => {}
+            OLDEST..=VERSION => {}
             other => return Err(TraceError::Version(other)),
         }
         let length = reader.number("the header")?;

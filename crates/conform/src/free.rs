@@ -13,8 +13,8 @@
 //!
 //! | table | set | cleared |
 //! |---|---|---|
-//! | `stale` | a decision differs or overlaps; a read whose pages are not told | the open file is seen with its state, or opened |
-//! | `cursors` | a call that reads begins | it ends |
+//! | `stale` | a decision differs or overlaps; during a read whose pages are not told | the open file is seen with its state, or opened |
+//! | `cursors` | a call that reads begins, or is told where it does | it ends |
 //! | `tried` | a fault | the thread does something else than wait for it |
 //! | `mapped` | pages are mapped around a fault | the thread's next fault |
 
@@ -140,6 +140,7 @@ impl Free {
             Event::Read { by, offset_bytes, length_bytes, is_other, .. } => {
                 self.begin_read(task, by, *offset_bytes, *length_bytes, *is_other);
             }
+            Event::ReadAt(offset_bytes) => self.move_read(task, *offset_bytes),
             Event::ReadEnd(result) => self.end_read(task, *result),
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
@@ -282,6 +283,17 @@ impl Free {
         let (next, end) = (offset_bytes / PAGE_BYTES, end_bytes.div_ceil(PAGE_BYTES));
         self.cursors
             .insert(task, Cursor { by: *by, offset_bytes, end_bytes, next, begun: self.ledger.at, end, is_other });
+        if is_other {
+            self.stale.insert(by.open);
+        }
+    }
+
+    /// A read has waited for its turn, and begins only now.
+    fn move_read(&mut self, task: u32, offset_bytes: u64) {
+        if let Some(cursor) = self.cursors.get(&task).copied() {
+            let length_bytes = cursor.end_bytes - cursor.offset_bytes;
+            self.begin_read(task, &cursor.by, offset_bytes, length_bytes, cursor.is_other);
+        }
     }
 
     fn end_read(&mut self, task: u32, result: i64) {
@@ -455,7 +467,8 @@ impl Free {
             return self.compare(task, Kind::Mark, asked);
         }
         // A fault's decision has begun with the fault.
-        if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Mark && before.said.is_empty()) {
+        let has_begun = |before: &mut Pending| before.kind == Kind::Mark && before.said.is_empty();
+        if self.cursors.contains_key(&task) || !self.ledger.pending(task).is_some_and(has_begun) {
             self.close(task);
             let folio = self.pages.folio(FileId(by.file), asked.page);
             let is_marked = folio.map_or(Some(false), |folio| self.pages.is_marked(by.file, folio));

@@ -1,16 +1,10 @@
 //! One decision: what the policy expects, what the kernel said, and whether they agree.
 
-use crate::record::{Exact, Mapping, RaState, Use, Window};
+use crate::record::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
-use ahead_policy::{Access, Advice, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
+use ahead_policy::{Access, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
 use std::cell::Cell;
-
-/// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
-const VM_EXEC: u32 = 0x4;
-const VM_SEQ_READ: u32 = 0x8000;
-const VM_RAND_READ: u32 = 0x1_0000;
-const VM_HUGEPAGE: u32 = 0x2000_0000;
 
 /// What the kernel said after a decision had begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,16 +194,9 @@ pub(crate) fn changes_balance(rules: &Rules, mapping_flags: u32) -> bool {
 
 /// A fault as the policy sees it.
 pub(crate) fn fault_access(by: &Use, page: Page, mapping: &Mapping, found: Found) -> Access {
-    let Mapping { first, end, flags } = *mapping;
-    let advice = if flags & VM_RAND_READ != 0 {
-        Advice::Random
-    } else if flags & VM_SEQ_READ != 0 {
-        Advice::Sequential
-    } else {
-        Advice::Normal
-    };
+    let Mapping { first, end, .. } = *mapping;
+    let (advice, huge, executable) = (mapping.advice(), mapping.is_huge(), mapping.is_executable());
     let (open, file) = (OpenId(by.open), FileId(by.file));
-    let (huge, executable) = (flags & VM_HUGEPAGE != 0, flags & VM_EXEC != 0);
     let by = By::Fault { advice, huge, executable, first, end };
     Access { open, file, by, page, wanted: 1, call: Call::default(), begins: true, found }
 }

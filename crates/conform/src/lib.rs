@@ -92,7 +92,8 @@ pub struct Report {
     pub decisions: u64,
     /// Those that the policy takes, too.
     pub matched: u64,
-    /// The first that it does not.
+    /// The first that it does not, step by step or, if all of these agree, running free; none if [`Report::agrees`] and nothing
+    /// overlaps.
     pub first_mismatch: Option<Mismatch>,
     /// Records in the trace.
     pub records: u64,
@@ -146,7 +147,8 @@ pub fn conform(from: impl Read, policy: Option<&str>) -> Result<Report, ConformE
         trailer => return Err(ConformError::Lost(trailer.map_or(0, |trailer| trailer.lost))),
     }
     let (step, free_running) = (step.finish(), free.finish());
-    let (decisions, matched, first_mismatch) = (step.decisions, step.matched, step.first_mismatch.clone());
+    let (decisions, matched) = (step.decisions, step.matched);
+    let first_mismatch = step.first_mismatch.clone().or_else(|| free_running.first_mismatch.clone());
     let kernel = header.kernel;
     Ok(Report { kernel, policy, decisions, matched, first_mismatch, records, step, free_running })
 }

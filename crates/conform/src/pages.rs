@@ -20,8 +20,8 @@ struct File {
     marked: FxHashMap<Page, bool>,
     /// Those that came with a decision: by which record, and whose.
     brought: FxHashMap<Page, (u64, u32)>,
-    /// Folios that are not cached any more, and since which record.
-    gone: BTreeMap<Page, (u8, u64)>,
+    /// Pages that are not cached any more, and since which record.
+    gone: FxHashMap<Page, u64>,
     pages: u64,
     limits: Limits,
     /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
@@ -137,7 +137,11 @@ impl Pages {
         let file = self.file(file);
         file.take_out(folio);
         file.forget_evicted(folio);
-        file.gone.remove(&folio.first);
+        if !file.gone.is_empty() {
+            for page in folio.range() {
+                file.gone.remove(&page);
+            }
+        }
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
@@ -181,15 +185,13 @@ impl Pages {
 
     /// These pages are not cached any more since this record.
     pub(crate) fn note_gone(&mut self, file: u32, folio: Folio, record: u64) {
-        self.file(file).gone.insert(folio.first, (folio.order, record));
+        let file = self.file(file);
+        file.gone.extend(folio.range().map(|page| (page, record)));
     }
 
     /// Whether a page went after this record.
     pub(crate) fn is_gone_after(&self, file: u32, page: Page, record: u64) -> bool {
-        let gone = self.files.get(file as usize).and_then(|file| file.gone.range(..=page).next_back());
-        gone.is_some_and(|(first, (order, at))| {
-            *at > record && Folio { first: *first, order: *order }.range().contains(&page)
-        })
+        self.files.get(file as usize).and_then(|file| file.gone.get(&page)).is_some_and(|at| *at > record)
     }
 
     /// A thread begins to take these pages and their notes away (`POSIX_FADV_DONTNEED`), from the first to the last. What is

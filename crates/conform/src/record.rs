@@ -1,6 +1,6 @@
 //! What a trace holds: everything that a decision of the kernel depends on, and what came of it.
 
-use ahead_policy::Page;
+use ahead_policy::{Advice, Page};
 use serde::{Deserialize, Serialize};
 
 /// How a trace begins.
@@ -104,6 +104,9 @@ pub enum Event {
     },
     /// A folio was written to: it loses its mark, now or when its writing ends.
     Dirtied(Cached),
+    /// The call that reads begins here after all, bytes: it named no offset, and had to wait for another one through the same open
+    /// file. Since version 2.
+    ReadAt(u64),
 }
 
 /// A file.
@@ -207,6 +210,35 @@ pub struct Mapping {
     pub flags: u32,
 }
 
+/// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
+pub(crate) const VM_EXEC: u32 = 0x4;
+pub(crate) const VM_SEQ_READ: u32 = 0x8000;
+pub(crate) const VM_RAND_READ: u32 = 0x1_0000;
+const VM_HUGEPAGE: u32 = 0x2000_0000;
+
+impl Mapping {
+    /// How it was said to be used.
+    pub fn advice(&self) -> Advice {
+        if self.flags & VM_RAND_READ != 0 {
+            Advice::Random
+        } else if self.flags & VM_SEQ_READ != 0 {
+            Advice::Sequential
+        } else {
+            Advice::Normal
+        }
+    }
+
+    /// It wants huge pages.
+    pub fn is_huge(&self) -> bool {
+        self.flags & VM_HUGEPAGE != 0
+    }
+
+    /// It holds a program.
+    pub fn is_executable(&self) -> bool {
+        self.flags & VM_EXEC != 0
+    }
+}
+
 /// A folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cached {
@@ -279,7 +311,7 @@ impl Sense {
                 }
             }
             Event::ReadEnd(result) if *result > MOST_READ as i64 => return Err("a read longer than any"),
-            Event::ReadEnd(_) => {}
+            Event::ReadEnd(_) | Event::ReadAt(_) => {}
         }
         Ok(())
     }

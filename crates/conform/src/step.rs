@@ -21,8 +21,24 @@ pub struct Step {
     rules: Rules,
     pages: Pages,
     ledger: Ledger,
-    /// Threads that are in a call that reads: of which open file, and where it wants to end.
-    reads: FxHashMap<u32, (u32, u64)>,
+    /// Threads that are in a call that reads.
+    reads: FxHashMap<u32, Reading>,
+}
+
+/// A call that reads.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    open: u32,
+    length_bytes: u64,
+    file_bytes: u64,
+    /// It wants to end here.
+    end_bytes: u64,
+}
+
+impl Reading {
+    fn at(self, offset_bytes: u64) -> Reading {
+        Reading { end_bytes: offset_bytes.saturating_add(self.length_bytes).min(self.file_bytes), ..self }
+    }
 }
 
 impl Step {
@@ -51,8 +67,12 @@ impl Step {
             Event::Read { by, offset_bytes, length_bytes, .. } => {
                 self.pages.settings(by);
                 self.ledger.close(task);
-                let end_bytes = offset_bytes.saturating_add(*length_bytes).min(by.file_bytes);
-                self.reads.insert(task, (by.open, end_bytes));
+                let (length_bytes, file_bytes) = (*length_bytes, by.file_bytes);
+                let reading = Reading { open: by.open, length_bytes, file_bytes, end_bytes: 0 };
+                self.reads.insert(task, reading.at(*offset_bytes));
+            }
+            Event::ReadAt(offset_bytes) => {
+                self.reads.entry(task).and_modify(|reading| *reading = reading.at(*offset_bytes));
             }
             Event::ReadEnd(_) => {
                 self.ledger.close(task);
@@ -97,7 +117,7 @@ impl Step {
 
     /// What has just begun to decide may have done so after this read.
     fn end_read(&mut self, task: u32) {
-        let Some((open, end_bytes)) = self.reads.remove(&task) else { return };
+        let Some(Reading { open, end_bytes, .. }) = self.reads.remove(&task) else { return };
         let Step { ledger, rules, pages, .. } = self;
         ledger.ended_before(task, open, end_bytes as i64, |_, pending, mut state| {
             expect(rules, pages, pending.by.file, |decision| decision.sync(&mut state, pending.page, pending.wanted))
@@ -108,9 +128,9 @@ impl Step {
     /// What a read would come to if one of the other threads' that are under way had ended before: where it ended is told later.
     fn alternatives(&self, task: u32, asked: &Asked) -> Vec<Outcome> {
         let by = &asked.by;
-        let others = self.reads.iter().filter(|(other, (open, _))| **other != task && *open == by.open);
-        let decide = |(_, (_, end_bytes)): (&u32, &(u32, u64))| {
-            let mut state = State { prev_pos: *end_bytes as i64, ..state_of(&by.state) };
+        let others = self.reads.iter().filter(|(other, reading)| **other != task && reading.open == by.open);
+        let decide = |(_, reading): (&u32, &Reading)| {
+            let mut state = State { prev_pos: reading.end_bytes as i64, ..state_of(&by.state) };
             let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, asked.page, asked.wanted);
             expect(&self.rules, &self.pages, by.file, decide).outcome
         };

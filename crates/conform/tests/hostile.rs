@@ -168,6 +168,7 @@ fn events() -> impl Strategy<Value = Record> {
             Event::Read { by, offset_bytes, length_bytes, flags: 0, is_other }
         }),
         any::<i64>().prop_map(Event::ReadEnd),
+        any::<u64>().prop_map(Event::ReadAt),
         (0..1i64 << 20).prop_map(Event::ReadEnd),
         asked().prop_map(Event::Sync),
         asked().prop_map(Event::Async),

@@ -15,9 +15,9 @@ use crate::limits::{Accepts, Field};
 use crate::model::{Common, NS_PER_S, transfer_ns};
 use crate::{Request, Served};
 
-/// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (an I/O is counted per started
-/// unit; default 256), `burst_ios` (default 1), `burst_kb` (default 256), `outstanding` (requests in service at once;
-/// default 128).
+/// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (an I/O is counted per
+/// started unit; default 256), `burst_ios` (default 1), `burst_kb` (default 256), `outstanding` (requests in service at
+/// once; default 128).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cloud {
     #[serde(flatten)]

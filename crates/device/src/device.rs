@@ -68,8 +68,8 @@ enum State {
 }
 
 impl Device {
-    /// A disk at rest. `capacity_bytes` is its size, at most 64 TiB (more is cut to that): a rotating disk spreads it over
-    /// its whole stroke, unless its model says how large the real disk is.
+    /// A disk at rest. `capacity_bytes` is its size, at most 64 TiB (more is cut to that): a rotating disk spreads it
+    /// over its whole stroke, unless its model says how large the real disk is.
     pub fn new(model: &Model, capacity_bytes: u64) -> Device {
         let capacity_bytes = capacity_bytes.clamp(1, MAX_CAPACITY_BYTES);
         let state = match model {

@@ -8,8 +8,8 @@
 //!
 //! A request takes a channel for its latency and until its bytes are over the bus; the bus serves in order of arrival,
 //! so that the sum is never faster than the bandwidth. Long requests are striped over the flash by the drive, so they
-//! cost one latency. A read that continues an earlier one finds the drive prepared (`sequential_read_us`). Not modelled:
-//! garbage collection, and writes that outrun the drive's cache.
+//! cost one latency. A read that continues an earlier one finds the drive prepared (`sequential_read_us`). Not
+//! modelled: garbage collection, and writes that outrun the drive's cache.
 
 use serde::{Deserialize, Serialize};
 

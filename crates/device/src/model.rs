@@ -14,8 +14,8 @@ pub(crate) const BYTES_PER_MB: f64 = 1e6;
 /// A kind of disk with its figures. It can only be had built in or from checked TOML (or serde, checked alike), so that
 /// no [`crate::Device`] ever sees an absurd one.
 ///
-/// Written as TOML with `kind = "hdd"`, `"flash"` or `"cloud"`; the fields are those of [`Hdd`], [`Flash`] and [`Cloud`].
-/// `_mb_per_s` counts 10^6 bytes, as data sheets do; `_kb` counts 1024 bytes, as the kernel does.
+/// Written as TOML with `kind = "hdd"`, `"flash"` or `"cloud"`; the fields are those of [`Hdd`], [`Flash`] and
+/// [`Cloud`]. `_mb_per_s` counts 10^6 bytes, as data sheets do; `_kb` counts 1024 bytes, as the kernel does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", try_from = "Unchecked")]
 pub enum Model {
@@ -79,11 +79,12 @@ fn default_max_request_kb() -> u32 {
 }
 
 impl Model {
-    /// The models that the issue of the project names; [`Model::builtin`] knows those of the papers besides.
+    /// Disks of today, a kind each; [`Model::builtin`] knows those of the papers besides.
     pub const BUILTIN: [&str; 5] = ["hdd", "ssd", "nvme", "emmc", "cloud"];
 
-    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's with direct memory access and with programmed
-    /// input; the disk that Roudier measured on, the one that he reckons with, and its 4 and 8 MB/s with what commands cost.
+    /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's with direct memory access and with
+    /// programmed input; the disk that Roudier measured on, the one that he reckons with, and its 4 and 8 MB/s with
+    /// what commands cost.
     pub const PAPERS: [&str; 7] = ["wu", "fireball", "fireball-pio", "ibm-s12", "roudier-0", "roudier-4", "roudier-8"];
 
     /// The built-in model of that name, or `None`.
@@ -113,9 +114,8 @@ impl Model {
 
     /// Reads a model from TOML.
     ///
-    /// # Errors
-    /// Text of more than 64 KiB, no TOML, an unknown or missing field, a value out of range, seek figures that no curve
-    /// fits. The message names the line, the field and what is accepted.
+    /// Errors: text of more than 64 KiB, no TOML, an unknown or missing field, a value out of range, seek figures that
+    /// no curve fits. The message names the line, the field and what is accepted.
     pub fn from_toml(text: &str) -> Result<Model, ModelError> {
         let table = limits::checked_table(text, fields_of)?;
         let at_line_1 = |message: String| ModelError::Field { line: 1, message };
@@ -198,8 +198,8 @@ impl Model {
     }
 
     /// `nr_requests` that Linux gives its queue: twice the tags with a scheduler, the tags without
-    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). Where a model does not say, no fewer than it
-    /// serves at once: with fewer it could never be that busy.
+    /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). Where a model does not say, no fewer than
+    /// it serves at once: with fewer it could never be that busy.
     pub fn nr_requests(&self) -> u32 {
         self.common().nr_requests.unwrap_or_else(|| self.channels().max(LEAST_DEFAULT_NR_REQUESTS))
     }

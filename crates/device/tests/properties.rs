@@ -260,8 +260,8 @@ fn sequential_reading_reaches_the_sustained_rate() {
         let rate = model.bandwidth_bytes_per_s();
         for pause_ns in [0, 50_000] {
             let reached = sequential_rate(&model, 128 << 10, pause_ns);
-            // 256 MiB cross into the second zone of a zoned disk of 8 GiB, which is 3.5 % slower; and Wu's disk does not
-            // read on while its reader pauses.
+            // 256 MiB cross into the second zone of a zoned disk of 8 GiB, which is 3.5 % slower; and Wu's disk does
+            // not read on while its reader pauses.
             let lost = if name == "wu" { 0.05 } else { 0.02 };
             assert!(
                 reached > rate * (1.0 - lost) && reached < rate * 1.002,

@@ -32,6 +32,16 @@ impl Mapping {
         Ok(Mapping { address: address.cast_const().cast(), length })
     }
 
+    /// Says how it will be used: `Normal`, `Random` or `Sequential`; other advice is `EINVAL`.
+    pub fn advise(&self, advice: Advice) -> Result<()> {
+        if !matches!(advice, Advice::Normal | Advice::Random | Advice::Sequential) {
+            return Err(Error::io("advise on a mapping", Errno::INVAL));
+        }
+        // SAFETY: exactly the mapping, which lives as long as `self`; such advice changes no memory.
+        let done = unsafe { madvise(self.address.cast_mut().cast(), self.length, advice) };
+        done.map_err(|e| Error::io("advise on a mapping", e))
+    }
+
     /// Brings in the page at an offset as a touch of it does, by the same fault. Where the page cannot be read (the device
     /// failed, the file became shorter) that is an error. Beyond the mapping there is nothing.
     ///

@@ -4,7 +4,7 @@ use crate::policies::true_readahead::{PERIOD, Period, TrueReadahead};
 use crate::policies::{
     advise::Advise, ahead::Ahead, amp::Amp, competitive::Competitive, fixed::Fixed, linux_1_3::Linux13, linux_2_2,
     linux_2_4, linux_2_6::Linux26, linux_2_6_23::Linux2623, linux_6_12, linux_6_18, linux_7_2, none, oracle::Oracle,
-    read_stream::ReadStream, roudier::Roudier, wu_adaptive::WuAdaptive, zfetch::Zfetch,
+    read_stream::ReadStream, roudier::Roudier, wu_adaptive, wu_adaptive::WuAdaptive, zfetch::Zfetch,
 };
 use crate::{Parameters, Policy};
 
@@ -76,6 +76,13 @@ const PERIODS: Argument = Argument {
     default: Some(PERIOD),
     words: &[ADAPTIVE],
 };
+const LEAST_WINDOW: Argument = Argument {
+    name: "least",
+    unit: "pages",
+    summary: "the smallest window, at most the disk's",
+    default: Some(wu_adaptive::LEAST_PAGES),
+    words: &[],
+};
 
 macro_rules! plain {
     ($name:literal, $summary:literal, $source:literal, $build:expr) => {
@@ -140,9 +147,13 @@ pub const CATALOGUE: &[Description] = &[
     plain!("linux-2.6", "two windows, off where all is cached", "mm/readahead.c of 2.6.19", |_| {
         Box::new(Linux26::default())
     }),
-    plain!("wu-adaptive", "windows as long as memory lets them live", "Wu's patches of 2005 to 2007", |_| {
-        Box::new(WuAdaptive::default())
-    }),
+    Description {
+        name: "wu-adaptive",
+        arguments: &[LEAST_WINDOW],
+        summary: "windows as long as memory lets them live",
+        source: "Wu's patches of 2005 to 2007",
+        build: |arguments, _| Box::new(WuAdaptive::new(arguments[0].number())),
+    },
     plain!("linux-2.6.23", "on demand: one window and a mark", "mm/readahead.c of 2.6.24", |_| {
         Box::new(Linux2623::default())
     }),
@@ -255,15 +266,19 @@ impl Choice {
     }
 }
 
+/// As it is written; where every argument is what it would be unless given, by the name alone.
 impl std::fmt::Display for Choice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.description.name)?;
+        let defaults = self.description.arguments.iter().map(|argument| argument.default.map(Value::Number));
+        if self.arguments.iter().copied().map(Some).eq(defaults) {
+            return Ok(());
+        }
         let words = self.arguments.iter().map(|value| match value {
             Value::Number(number) => number.to_string(),
             Value::Word(word) => (*word).to_owned(),
         });
-        let words: Vec<String> = words.collect();
-        if words.is_empty() { Ok(()) } else { write!(f, "({})", words.join(", ")) }
+        write!(f, "({})", words.collect::<Vec<String>>().join(", "))
     }
 }
 
@@ -327,6 +342,9 @@ mod tests {
     #[test]
     fn arguments_may_have_defaults_and_words() {
         assert_eq!(named("true-readahead(64)").unwrap().to_string(), "true-readahead(64, 16)");
+        let names = ["wu-adaptive", "wu-adaptive()", "wu-adaptive(4)", "wu-adaptive(8)"];
+        let names = names.map(|name| named(name).unwrap().to_string());
+        assert_eq!(names, ["wu-adaptive", "wu-adaptive", "wu-adaptive", "wu-adaptive(8)"]);
         let pages = ["true-readahead(48, adaptive)", "fixed(8)", "linux-6.18"].map(|name| named(name).unwrap().pages());
         assert_eq!(pages, [Some(48), Some(8), None]);
         assert_eq!(named(" true-readahead( 48 ,adaptive ) ").unwrap().to_string(), "true-readahead(48, adaptive)");
@@ -344,6 +362,7 @@ mod tests {
             ("fixed(8) )", "\" )\" behind the parenthesis is too much"),
             ("fixed(8, 9)", "9 is too much"),
             ("linux-6.18(32)", "32 is too much"),
+            ("wu-adaptive(0)", "wu-adaptive(least) is meant; least is a number of pages from 1 to 16777216"),
             ("true-readahead(8, soon)", "P is a number of accesses from 1 to 16777216 or adaptive"),
         ] {
             let error = named(text).unwrap_err().to_string();

@@ -1,8 +1,8 @@
 //! What to read next: every read-ahead algorithm of Linux since 1.3, those of the papers, and our own.
 //!
-//! A policy is a pure state machine. In: an access to a page (or an event: a wait, an arrival, an eviction), the time, and
-//! a read-only view of the page cache. Out: requests for pages, and the marks on them that will call the policy again. The
-//! simulator and the live engines supply the view and drive the very same object.
+//! A policy is a pure state machine. In: an access to a page (or an event: a wait, an arrival, an eviction), the time,
+//! and a read-only view of the page cache. Out: requests for pages, and the marks on them that will call the policy
+//! again. The simulator and the live engines supply the view and drive the very same object.
 //!
 //! ```text
 //!                 Access { page, found: absent | locked | present, marked? }      Event { waited, arrived, evicted … }
@@ -14,11 +14,12 @@
 //!                                                     pages, folio order, mark, what to do when the queue is full
 //! ```
 //!
-//! Who drives a policy asks it what it [`Wants`] to hear of, calls it then, carries its requests out in their order, leaving
-//! out pages that are cached already, and reads the page that was asked for by itself if it is still absent afterwards.
+//! Who drives a policy asks it what it wants to hear of, calls it then, carries its requests out in their order,
+//! leaving out pages that are cached already, and reads the page that was asked for by itself if it is still absent
+//! afterwards.
 //!
-//! What it must never do: I/O, read a clock, start a thread, log; request a page that is not in the file; panic, whatever
-//! accesses it is told of.
+//! What it must never do: I/O, read a clock, start a thread, log; request a page that is not in the file; panic,
+//! whatever accesses it is told of.
 //!
 //! ```
 //! use ahead_policy::{Access, Found, Policy, Requests, named, testing::Cache};
@@ -42,13 +43,14 @@
 //!
 //! # With a cache of one's own
 //!
-//! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what it has
-//! through [`View`], tells of every call and wait, and fetches what comes out. [`policies::ahead`] needs to know what the
-//! storage is like ([`DeviceTraits`]), and how much may lie unread ([`Parameters::budget_pages`]).
+//! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what
+//! it has through [`View`], tells of every call and wait, and fetches what comes out. [`policies::ahead`] needs to know
+//! what the storage is like ([`DeviceTraits`]), and how much may lie unread ([`Parameters::budget_pages`]).
 //!
 //! ```
 //! use ahead_policy::{
-//!     Access, DeviceTraits, Event, FileId, Found, Limits, Memory, OpenId, Page, Parameters, Queue, Requests, View, named,
+//!     Access, DeviceTraits, Event, FileId, Found, Limits, Memory, OpenId, Page, Parameters, Queue, Requests, View,
+//!     named,
 //! };
 //! use std::collections::BTreeSet;
 //!
@@ -91,10 +93,47 @@
 //! assert!(misses <= 5, "{misses}");
 //! ```
 //!
+//! # A policy of one's own
+//!
+//! Of [`Policy`] only [`Policy::access`] must be written. Here a cache in which everything arrives at once drives it;
+//! the simulator does so over a scenario's machine, disk and workloads (`Scenario::run_with` of `ahead-sim`).
+//!
+//! ```
+//! use ahead_policy::{Access, Found, Policy, Request, Requests, View, testing::Cache};
+//!
+//! /// A window on each miss, and the next one as soon as half of it is used: then its mark is touched.
+//! struct Halves;
+//!
+//! impl Policy for Halves {
+//!     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+//!         let window = view.limits(access.file).window_pages;
+//!         // The missing page itself, or where the last window ends.
+//!         let Some(first) = view.next_absent(access.file, access.page, window) else { return };
+//!         let pages = window.min(view.file_pages(access.file).saturating_sub(first));
+//!         requests.add(Request { first, pages, mark: Some(first + window / 2), ..Request::of(access.file) });
+//!     }
+//! }
+//!
+//! // Pages are read one after the other; it wants to hear of no more than absent and marked ones.
+//! let (mut halves, mut cache, mut requests) = (Halves, Cache::new(100, 32), Requests::default());
+//! let mut asked = Vec::new();
+//! for page in 0..100 {
+//!     let found = cache.found(page);
+//!     if found == Found::Absent || found.is_marked() {
+//!         halves.access(&Access::read(page, 1, found), &cache, &mut requests);
+//!     }
+//!     for request in requests.drain() {
+//!         cache.fill(&request);
+//!         asked.push((page, request.first, request.pages));
+//!     }
+//! }
+//! assert_eq!(asked, [(0, 0, 32), (16, 32, 32), (48, 64, 32), (80, 96, 4)]);
+//! ```
+//!
 //! # Which one
 //!
-//! [`CATALOGUE`] has them all, with their sources; each file under [`policies`] tells its algorithm as a story, and which of its
-//! constants are uncertain. To compare them over a workload, run them in the simulator (`ahead-sim`).
+//! [`CATALOGUE`] has them all, with their sources; each file under [`policies`] tells its algorithm as a story, and
+//! which of its constants are uncertain. To compare them over a workload, run them in the simulator (`ahead-sim`).
 
 mod access;
 mod catalogue;

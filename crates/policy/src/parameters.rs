@@ -9,22 +9,22 @@ pub struct DeviceTraits {
     pub bandwidth_bytes_per_s: f64,
     /// How many requests it serves at the same time.
     pub parallelism: u32,
-    /// What each request costs a busy disk that is asked for single pages near one another, going upwards, nanoseconds: the
-    /// inverse of its requests per second.
+    /// What each request costs a busy disk that is asked for single pages near one another, going upwards, nanoseconds:
+    /// the inverse of its requests per second.
     pub request_ns: u64,
 }
 
 impl DeviceTraits {
-    /// What the disk transfers in the time of one access, or of what a request costs it if that is more (a volume that is held to
-    /// its requests per second), in pages: a shorter request is mostly waiting.
+    /// What the disk transfers in the time of one access, or of what a request costs it if that is more (a volume that
+    /// is held to its requests per second), in pages: a shorter request is mostly waiting.
     pub fn pages_per_access(&self) -> u64 {
         let bytes = self.bandwidth_bytes_per_s * self.access_ns.max(self.request_ns) as f64 * 1e-9;
         ((bytes / crate::access::PAGE_BYTES as f64) as u64).max(1)
     }
 
-    /// How long the disk could have served others while a request of so many pages was waited for; 0 if it transferred for
-    /// most of the time: then others have none to spare. (One that serves a request at a time could not at all, but the
-    /// wait was spent all the same.)
+    /// How long the disk could have served others while a request of so many pages was waited for; 0 if it transferred
+    /// for most of the time: then others have none to spare. (One that serves a request at a time could not at all, but
+    /// the wait was spent all the same.)
     pub fn idle_ns(&self, wait_ns: u64, pages: u64) -> u64 {
         let idle_ns = wait_ns.saturating_sub(pages.saturating_mul(self.page_ns()));
         if idle_ns < wait_ns / 2 { 0 } else { idle_ns }

@@ -34,8 +34,8 @@ pub enum WhenFull {
     /// Whoever reads ahead waits until there is room.
     #[default]
     Wait,
-    /// The same, but until there is room for all that is asked for at once, or for half of the queue: on a disk with a head,
-    /// what goes into a full queue piece by piece is read between others' pieces.
+    /// The same, but until there is room for all that is asked for at once, or for half of the queue: on a disk with a
+    /// head, what goes into a full queue piece by piece is read between others' pieces.
     WaitForAll,
     /// The rest is left out ([`crate::Event::Dropped`]).
     Drop,
@@ -56,11 +56,11 @@ pub struct Request {
     pub mark: Option<Page>,
     /// What to do when the queue is full.
     pub when_full: WhenFull,
-    /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single pages;
-    /// `None`: it stays where it is.
+    /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single
+    /// pages; `None`: it stays where it is.
     pub rest: Option<Rest>,
-    /// Its pages are to arrive in so many parts at least. On today's kernels all pages of a request arrive at the same moment; who
-    /// needs the first of them before the last asks for that. The simulator does not cut.
+    /// Its pages are to arrive in so many parts at least. On today's kernels all pages of a request arrive at the same
+    /// moment; who needs the first of them before the last asks for that. The simulator does not cut.
     pub parts: u32,
 }
 
@@ -140,8 +140,9 @@ impl Requests {
 }
 
 /// The folios that Linux allocates for a request, and which of them is marked: as large as the request's order, the
-/// position's alignment and the end of request and file allow (`page_cache_ra_order` in mm/readahead.c, since 5.18). Where
-/// a page of a large folio is cached already, the rest of the request is read in single pages, without those that are.
+/// position's alignment and the end of request and file allow (`page_cache_ra_order` in mm/readahead.c, since 5.18).
+/// Where a page of a large folio is cached already, the rest of the request is read in single pages, without those that
+/// are.
 ///
 /// `largest` is the file system's limit as a power of two, `file_pages` the length of the file.
 pub fn folios(

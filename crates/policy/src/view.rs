@@ -21,8 +21,8 @@ pub trait View {
         self.is_present(file, page).then(|| Folio::single(page))
     }
 
-    /// The folio that an absent page was evicted with, where reclaim has left a note of that in its place (Linux's shadow entries);
-    /// `None`: it is cached, or there is no such note.
+    /// The folio that an absent page was evicted with, where reclaim has left a note of that in its place (Linux's
+    /// shadow entries); `None`: it is cached, or there is no such note.
     fn evicted(&self, _file: FileId, _page: Page) -> Option<Folio> {
         None
     }

@@ -274,7 +274,8 @@ fn blocks_of_several_faults_are_steps() {
     assert!(reader.misses <= 12, "{}", reader.misses);
 }
 
-/// What a fault mapped around it was still taken for unread, where gaps are read along: so many pages were never asked for.
+/// What a fault mapped around it was still taken for unread, where gaps are read along: so many pages were never asked
+/// for.
 #[test]
 fn mapped_records_with_gaps_are_read_along_whole() {
     let rationed = DeviceTraits { request_ns: 333_000, ..SSD };
@@ -298,8 +299,8 @@ fn what_runs_usually_have_is_read_at_their_first_page() {
     assert!(reader.asked_pages() < 1800, "{}", reader.asked_pages());
 }
 
-/// What lies between is read along only if the disk transfers it sooner than the reader would wait for each record. Waits
-/// that were made longer by reading ahead in vain were taken for the record's own, and so it went on.
+/// What lies between is read along only if the disk transfers it sooner than the reader would wait for each record.
+/// Waits that were made longer by reading ahead in vain were taken for the record's own, and so it went on.
 #[test]
 fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
     let gaps = [3, 12, 7, 1, 9, 4, 14, 2, 11, 6];

@@ -1,5 +1,5 @@
-//! What Linux 6.18.44 decided on ext4, read from its tracepoints (`readahead:*`), on cold files: a table per case of what
-//! the program did and what the kernel asked for.
+//! What Linux 6.18.44 decided on ext4, read from its tracepoints (`readahead:*`), on cold files: a table per case of
+//! what the program did and what the kernel asked for.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, Advice, By, Event, FileId, Found, OpenId, Policy, Request, Requests, named};

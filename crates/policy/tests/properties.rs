@@ -1,4 +1,5 @@
-//! What holds for every policy, whatever it is told: it never panics, and never asks for a page that is not in the file.
+//! What holds for every policy, whatever it is told: it never panics, and never asks for a page that is not in the
+//! file.
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{

@@ -159,7 +159,8 @@ fn any_number_of_waits_is_borne() {
     assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
 }
 
-/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its mark.
+/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its
+/// mark.
 #[test]
 fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
     let mut cache = Cache::new(5120, 2048);

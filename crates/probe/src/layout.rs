@@ -12,8 +12,8 @@ use crate::Run;
 use crate::answer::{Answer, agreement};
 use crate::error::{Error, Result};
 use crate::statistics::{median, standing_out};
-use crate::subject::PAGE_BYTES;
-use ahead_kernel::cache;
+use crate::subject::{PAGE_BYTES, Subject};
+use ahead_kernel::{cache, machine};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -120,11 +120,28 @@ fn block_size(run: &Run) -> Result<Answer> {
     })
 }
 
+/// Why there is no block device whose cache tells which metadata is read.
+fn no_device(subject: &Subject) -> Result<&'static str> {
+    Ok(match subject.device_number()? {
+        _ if subject.is_device() => "a device has no files whose blocks could be looked for",
+        (0, _) => {
+            "its file system names no block device (btrfs, overlays, FUSE, network), whose cache tells which metadata is read"
+        }
+        _ if machine::is_root() => {
+            "the block device cannot be read here, even by root (no node in /dev, or a container's rules), whose cache tells which \
+             metadata is read"
+        }
+        _ => {
+            "the block device cannot be read, whose cache tells which metadata is read (it needs root, and a node in /dev)"
+        }
+    })
+}
+
 /// Reads page by page, and counts the pages of the device's own cache.
 fn counted_pointers(run: &Run) -> Result<Pointers> {
     let subject = run.subject;
     let Some(device) = subject.block_device().filter(|_| !subject.is_device()) else {
-        return Ok(Err("the block device cannot be read, whose cache tells which metadata is read (it needs root, and a node in /dev)".into()));
+        return Ok(Err(no_device(subject)?.into()));
     };
     let device = File::open(device).map_err(|e| Error::io(format!("open {}", device.display()), e))?;
     let count = || cache::cachestat(&device, 0, u64::MAX >> 1).map(|stat| stat.cached_pages);

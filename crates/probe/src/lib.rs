@@ -140,6 +140,9 @@ pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
 }
 
 fn windows(run: &Run, eyes: Eyes, timing_only: bool) -> Result<(Windows, Answer)> {
+    if window::brings_blocks(run, eyes)? {
+        return Ok(no_windows(window::BRINGS_BLOCKS));
+    }
     let mut windows = window::find(run, eyes)?;
     let read_around = mapped::read_around(run, eyes)?;
     if timing_only {

@@ -6,7 +6,7 @@
 use crate::Watcher;
 use crate::error::{Error, Result};
 use ahead_kernel::mapping::Mapping;
-use ahead_kernel::{block, cache, evict, openat};
+use ahead_kernel::{block, cache, evict, machine, mounts, openat};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -22,6 +22,8 @@ pub const PAGE_BYTES: u64 = 4096;
 const PIECE_BYTES: usize = 1 << 20;
 /// After so many bytes it is waited until the disk has them: a second or less on all but the slowest disks.
 const SYNCED_BYTES: u64 = 16 << 20;
+/// Nothing can be found out on less, bytes.
+const LEAST_BYTES: u64 = 16 * PAGE_BYTES;
 /// A file system is not filled beyond what leaves free one part in so many of the file's size.
 const RESERVE: u64 = 8;
 /// How often eviction is tried again while reads are under way: each time the read that is waited for has ended.
@@ -87,7 +89,7 @@ impl Subject {
             _ => Error::io(format!("open {}", path.display()), e),
         })?;
         let size_bytes = held.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
-        if size_bytes < 16 * PAGE_BYTES {
+        if size_bytes < LEAST_BYTES {
             let why = "a file of some MiB is wanted, or a directory, in which one is made";
             return Err(Error::Unsuitable(format!("{} has only {size_bytes} bytes: {why}", path.display())));
         }
@@ -96,17 +98,28 @@ impl Subject {
 
     fn device(path: &Path) -> Result<Subject> {
         let what = format!("open {}", path.display());
+        let in_use = || {
+            let why = "is in use (mounted, or part of something); probe a directory on it instead";
+            Error::Unsuitable(format!("{} {why}", path.display()))
+        };
         let held = File::options().read(true).custom_flags(block::O_EXCL).open(path).map_err(|e| match e.kind() {
-            ErrorKind::ResourceBusy => Error::Unsuitable(format!(
-                "{} is in use (mounted, or part of something); probe a directory on it instead",
-                path.display()
-            )),
+            ErrorKind::ResourceBusy => in_use(),
+            // A container may forbid its root what is mounted there.
+            ErrorKind::PermissionDenied if machine::is_root() && is_mounted(path) => in_use(),
+            ErrorKind::PermissionDenied if machine::is_root() => not_permitted(
+                format!("reading {}, even for root here,", path.display()),
+                "allow the device in the container's rules, or give a directory on it",
+            ),
             ErrorKind::PermissionDenied => {
                 ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into()
             }
             _ => Error::io(what.clone(), e),
         })?;
         let size_bytes = rustix::fs::seek(&held, rustix::fs::SeekFrom::End(0)).map_err(|e| Error::io(what, e))?;
+        if size_bytes < LEAST_BYTES {
+            let why = format!("has only {size_bytes} bytes: there is nothing to be read");
+            return Err(Error::Unsuitable(format!("{} {why}", path.display())));
+        }
         let mut subject = Subject::of(held, path.to_owned(), size_bytes)?;
         (subject.is_device, subject.device) = (true, Some(path.to_owned()));
         Ok(subject)
@@ -256,6 +269,12 @@ fn readable_device(number: u64) -> Option<PathBuf> {
     File::open(&node).is_ok().then_some(node)
 }
 
+/// Whether a file system of this device is mounted here.
+fn is_mounted(device: &Path) -> bool {
+    let number = block::device_number(device).ok();
+    number.is_some_and(|number| mounts::own().unwrap_or_default().iter().any(|mount| mount.device == number))
+}
+
 /// A file without a name in a directory.
 pub(crate) fn nameless(directory: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -287,6 +306,11 @@ fn refused(directory: &Path, errno: Errno) -> Error {
             format!("making a test file in {}", directory.display()),
             "give a directory that you may write, or a file that you may read",
         ),
+        // A server of FUSE that only shows what is there.
+        Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL => Error::Unsuitable(format!(
+            "no file can be made in {} ({errno}); give a file of some MiB on it",
+            directory.display()
+        )),
         Errno::ROFS => Error::Unsuitable(format!(
             "{} is mounted read-only, so that no test file can be made; give a file of some MiB on it",
             directory.display()

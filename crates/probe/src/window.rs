@@ -27,6 +27,10 @@ const STEADY: usize = 3;
 /// A reader of this many pages asks for more than a window of one page, and shows whether there is one at all.
 const LARGE_READ: u64 = 8;
 
+/// Why nothing is told of windows there.
+pub(crate) const BRINGS_BLOCKS: &str = "its file system brings whole blocks of its own around a page that is read alone (squashfs, compressed \
+                                        files, blocks larger than a page): that is not what the kernel reads ahead";
+
 /// What is cached has grown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -125,6 +129,20 @@ pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
     let (initial_window, growth) = first_answers(eyes, &seen, &window);
     let max_request = max_request(run, &window, &willneed_cap)?;
     Ok(Windows { window, initial_window, growth, trigger, max_request, willneed_cap })
+}
+
+/// Whether a page comes together with its neighbour though nothing is read ahead. Where it does, every window ends where a block of the
+/// file system does, and is neither as long as the kernel's nor begins with it.
+pub(crate) fn brings_blocks(run: &Run, eyes: Eyes) -> Result<bool> {
+    // Neither the first page of a block, whatever its length, nor the last.
+    let page = (run.subject.pages() / 2) | 1;
+    let read_one = || {
+        run.subject.make_cold()?;
+        let (reader, look) = (run.subject.open_exact()?, run.subject.open_exact()?);
+        run.subject.read_page(&reader, page)?;
+        Ok(Ran { look, _reader: reader, _mapping: None })
+    };
+    Ok(eyes.is_there(run.subject, page - 1, &read_one)? && eyes.is_there(run.subject, page - 1, &read_one)?)
 }
 
 /// Window and trigger from the steps that repeat.

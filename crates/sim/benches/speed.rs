@@ -17,10 +17,19 @@ fn bench(bencher: Bencher, text: &str) {
 }
 
 const POLICIES: [&str; 5] = ["none", "linux-2.6", "linux-6.12", "linux-6.18", "ahead"];
+/// Those that want every call or page, or have short windows.
+const OTHERS: [&str; 7] =
+    ["advise(64)", "true-readahead(64)", "wu-adaptive", "amp", "competitive", "zfetch", "read-stream"];
 
 /// 4 GiB from front to back, 64 KiB at a time, 1 GiB of memory.
 #[divan::bench(args = POLICIES, sample_count = 5)]
 fn sequential(bencher: Bencher, policy: &str) {
+    bench(bencher, &scan(policy, 64, 4096));
+}
+
+/// The same by the policies of the papers and of others.
+#[divan::bench(args = OTHERS, sample_count = 5)]
+fn sequential_by_others(bencher: Bencher, policy: &str) {
     bench(bencher, &scan(policy, 64, 4096));
 }
 
@@ -33,11 +42,25 @@ fn sequential_by_pages(bencher: Bencher, policy: &str) {
 /// Sixteen readers of 256 MiB each, 64 MiB of memory.
 #[divan::bench(args = POLICIES, sample_count = 5)]
 fn sixteen_streams_under_pressure(bencher: Bencher, policy: &str) {
-    let text = format!(
-        "policies = [\"{policy}\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"ssd\"\nread_ahead_kb = 512\n\
-         [[workload]]\npattern = \"sequential\"\nfile_mb = 256\nstreams = 16\n"
-    );
-    bench(bencher, &text);
+    bench(bencher, &sixteen(policy, 512, 64));
+}
+
+/// The same with the classic window, and in pages.
+#[divan::bench(args = POLICIES, sample_count = 5)]
+fn sixteen_streams_at_128_kb(bencher: Bencher, policy: &str) {
+    bench(bencher, &sixteen(policy, 128, 64));
+}
+
+#[divan::bench(args = POLICIES, sample_count = 5)]
+fn sixteen_streams_by_pages(bencher: Bencher, policy: &str) {
+    bench(bencher, &sixteen(policy, 128, 4));
+}
+
+fn sixteen(policy: &str, window_kb: u64, block_kb: u64) -> String {
+    format!(
+        "policies = [\"{policy}\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"ssd\"\nread_ahead_kb = {window_kb}\n\
+         [[workload]]\npattern = \"sequential\"\nfile_mb = 256\nstreams = 16\nblock_kb = {block_kb}\n"
+    )
 }
 
 /// 4 GiB written, 64 KiB at a time, and written back meanwhile.

@@ -1,7 +1,7 @@
 //! The page cache: what is there, on its way, marked, used; and what goes when memory is short.
 //!
-//! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few operations.
-//! Which folios go first is kept in two lists of entries, each a node and some of its folios, oldest first:
+//! Pages of a file are kept in nodes of 64, one bit per page and property, so that a run of pages costs a few
+//! operations. Which folios go first is kept in two lists of entries, each a node and some of its folios, oldest first:
 //!
 //! ```text
 //!     read ──▶ inactive list ──────────────▶ evicted           used once or not at all
@@ -10,11 +10,12 @@
 //!              active list ──▶ back to inactive, when that has become the shorter one
 //! ```
 //!
-//! An entry holds for a folio as long as that carries the entry's stamp; an entry that was overtaken is skipped. So nothing is
-//! ever searched for in a list. A folio is used, aged and evicted as one; whether they were used is told of its pages one by one.
+//! An entry holds for a folio as long as that carries the entry's stamp; an entry that was overtaken is skipped. So
+//! nothing is ever searched for in a list. A folio is used, aged and evicted as one; whether they were used is told of
+//! its pages one by one.
 //!
-//! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`, `shrink_folio_list`,
-//! `inactive_is_low`. Memory beside the page cache is not modelled.
+//! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`,
+//! `shrink_folio_list`, `inactive_is_low`. Memory beside the page cache is not modelled.
 
 mod dirty;
 mod reclaim;

@@ -2,8 +2,9 @@
 
 use crate::queue::Served;
 
-/// Processor time of programmed input, nanoseconds, by what it interrupted: there the clock's ticks are charged, for they come
-/// when the interrupt's handler has ended (2.2's IDE handler runs with interrupts off: `SA_INTERRUPT` in ide-probe.c).
+/// Processor time of programmed input, nanoseconds, by what it interrupted: there the clock's ticks are charged, for
+/// they come when the interrupt's handler has ended (2.2's IDE handler runs with interrupts off: `SA_INTERRUPT` in
+/// ide-probe.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// A program's own work.
@@ -42,8 +43,8 @@ pub struct Counters {
     pub ended: bool,
     /// From the beginning to the end of the last process.
     pub elapsed_ns: u64,
-    /// From the beginning until the disk has done what it was asked for by then: the end of the account in `device`, and of what
-    /// was written. At least `elapsed_ns`.
+    /// From the beginning until the disk has done what it was asked for by then: the end of the account in `device`,
+    /// and of what was written. At least `elapsed_ns`.
     pub drained_ns: u64,
     /// Processor time of the programs themselves.
     pub user_ns: u64,
@@ -65,7 +66,8 @@ pub struct Counters {
     pub queue_waits: u64,
     /// Time that processes waited for pages, all of them added up.
     pub wait_ns: u64,
-    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages issued.
+    /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages
+    /// issued.
     pub metadata_pages: u64,
     /// Of the time waited: for these.
     pub metadata_wait_ns: u64,

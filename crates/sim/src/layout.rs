@@ -2,24 +2,25 @@
 //!
 //! `extents` (ext4, XFS): a file lies in one piece, and its inode tells where.
 //!
-//! `ext2` (and ext3, by default): the inode names the first 12 blocks. Further ones are named by an indirect block of 1024
-//! pointers, by a double-indirect block that names 1024 of these, and so on. Each is allocated when it is first needed, so it
-//! lies right before the first block that it names:
+//! `ext2` (and ext3, by default): the inode names the first 12 blocks. Further ones are named by an indirect block of
+//! 1024 pointers, by a double-indirect block that names 1024 of these, and so on. Each is allocated when it is first
+//! needed, so it lies right before the first block that it names:
 //!
 //! ```text
 //!     inode ──▶ d0 … d11 │ I │ d12 … d1035 │ II │ I │ d1036 … d2059 │ I │ d2060 …
 //! ```
 //!
-//! The disk is divided into groups of 32768 blocks. Each begins with the copies of superblock and descriptors, two bitmaps and
-//! the inode table, which interrupt a long file.
+//! The disk is divided into groups of 32768 blocks. Each begins with the copies of superblock and descriptors, two
+//! bitmaps and the inode table, which interrupt a long file.
 //!
-//! `ext2-1k` is the same with blocks of 1 KiB, as mke2fs made them in the nineties: 12 of them are three pages, an indirect block
-//! names 256, which are 64 pages, and a group is 8 MiB. So a file of 200 MB has 800 pointer blocks instead of 50. Here each
-//! takes the place of a page.
+//! `ext2-1k` is the same with blocks of 1 KiB, as mke2fs made them in the nineties: 12 of them are three pages, an
+//! indirect block names 256, which are 64 pages, and a group is 8 MiB. So a file of 200 MB has 800 pointer blocks
+//! instead of 50. Here each takes the place of a page.
 //!
-//! Sources: Card, Ts'o and Tweedie, "Design and Implementation of the Second Extended Filesystem" (1994); fs/ext2/inode.c
-//! (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB, if nothing else is said. Every group is taken to have
-//! the copies (without `sparse_super`): two blocks in 516 of difference. Files do not fragment.
+//! Sources: Card, Ts'o and Tweedie, "Design and Implementation of the Second Extended Filesystem" (1994);
+//! fs/ext2/inode.c (`ext2_block_to_path`, `ext2_alloc_branch`); the defaults of mke2fs. A block is a page, 4 KiB, if
+//! nothing else is said. Every group is taken to have the copies (without `sparse_super`): two blocks in 516 of
+//! difference. Files do not fragment.
 
 use ahead_policy::{PAGE_BYTES, Page};
 
@@ -120,7 +121,8 @@ pub struct FileLayout {
     pub pages: u64,
     /// How it lies there.
     scheme: Scheme,
-    /// Where it begins: a block of the disk, or with ext2 one of its data blocks, counted without what begins the groups.
+    /// Where it begins: a block of the disk, or with ext2 one of its data blocks, counted without what begins the
+    /// groups.
     first: u64,
     /// Files before it in its group.
     number: u64,
@@ -241,8 +243,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What lies where, by going through the file as ext2 allocates it: pointer blocks when they are first needed. An indirect
-    /// block names so many pages, the others so many blocks.
+    /// What lies where, by going through the file as ext2 allocates it: pointer blocks when they are first needed. An
+    /// indirect block names so many pages, the others so many blocks.
     fn allocated(
         pages: u64,
         direct: u64,

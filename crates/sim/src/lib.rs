@@ -1,7 +1,8 @@
 //! A deterministic machine that runs read-ahead policies over workloads.
 //!
-//! In: a scenario (machine, disk, workloads, policies; TOML). Out: for each policy what it took and where the time went: user,
-//! system and idle time; hits, waits and misses; pages issued, used and wasted; what was written; what the disk did.
+//! In: a scenario (machine, disk, workloads, policies; TOML). Out: for each policy what it took and where the time
+//! went: user, system and idle time; hits, waits and misses; pages issued, used and wasted; what was written; what the
+//! disk did.
 //!
 //! ```text
 //!     pattern, profile, trace
@@ -14,8 +15,8 @@
 //!
 //! Where the pages of a file lie is `layout`'s business; blocks that must be read to know it are read.
 //!
-//! What it must never do: read a clock, use threads or chance of its own; end differently when run again; run for ever (a
-//! scenario has an end).
+//! What it must never do: read a clock, use threads or chance of its own; end differently when run again; run for ever
+//! (a scenario has an end).
 //!
 //! ```
 //! use ahead_sim::Scenario;
@@ -32,6 +33,42 @@
 //! let [none, linux] = [0, 1].map(|index| scenario.run(&scenario.policies[index]).unwrap());
 //! assert_eq!(none.misses, 1024);
 //! assert!(linux.misses == 1 && linux.elapsed_ns < none.elapsed_ns / 3);
+//! ```
+//!
+//! # A policy of one's own
+//!
+//! Beside those of the catalogue, on the scenario's own machine, disk and workloads:
+//!
+//! ```
+//! use ahead_policy::{Access, By, Found, Policy, Requests, View};
+//! use ahead_sim::Scenario;
+//!
+//! /// After each miss of a call: what it wants, and as much again.
+//! struct Twice;
+//!
+//! impl Policy for Twice {
+//!     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
+//!         if access.found == Found::Absent && access.by == By::Read {
+//!             let left = view.file_pages(access.file) - access.page;
+//!             requests.pages(access.file, access.page, (2 * access.wanted).min(left));
+//!         }
+//!     }
+//! }
+//!
+//! let text = r#"
+//!     policies = ["none", "ahead"]
+//!     [disk]
+//!     model = "cloud"
+//!     [[workload]]
+//!     pattern = "sequential"
+//!     file_mb = 4
+//! "#;
+//! let scenario = Scenario::from_toml(text, ".".as_ref()).unwrap();
+//! let twice = scenario.run_with(Box::new(Twice));
+//! let [none, ahead] = [0, 1].map(|index| scenario.run(&scenario.policies[index]).unwrap());
+//! // Calls of 16 pages: every second one misses.
+//! assert_eq!((none.device.requests, twice.device.requests, twice.wasted_pages), (1024, 32, 0));
+//! assert!(ahead.elapsed_ns < twice.elapsed_ns && twice.elapsed_ns < none.elapsed_ns);
 //! ```
 
 mod cache;
@@ -53,5 +90,5 @@ pub use patterns::{Chance, Pattern, Stream};
 pub use queue::{Added, Done, Queue, Range, Scheduler, Served};
 pub use recording::{Manner, NoRecordings, Recording, RecordingKind, Recordings};
 pub use scenario::{Blame, Disk, Impossible, Scenario, ScenarioError, Workload, read_small};
-pub use workload::{Op, Ops, foretell};
+pub use workload::{Mapped, Op, Ops, foretell};
 pub use world::{METADATA, World};

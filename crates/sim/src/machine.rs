@@ -7,9 +7,9 @@
 //!                 policy ─▶ requests ─▶ cache (locked) + queue ─▶ disk … done ─▶ cache (there) ─▶ wakes who waits
 //! ```
 //!
-//! Time advances by what the running process does, or, when nobody can run, to the next request that is done. Whatever the
-//! disk has done by then is taken note of before a policy is asked or a page is looked at; so the order of events is that
-//! of their times, and the same scenario gives the same figures on every machine.
+//! Time advances by what the running process does, or, when nobody can run, to the next request that is done. Whatever
+//! the disk has done by then is taken note of before a policy is asked or a page is looked at; so the order of events
+//! is that of their times, and the same scenario gives the same figures on every machine.
 
 mod metadata;
 mod pages;
@@ -342,7 +342,8 @@ impl Machine {
         }
     }
 
-    /// What is left of a nanosecond is kept for the next time: the same work takes the same time, whatever it is divided into.
+    /// What is left of a nanosecond is kept for the next time: the same work takes the same time, whatever it is
+    /// divided into.
     fn user(&mut self, time_ns: f64) {
         self.at_work = AtWork::User;
         let time_ns = time_ns + self.user_rest_ns;
@@ -357,8 +358,9 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process goes on until something has to be looked at anew. If it was its turn to ask the disk, or it has asked, and there
-    /// is still room in the queue, the next one may try that waits for room: nobody else would wake it.
+    /// The process goes on until something has to be looked at anew. If it was its turn to ask the disk, or it has
+    /// asked, and there is still room in the queue, the next one may try that waits for room: nobody else would wake
+    /// it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
         let tries = self.processes[process].has_turn || !self.processes[process].requests.is_empty();
         let step = self.go_on(process, end_ns);
@@ -408,8 +410,8 @@ impl Machine {
         }
     }
 
-    /// When the next thing happens that no process does: a request is done, the disk's turn goes to another reader, a sleep ends,
-    /// dirty pages are old enough.
+    /// When the next thing happens that no process does: a request is done, the disk's turn goes to another reader, a
+    /// sleep ends, dirty pages are old enough.
     fn next_event_ns(&self) -> Option<u64> {
         let done = self.world.queue.next_done_ns();
         let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
@@ -431,8 +433,8 @@ impl Machine {
         }
     }
 
-    /// Asks the disk for what is left to be asked for; false: the process waits, for room in the queue or for a block that
-    /// tells where the next page lies.
+    /// Asks the disk for what is left to be asked for; false: the process waits, for room in the queue or for a block
+    /// that tells where the next page lies.
     fn submit_for(&mut self, process: usize) -> bool {
         if self.processes[process].requests.is_empty() {
             return true;
@@ -514,9 +516,10 @@ impl Machine {
                     self.begin_pages(process, pages, now_ns);
                 }
             }
-            Op::Touch { open, file, first, pages } => {
+            Op::Touch { open, file, first, pages, mapped } => {
                 let file_pages = self.world.file_pages(file);
-                if let Some(pages) = Pages::touch(open, file, first, pages, file_pages) {
+                let pages = first..first.saturating_add(pages);
+                if let Some(pages) = Pages::touch(open, file, pages, mapped, file_pages) {
                     self.begin_pages(process, pages, now_ns);
                 }
             }

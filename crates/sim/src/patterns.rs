@@ -1,7 +1,7 @@
 //! The ways in which programs go through files.
 
-use crate::workload::{Op, Ops};
-use ahead_policy::{FileId, OpenId, PAGE_BYTES};
+use crate::workload::{Mapped, Op, Ops};
+use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 
 /// A way through a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -36,7 +36,7 @@ impl Pattern {
     }
 }
 
-/// What one stream does.
+/// What one stream does. Lengths and numbers of 0 count as 1: nothing would come to an end by steps of nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stream {
     /// The way.
@@ -47,7 +47,8 @@ pub struct Stream {
     pub file_pages: u64,
     /// A block, pages; the last one of the file may be shorter.
     pub block_pages: u64,
-    /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by page.
+    /// What one call reads of a block, bytes; the last one of a block may be shorter. A mapping is touched page by
+    /// page.
     pub call_bytes: u64,
     /// From one block's beginning to the next one's, pages; for [`Pattern::Stride`].
     pub stride_pages: u64,
@@ -59,6 +60,12 @@ pub struct Stream {
     pub passes: u64,
     /// Through a mapping instead of by calls.
     pub mapped: bool,
+    /// What it says of its use: of the file (`posix_fadvise`) whenever it has opened it, or of the mapping.
+    pub advice: Advice,
+    /// The mapping wants huge pages (`MADV_HUGEPAGE`).
+    pub huge: bool,
+    /// The mapping holds a program (`VM_EXEC`).
+    pub executable: bool,
     /// The program's work on each page, nanoseconds.
     pub user_per_page_ns: f64,
     /// The program's work after each block, nanoseconds.
@@ -112,6 +119,9 @@ impl Stream {
             most_blocks: u64::MAX,
             passes: 1,
             mapped: false,
+            advice: Advice::Normal,
+            huge: false,
+            executable: false,
             user_per_page_ns: 0.0,
             compute_ns: 0,
             sleep_ns: 0,
@@ -161,20 +171,42 @@ impl Stream {
 
     /// How many steps it takes at most: accesses to pages, calls, slices of computing.
     pub fn steps(&self, slice_ns: u64) -> u64 {
+        let Stream { block_pages, call_bytes, .. } = self.at_least_one();
         let per_block =
-            (self.block_pages * PAGE_BYTES / self.call_bytes).max(self.block_pages) + self.compute_ns / slice_ns + 2;
+            (block_pages * PAGE_BYTES / call_bytes).max(block_pages) + self.compute_ns / slice_ns.max(1) + 2;
         let writes_too = 1 + u64::from(self.pattern == Pattern::Rewrite);
-        self.blocks()
+        self.at_least_one()
+            .blocks()
             .min(self.most_blocks)
             .saturating_mul(per_block)
             .saturating_mul(self.passes)
             .saturating_mul(writes_too)
     }
 
+    /// How often it goes where nobody expects it, at most.
+    pub fn jumps(&self) -> u64 {
+        match self.pattern {
+            Pattern::Random | Pattern::Sparse | Pattern::Mixed => {
+                self.at_least_one().blocks().min(self.most_blocks).saturating_mul(self.passes)
+            }
+            _ => 0,
+        }
+    }
+
     /// Its operations.
     pub fn ops(self) -> Ops {
-        let chance = self.chance(0);
-        Box::new(StreamOps { stream: self, pass: 0, index: 0, chance, next: Next::Begin })
+        let (stream, chance) = (self.at_least_one(), self.chance(0));
+        Box::new(StreamOps { stream, pass: 0, index: 0, chance, next: Next::Begin })
+    }
+
+    fn at_least_one(self) -> Stream {
+        Stream {
+            block_pages: self.block_pages.max(1),
+            call_bytes: self.call_bytes.max(1),
+            stride_pages: self.stride_pages.max(1),
+            readers: self.readers.max(1),
+            ..self
+        }
     }
 
     fn chance(&self, pass: u64) -> Chance {
@@ -187,6 +219,7 @@ impl Stream {
 enum Next {
     /// A pass begins.
     Begin,
+    Advise,
     Block,
     /// Of the block up to `end`: the call at `at`, of which so many operations are done.
     Call {
@@ -212,8 +245,8 @@ struct StreamOps {
 }
 
 impl StreamOps {
-    /// One operation of a call; after the last of them it is the next call's turn. The work on what is made comes before it is
-    /// written; that on what is read, the process does as it goes.
+    /// One operation of a call; after the last of them it is the next call's turn. The work on what is made comes
+    /// before it is written; that on what is read, the process does as it goes.
     fn call(&mut self, at: u64, end: u64, done: u8) -> Op {
         let stream = &self.stream;
         let (open, file, offset_bytes) = (OpenId(stream.id), FileId(stream.id), at);
@@ -229,7 +262,9 @@ impl StreamOps {
             (Pattern::Rewrite, 1) => (Op::Seek { open, file, offset_bytes }, false),
             (Pattern::Write | Pattern::Rewrite, _) => (write, true),
             _ if stream.mapped => {
-                (Op::Touch { open, file, first: at / PAGE_BYTES, pages: length_bytes / PAGE_BYTES }, true)
+                let Stream { advice, huge, executable, .. } = *stream;
+                let (first, pages) = (at / PAGE_BYTES, length_bytes / PAGE_BYTES);
+                (Op::Touch { open, file, first, pages, mapped: Mapped { advice, huge, executable } }, true)
             }
             _ => (read, true),
         };
@@ -253,7 +288,15 @@ impl Iterator for StreamOps {
                 Next::Begin => {
                     (self.index, self.chance, self.next) = (0, self.stream.chance(self.pass), Next::Block);
                     if self.pass == 0 || self.stream.reopens {
+                        self.next = Next::Advise;
                         return Some(Op::Open { open, file });
+                    }
+                }
+                Next::Advise => {
+                    self.next = Next::Block;
+                    let advice = self.stream.advice;
+                    if advice != Advice::Normal && !self.stream.mapped {
+                        return Some(Op::Advise { open, file, advice });
                     }
                 }
                 Next::Block if self.index == self.stream.most_blocks => self.next = Next::Sync,
@@ -371,12 +414,34 @@ mod tests {
     }
 
     #[test]
+    fn advice_is_given_with_each_opening_and_goes_with_each_touch() {
+        let (open, file, advice) = (OpenId(0), FileId(0), Advice::Random);
+        let advised = Stream { passes: 2, advice, reopens: true, ..stream(Pattern::Sequential) };
+        let advises = |stream: Stream| stream.ops().filter(|op| *op == Op::Advise { open, file, advice }).count();
+        assert_eq!(advises(Stream { mapped: false, ..advised }), 2);
+        assert_eq!(advises(Stream { mapped: false, reopens: false, ..advised }), 1);
+        assert_eq!(advises(advised), 0);
+        let said = |op: &Op| matches!(op, Op::Touch { mapped: Mapped { advice: Advice::Random, .. }, .. });
+        assert_eq!(advised.ops().filter(said).count(), 12);
+    }
+
+    /// Regression: no blocks, no readers and calls for nothing were divisions by nothing, or went on for ever.
+    #[test]
+    fn steps_of_nothing_are_steps_of_one() {
+        for pattern in [Pattern::Sequential, Pattern::Stride, Pattern::Interleaved, Pattern::Rewrite] {
+            let none = Stream { pattern, stride_pages: 0, readers: 0, ..Stream::reader(3, 0) };
+            assert!(none.ops().count() > 3 && none.steps(0) > 3, "{pattern:?}");
+        }
+    }
+
+    #[test]
     fn interleaved_readers_go_through_their_parts_in_turn() {
         assert_eq!(places(Pattern::Interleaved, u64::MAX), [0, 12, 4, 16, 8, 20]);
         assert_eq!(places(Pattern::InterleavedBackward, u64::MAX), [8, 20, 4, 16, 0, 12]);
     }
 
-    /// Whatever the length of a block: each page once, also those behind the last whole block, and whole parts for all readers.
+    /// Whatever the length of a block: each page once, also those behind the last whole block, and whole parts for all
+    /// readers.
     #[test]
     fn the_end_of_the_file_is_read_though_the_block_does_not_divide_it() {
         for pattern in [Pattern::Sequential, Pattern::Backward, Pattern::Interleaved, Pattern::InterleavedBackward] {

@@ -5,10 +5,11 @@
 //!                                                   at most `limit`, then: full
 //! ```
 //!
-//! `mq-deadline` goes upwards and begins anew at the lowest place, but nobody waits longer than the deadline: then the oldest
-//! goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up to 2.4) takes reads and
-//! writes alike, in the order of their places. `cfq` gives each process a time slice. `none` takes them as they come. As many are handed to the disk as it serves at
-//! once. Writes may take up a part of the queue alone, so that a reader always finds room.
+//! `mq-deadline` goes upwards and begins anew at the lowest place, but nobody waits longer than the deadline: then the
+//! oldest goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up to 2.4)
+//! takes reads and writes alike, in the order of their places. `cfq` gives each process a time slice. `none` takes them
+//! as they come. As many are handed to the disk as it serves at once. Writes may take up a part of the queue alone, so
+//! that a reader always finds room.
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_policy::{FileId, Page};
@@ -62,8 +63,8 @@ pub struct Range {
     pub first: Page,
     /// How many.
     pub pages: u64,
-    /// In whose time slice it goes, told by the file that is read: the file itself, but for a block that tells where a file's
-    /// pages lie.
+    /// In whose time slice it goes, told by the file that is read: the file itself, but for a block that tells where a
+    /// file's pages lie.
     pub asker: FileId,
 }
 
@@ -122,8 +123,8 @@ pub struct Served {
     pub write_bytes: u64,
     /// Time that it was busy, nanoseconds.
     pub busy_ns: u64,
-    /// Time that requests were in the queue or served, all of them added up, nanoseconds: so many at a time on average as this is
-    /// longer than the run.
+    /// Time that requests were in the queue or served, all of them added up, nanoseconds: so many at a time on average
+    /// as this is longer than the run.
     pub queued_ns: u64,
     /// How often the arm moved.
     pub seeks: u64,
@@ -183,8 +184,8 @@ impl Queue {
         }
     }
 
-    /// The same, but where processes take turns (CFQ) and others wait, a request goes to the disk so long after the one before it
-    /// was done, nanoseconds.
+    /// The same, but where processes take turns (CFQ) and others wait, a request goes to the disk so long after the one
+    /// before it was done, nanoseconds.
     pub fn with_turnaround(self, turnaround_ns: u64) -> Queue {
         Queue { turnaround_ns, ..self }
     }
@@ -204,8 +205,8 @@ impl Queue {
         (self.plug.len() + self.reads.len() + self.writes.len() + self.in_service.len()) as u32
     }
 
-    /// Whether there is room for a write: three quarters of the queue may be taken up when one comes (`dd_limit_depth` of
-    /// mq-deadline; in Linux 2.2 and 2.4 it was two thirds).
+    /// Whether there is room for a write: three quarters of the queue may be taken up when one comes (`dd_limit_depth`
+    /// of mq-deadline; in Linux 2.2 and 2.4 it was two thirds).
     pub fn takes_writes(&self) -> bool {
         u64::from(self.requests()) < (self.limit as u64 * 3 / 4).max(1)
     }
@@ -287,8 +288,8 @@ impl Queue {
         self.in_service.peek().map(|Reverse((end_ns, _))| *end_ns)
     }
 
-    /// Takes the next request that is done at that time, and lets others go to the disk; `free_ns`: when the disk may take
-    /// them up.
+    /// Takes the next request that is done at that time, and lets others go to the disk; `free_ns`: when the disk may
+    /// take them up.
     pub fn take_done(&mut self, now_ns: u64, free_ns: u64) -> Option<Done> {
         if self.next_done_ns()? > now_ns {
             return None;

@@ -3,7 +3,7 @@
 //! This crate reads no recordings. Who loads a scenario passes [`Recordings`], which makes of a file what programs did:
 //! operations of each program, in their order, with files and openings numbered from 0, and how long each file is.
 
-use crate::workload::Op;
+use crate::workload::{Mapped, Op};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use std::path::Path;
 use std::sync::Arc;
@@ -102,7 +102,8 @@ impl Recording {
             let end = offset_bytes.saturating_add(length_bytes);
             if manner.mapped {
                 let first = offset_bytes / PAGE_BYTES;
-                return vec![Op::Touch { open, file, first, pages: end.div_ceil(PAGE_BYTES) - first }];
+                let pages = end.div_ceil(PAGE_BYTES) - first;
+                return vec![Op::Touch { open, file, first, pages, mapped: Mapped::default() }];
             }
             let call_bytes = manner.call_bytes.max(1);
             let starts = (offset_bytes..end).step_by(usize::try_from(call_bytes).unwrap_or(usize::MAX));
@@ -165,7 +166,8 @@ mod tests {
             .map(|op| if let Op::Read { length_bytes, .. } = op { *length_bytes } else { 0 })
             .collect();
         assert_eq!(lengths, [4096, 4096, 808]);
-        assert_eq!(done(true, 4096), [Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 3 }]);
+        let touch = Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 3, mapped: Mapped::default() };
+        assert_eq!(done(true, 4096), [touch]);
     }
 
     #[test]

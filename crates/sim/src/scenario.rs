@@ -188,8 +188,13 @@ impl Scenario {
         Ok(self.machine(choice)?.run())
     }
 
-    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had gone where
-    /// by then. Takes memory for all of them.
+    /// Runs a policy that is not in the catalogue: over the scenario's workloads, whatever policies it names.
+    pub fn run_with(&self, policy: Box<dyn Policy>) -> Counters {
+        self.build(policy, self.layouts(), self.programs()).run()
+    }
+
+    /// Runs one policy, and tells of each call and touch, in the order in which they ended: when, and what time had
+    /// gone where by then. Takes memory for all of them.
     ///
     /// Errors: the policy cannot be built.
     pub fn run_with_calls(&self, choice: &Choice) -> Result<(Counters, Vec<Finished>), UnknownPolicy> {
@@ -206,8 +211,8 @@ impl Scenario {
         choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })
     }
 
-    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0, have
-    /// these lengths (pages) and lie one after the other on the disk.
+    /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0,
+    /// have these lengths (pages) and lie one after the other on the disk.
     ///
     /// Errors: the policy cannot be built; one that must know the future cannot be here.
     pub fn machine_for(

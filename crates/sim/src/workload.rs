@@ -7,6 +7,17 @@ use std::sync::Arc;
 /// So many accesses are foretold to a policy that knows the future, at most.
 const MOST_FORETOLD: usize = 1 << 26;
 
+/// What was said of a mapping (`madvise`), and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapped {
+    /// How it will be used.
+    pub advice: Advice,
+    /// It wants huge pages (`MADV_HUGEPAGE`).
+    pub huge: bool,
+    /// It holds a program (`VM_EXEC`).
+    pub executable: bool,
+}
+
 /// One thing that a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -53,8 +64,8 @@ pub enum Op {
         /// So much, bytes.
         length_bytes: u64,
     },
-    /// Goes to another place by a call (`lseek`): what the next read or write does, which says itself where it begins. Kernels
-    /// that keep their read-ahead by the file position hear of it.
+    /// Goes to another place by a call (`lseek`): what the next read or write does, which says itself where it begins.
+    /// Kernels that keep their read-ahead by the file position hear of it.
     Seek {
         /// In this opening.
         open: OpenId,
@@ -78,6 +89,8 @@ pub enum Op {
         first: Page,
         /// So many.
         pages: u64,
+        /// What was said of the mapping, which is one of the whole file.
+        mapped: Mapped,
     },
     /// Computes.
     Compute {

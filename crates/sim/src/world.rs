@@ -5,7 +5,8 @@ use crate::layout::{Block, FileLayout, Place};
 use crate::queue::Queue;
 use ahead_policy::{FileId, Folio, Found, Limits, Memory, Page, View};
 
-/// The disk itself as a file: its pages are the blocks that hold no file's data, as in the page cache of a block device.
+/// The disk itself as a file: its pages are the blocks that hold no file's data, as in the page cache of a block
+/// device.
 pub const METADATA: FileId = FileId(u32::MAX);
 
 /// The machine without its processes.

@@ -1,5 +1,5 @@
-//! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the disk; where many
-//! read at the same time, by no more than 8 %.
+//! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the
+//! disk; where many read at the same time, by no more than 8 %.
 
 use ahead_sim::Scenario;
 
@@ -16,8 +16,9 @@ const PATTERNS: [&str; 9] = [
     "pattern = \"sequential\"\nvia = \"mmap\"",
 ];
 
-/// Many readers and many files. How much to read for one while others wait cannot be known from the order of accesses alone:
-/// eight large files are read 7 % faster on `hdd` by who stays longer with each, but then slow readers wait longer for their first page.
+/// Many readers and many files. How much to read for one while others wait cannot be known from the order of accesses
+/// alone: eight large files are read 7 % faster on `hdd` by who stays longer with each, but then slow readers wait
+/// longer for their first page.
 const MANY: [&str; 8] = [
     "pattern = \"interleaved\"\nfile_mb = 5\nstreams = 40",
     "pattern = \"sequential\"\nfile_mb = 2\nstreams = 40",

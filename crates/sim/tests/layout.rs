@@ -9,7 +9,8 @@ fn run(policy: &str, disk: &str, workload: &str) -> (Counters, Vec<Finished>) {
     scenario.run_with_calls(&scenario.policies[0]).unwrap()
 }
 
-/// Pelouin (2009), section 3.4: half blocks without read-ahead; the read of block 12 has to fetch the indirect block as well.
+/// Pelouin (2009), section 3.4: half blocks without read-ahead; the read of block 12 has to fetch the indirect block as
+/// well.
 #[test]
 fn the_thirteenth_block_takes_one_request_more() {
     let (counters, calls) = run("none", "model = \"ssd\"\nlayout = \"ext2\"", "file_mb = 1\ncall_bytes = 2048");
@@ -28,8 +29,8 @@ fn the_thirteenth_block_takes_one_request_more() {
     }
 }
 
-/// A window of 32 pages from the file's beginning goes as 13 blocks (the indirect one among them), then, when these are there,
-/// as the other 20.
+/// A window of 32 pages from the file's beginning goes as 13 blocks (the indirect one among them), then, when these are
+/// there, as the other 20.
 #[test]
 fn a_window_is_cut_where_the_pointer_is_not_there_yet() {
     let disk = "model = \"hdd\"\nread_ahead_kb = 128\nmax_request_kb = 1024\n";
@@ -66,7 +67,8 @@ fn every_policy_comes_over_a_pointer_block() {
     }
 }
 
-/// Linux counts several reads of one page in a row as one use: a scan in half pages does not push out what is really read again.
+/// Linux counts several reads of one page in a row as one use: a scan in half pages does not push out what is really
+/// read again.
 #[test]
 fn reads_within_a_page_are_one_use() {
     let misses = |call_bytes: u64| {

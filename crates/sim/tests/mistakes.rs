@@ -18,12 +18,28 @@ fn mistakes_are_told_with_their_line() {
     Scenario::from_toml(GOOD, ".".as_ref()).unwrap();
     for (from, to, says) in [
         ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
-        ("\"none\"", "", "policies is empty"),
+        ("\"none\"", "", "policies is empty; name one at least, as in policies = ["),
+        ("[\"none\"]", "\"none\"", "expected a sequence; name one at least, as in policies = ["),
+        ("policies = [\"none\"]", "", "line 1: missing field `policies`; name one at least"),
+        ("[\"none\"]", "[\"none\"]\npolicies = []", "line 2: `policies` is here twice"),
+        ("[[workload]]", "[workload]", "line 4: invalid type: map, expected a sequence; begin one with [[workload]]"),
+        (
+            "[[workload]]\npattern = \"sequential\"\nfile_mb = 1",
+            "",
+            "missing field `workload`; begin one with [[workload]]",
+        ),
+        (
+            "file_mb = 1",
+            "file_mb = 1\nadvice = \"well\"",
+            "unknown variant `well`, expected one of `normal`, `sequential`",
+        ),
+        ("file_mb = 1", "file_mb = 1\nhuge = true", "line 7: huge goes with via = \"mmap\" alone"),
+        ("file_mb = 1", "file_mb = 1\nexecutable = true", "line 7: executable goes with via = \"mmap\" alone"),
         ("\"none\"", "\"none\",\n\"none\"", "line 2: none is named twice"),
         (
             "file_mb = 1",
             "file_mb = \"1\"",
-            "line 6: invalid type: string \"1\", expected a whole number from 1 to 16777216",
+            "line 6: file_mb: invalid type: string \"1\", expected a whole number from 1 to 16777216",
         ),
         ("file_mb = 1", "file_mb = 1\ncompute_us = true", "expected a number from 0 to 1000000000"),
         ("policies", "seed = -1\npolicies", "line 1: -1 is not a whole number from 0 to 4294967295"),
@@ -245,6 +261,9 @@ fn mutated() -> impl Strategy<Value = String> {
         "pattern = \"stride\"",
         "via = \"mmap\"",
         "file_mb = 2",
+        "advice = \"random\"",
+        "huge = true",
+        "executable = true",
         "stride_kb = 64",
     ];
     let change = (0..lines.len(), 0..4_u8, value(), 0..lines.len());
@@ -293,4 +312,35 @@ proptest! {
             Ok(_) => {}
         }
     }
+}
+
+/// Regression: what a policy asked for after each access was not reckoned, so that a thousand accesses were a run
+/// without an end.
+#[test]
+fn what_a_policy_asks_for_after_each_jump_is_reckoned() {
+    let text = GOOD
+        .replace("\"none\"", "\"none\", \"advise(262144)\"")
+        .replace("[disk]", "[machine]\nmemory_mb = 2048\n[disk]")
+        .replace("sequential", "random")
+        .replace("file_mb = 1", "file_mb = 1000000\nblock_kb = 4\nblocks = 100000");
+    let told = Scenario::from_toml(&text, ".".as_ref()).map(drop).unwrap_err().to_string();
+    assert!(told.starts_with("line 1: advise(262144) asks for 262144 pages after each of 100000 jumps"), "{told}");
+    Scenario::from_toml(&text.replace("random", "sequential"), ".".as_ref()).unwrap();
+}
+
+/// Regression: with all of the memory on its way the lists were gone through for each request, and what waits for room
+/// in the queue was counted anew: a second for each of these accesses, where it takes some milliseconds.
+#[test]
+fn requests_as_large_as_the_memory_take_no_longer_than_their_pages() {
+    let text = GOOD
+        .replace("\"none\"", "\"advise(262144)\"")
+        .replace("[disk]", "[machine]\nmemory_mb = 1048\n[disk]\nread_ahead_kb = 0")
+        .replace("sequential", "random")
+        .replace("file_mb = 1", "file_mb = 16384\nblock_kb = 4\nblocks = 60");
+    let scenario = Scenario::from_toml(&text, ".".as_ref()).unwrap();
+    let began = std::time::Instant::now();
+    let counters = scenario.run(&scenario.policies[0]).unwrap();
+    assert!(counters.issued_pages > 50 * 262_144, "{counters:?}");
+    // 15 million pages: a second where tests are optimised, and a minute before.
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }

@@ -1,19 +1,21 @@
 //! What holds for every policy, whatever the workload.
 
-use ahead_policy::CATALOGUE;
+use ahead_policy::{CATALOGUE, Description};
 use ahead_sim::Scenario;
 use proptest::prelude::*;
 
-/// Every policy, with some argument where it needs one.
+/// Every policy, with some argument where it takes one; and without where it need not.
 fn policies() -> Vec<String> {
-    CATALOGUE
-        .iter()
-        .map(|policy| match policy.arguments.len() {
-            0 => policy.name.to_owned(),
-            1 => format!("{}(48)", policy.name),
-            _ => format!("{}(48, adaptive)", policy.name),
-        })
-        .collect()
+    let written = |policy: &'static Description| {
+        let plain = policy.arguments.iter().all(|argument| argument.default.is_some());
+        let given = match policy.arguments.len() {
+            0 => None,
+            1 => Some(format!("{}(48)", policy.name)),
+            _ => Some(format!("{}(48, adaptive)", policy.name)),
+        };
+        plain.then(|| policy.name.to_owned()).into_iter().chain(given)
+    };
+    CATALOGUE.iter().flat_map(written).collect()
 }
 
 /// CFQ keeps the disk idle so long after a read (`slice_idle`).
@@ -77,8 +79,8 @@ fn scenario() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Every page that was asked for is used, wasted or still cached; every access is a hit, a wait or a miss; times add up;
-    /// and the same scenario gives the same figures.
+    /// Every page that was asked for is used, wasted or still cached; every access is a hit, a wait or a miss; times
+    /// add up; and the same scenario gives the same figures.
     #[test]
     fn nothing_is_lost_and_nothing_is_left_to_chance(text in scenario()) {
         let scenario = Scenario::from_toml(&text, ".".as_ref()).unwrap();
@@ -90,7 +92,8 @@ proptest! {
                 counters.used_pages + counters.wasted_pages + counters.unread_pages,
                 "{}: {:?}", choice, counters
             );
-            // Once the queue has drained, the disk has read and written what was asked for, and was busy at most all the time.
+            // Once the queue has drained, the disk has read and written what was asked for, and was busy at most all
+            // the time.
             let asked_pages = counters.issued_pages + counters.metadata_pages;
             let read_bytes = counters.device.bytes - counters.device.write_bytes;
             prop_assert_eq!(read_bytes, asked_pages * 4096, "{}: {:?}", choice, counters);

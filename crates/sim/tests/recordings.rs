@@ -53,7 +53,13 @@ fn recordings_run_beside_patterns_with_files_of_their_own() {
 #[test]
 fn what_cannot_be_read_is_told_with_its_line() {
     let told = |workload: &str| load(&format!("[[workload]]\n{workload}")).map(|_| ()).unwrap_err();
-    assert_eq!(told("profile = \"three.ahead\""), "line 5: ./three.ahead: no such recording");
-    assert_eq!(told("trace = \"two.ahead\""), "line 5: ./two.ahead: no such recording");
+    assert_eq!(
+        told("profile = \"three.ahead\""),
+        "line 5: ./three.ahead: no such recording; name a file that `ahead record` wrote"
+    );
+    assert_eq!(
+        told("trace = \"two.ahead\""),
+        "line 5: ./two.ahead: no such recording; name a file that `ahead sim trace` wrote"
+    );
     assert!(told("profile = \"two.ahead\"\nfile_mb = 1").contains("file_mb goes with a pattern alone"));
 }

@@ -1,4 +1,5 @@
-//! Room in the queue: whoever waits for it gets it as soon as it is there, however many wait and however little room there is.
+//! Room in the queue: whoever waits for it gets it as soon as it is there, however many wait and however little room
+//! there is.
 
 use ahead_sim::{Counters, Scenario};
 
@@ -7,7 +8,8 @@ fn runs(text: &str) -> Vec<(String, Counters)> {
     scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
 }
 
-/// Once each process has its inode and pointer block, writing takes no disk; they waited for a timer of writeback instead.
+/// Once each process has its inode and pointer block, writing takes no disk; they waited for a timer of writeback
+/// instead.
 #[test]
 fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
     for (streams, requests, most_ns) in [(16, 1, 10_000_000), (40, 1, 50_000_000), (300, 4, 100_000_000)] {

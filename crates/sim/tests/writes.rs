@@ -81,7 +81,8 @@ fn a_page_that_is_partly_overwritten_is_read_first() {
 fn ext2_writes_pointer_blocks_with_the_data() {
     let disk = "model = \"ssd\"\nlayout = \"ext2\"";
     let counters = run_with("none", "memory_mb = 8", disk, "pattern = \"write\"\nfile_mb = 64\nfsync = true");
-    // 64 MiB: the first indirect block, a double-indirect one, 15 under it; each is written several times while it fills.
+    // 64 MiB: the first indirect block, a double-indirect one, 15 under it; each is written several times while it
+    // fills.
     assert!((17..400).contains(&counters.written_metadata_pages), "{counters:?}");
     assert_eq!(counters.written_pages, 16_384 + counters.written_metadata_pages);
     assert_eq!(counters.unwritten_pages, 0);
@@ -89,8 +90,8 @@ fn ext2_writes_pointer_blocks_with_the_data() {
     assert_eq!(counters.metadata_pages, 1);
 }
 
-/// A reader beside a writer: with mq-deadline it waits for a batch of writes, with c-scan until the writer comes to an end of its
-/// file, for what it wants lies behind the head.
+/// A reader beside a writer: with mq-deadline it waits for a batch of writes, with c-scan until the writer comes to an
+/// end of its file, for what it wants lies behind the head.
 #[test]
 fn a_reader_is_not_kept_waiting_when_reads_go_first() {
     let waits_most_ns = |scheduler: &str| {

@@ -39,7 +39,7 @@ pub enum Error {
          (--streams)"
     )]
     NoRoom {
-        /// The directory or device.
+        /// The directory.
         name: String,
         /// What there is.
         free_bytes: u64,

@@ -4,11 +4,12 @@ use crate::replay::{Place, Replayed, Task, replay};
 use crate::{Error, Result, Target};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
 use ahead_kernel::{block, cache};
-use ahead_policy::DeviceTraits;
+use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Parts of a device begin at multiples of this, bytes.
@@ -88,8 +89,7 @@ impl Ground {
             }
             Source::Device { path, size_bytes } => (parts(path.clone(), *size_bytes, sizes)?, None),
         };
-        let path = &places.first().ok_or_else(|| Error::Workload("there is nothing to read".into()))?.path;
-        let first = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        let first = open(places.first().ok_or_else(|| Error::Workload("there is nothing to read".into()))?)?;
         Ok(Ground { places, first, files })
     }
 
@@ -139,6 +139,44 @@ impl Ground {
         Ok(cached(&self.first, &self.places[0])?)
     }
 
+    /// How much of all of them is cached.
+    ///
+    /// Errors: as [`Ground::cached_bytes`].
+    pub fn cached_bytes_of_all(&self) -> Result<u64> {
+        let of = |place: &Place| Ok(cached(&open(place)?, place)?);
+        self.places.iter().map(of).sum()
+    }
+
+    /// The most that a stream has in memory ahead of itself, bytes: it reads `call_bytes` at a time, cold, `read_bytes` of the
+    /// first place, or until it has nearly so much ahead that it can have no more (`most_bytes`); `None` where the place ends before
+    /// what is read ahead does.
+    ///
+    /// Errors: as [`Ground::run`].
+    pub fn ahead_of_stream(
+        &self,
+        read_bytes: u64,
+        call_bytes: u64,
+        most_bytes: u64,
+        stop: &AtomicBool,
+    ) -> Result<Option<u64>> {
+        self.make_cold()?;
+        let place = &self.places[0];
+        // Another opening of it: reads of the first one would be its stream's.
+        let (file, end) = (open(place)?, place.offset_bytes + place.length_bytes);
+        let mut buffer = vec![0; call_bytes as usize];
+        let (mut at, mut most) = (place.offset_bytes, 0);
+        while at < (place.offset_bytes + read_bytes).min(end) && most + call_bytes < most_bytes {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ahead_bench::Error::Stopped.into());
+            }
+            file.read_exact_at(&mut buffer, at).map_err(|e| Error::io(format!("read {}", place.path.display()), e))?;
+            at += call_bytes;
+            most = most.max(cache::resident_bytes(&file, at, end.saturating_sub(at))?);
+        }
+        let is_at_end = cache::resident_bytes(&file, end - PAGE_BYTES, PAGE_BYTES)? > 0;
+        Ok((!is_at_end).then_some(most))
+    }
+
     /// Pages that are on their way into a list of some processor stay for a moment, whoever evicts them: soon after a write, mostly.
     fn make_cold(&self) -> Result<()> {
         let deadline = Instant::now() + COLD_TIME;
@@ -167,9 +205,12 @@ impl Ground {
     }
 }
 
+fn open(place: &Place) -> Result<File> {
+    File::open(&place.path).map_err(|e| Error::io(format!("open {}", place.path.display()), e))
+}
+
 fn cached(file: &File, place: &Place) -> ahead_kernel::Result<u64> {
-    let ranges = cache::resident(file, place.offset_bytes, place.length_bytes)?;
-    Ok(ranges.iter().map(|range| range.end - range.start).sum())
+    cache::resident_bytes(file, place.offset_bytes, place.length_bytes)
 }
 
 /// Parts of a device, as far from one another as it allows: as files would lie.
@@ -177,7 +218,11 @@ fn parts(path: PathBuf, size_bytes: u64, sizes: &[u64]) -> Result<Vec<Place>> {
     let aligned: Vec<u64> = sizes.iter().map(|size| size.next_multiple_of(ALIGNED_BYTES)).collect();
     let needed_bytes = aligned.iter().sum();
     if size_bytes < needed_bytes {
-        return Err(Error::NoRoom { name: path.display().to_string(), free_bytes: size_bytes, needed_bytes });
+        let why = format!(
+            "it has {size_bytes} bytes, and what is measured with takes {needed_bytes}; run fewer streams (--streams), or say what \
+             to set with --kb"
+        );
+        return Err(Error::unsupported(format!("measuring {}", path.display()), why));
     }
     let gap = (size_bytes - needed_bytes) / sizes.len().max(1) as u64 / ALIGNED_BYTES * ALIGNED_BYTES;
     let mut offset_bytes = 0;
@@ -201,6 +246,9 @@ mod tests {
         let offsets: Vec<u64> = places.iter().map(|place| place.offset_bytes / MIB).collect();
         assert_eq!(offsets, [0, 35, 66]);
         let refused = parts("/dev/x".into(), 9 * MIB, &[5 * MIB, 5 * MIB]).unwrap_err();
-        assert!(refused.to_string().contains("/dev/x has room for 9437184 bytes"), "{refused}");
+        assert!(
+            refused.to_string().contains("/dev/x") && refused.to_string().contains("it has 9437184 bytes"),
+            "{refused}"
+        );
     }
 }

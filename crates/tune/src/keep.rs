@@ -34,6 +34,9 @@ pub struct Settings {
     pub previous_kb: u64,
     /// What we set, KiB.
     pub applied_kb: u64,
+    /// Directories that were made for it or for another target, below the root, the deepest first.
+    #[serde(default)]
+    pub directories: Vec<PathBuf>,
 }
 
 /// A rule beside the running value.
@@ -107,6 +110,17 @@ impl Store {
         Ok(())
     }
 
+    /// Why a rule for the target does nothing yet, if so: who would read it is installed, but does not run.
+    pub fn unread(&self, target: &Target) -> Option<String> {
+        let (who, sign) = match target.identity.as_ref().ok()? {
+            Identity::Mount { .. } | Identity::Btrfs { .. } => ("systemd", "run/systemd/system"),
+            _ => ("udev", "run/udev/control"),
+        };
+        let is_running = self.system.root.join(sign).exists();
+        (!is_running)
+            .then(|| format!("{who} does not run here (there is no /{sign}): nothing reads the rule until it does"))
+    }
+
     /// Sets a window, KiB, and keeps what was there before; with `persist` a rule sets it again after a restart. Gives the
     /// rule's file.
     ///
@@ -120,26 +134,42 @@ impl Store {
         }
         let (key, current_kb) = (key(target), target.current_kb()?);
         let before = self.state(&key)?;
+        let rule = target.identity.as_ref().ok().filter(|_| persist).map(|identity| Rule::new(identity, kb));
         let state = Settings {
             name: target.name.clone(),
             identity: target.identity.clone().ok(),
             previous_kb: before.as_ref().map_or(current_kb, |state| state.previous_kb),
             applied_kb: kb,
+            directories: self.directories(&key, rule.as_ref())?,
         };
-        self.write_state(&key, &state)?;
-        let done = self.write(target, kb, persist);
+        let done = self.write_state(&key, &state).and_then(|()| self.write(target, kb, rule));
         if done.is_err() {
             // The first error is the one that is told.
             let _ = match &before {
                 Some(before) => self.write_state(&key, before),
-                None => self.remove_state(&key),
+                None => self.forget(&key, &state),
             };
         }
         done
     }
 
-    fn write(&self, target: &Target, kb: u64, persist: bool) -> Result<Option<PathBuf>> {
-        let rule = target.identity.as_ref().ok().filter(|_| persist).map(|identity| Rule::new(identity, kb));
+    /// Directories that are made for a target's files, and those that were made for others: who is the last takes them away.
+    fn directories(&self, key: &str, rule: Option<&Rule>) -> Result<Vec<PathBuf>> {
+        let state = Path::new(STATES).join(key);
+        let files = [Some(&state), rule.map(|rule| &rule.path), rule.and_then(|rule| rule.link.as_ref())];
+        let missing = files.into_iter().flatten().flat_map(|file| file.ancestors().skip(1));
+        let missing = missing.filter(|directory| !self.at(directory).exists()).map(PathBuf::from);
+        let mut directories: Vec<PathBuf> = missing.collect();
+        for key in self.keys()? {
+            // Another target's state that is damaged is told when that target is looked at.
+            directories.extend(self.state(&key).ok().flatten().into_iter().flat_map(|state| state.directories));
+        }
+        directories.sort_by_key(|directory| (std::cmp::Reverse(directory.components().count()), directory.clone()));
+        directories.dedup();
+        Ok(directories)
+    }
+
+    fn write(&self, target: &Target, kb: u64, rule: Option<Rule>) -> Result<Option<PathBuf>> {
         if let Some(rule) = &rule {
             let earlier = fs::read_to_string(self.at(&rule.path)).ok();
             self.write_rule(rule).inspect_err(|_| drop(self.take_rule(rule)))?;
@@ -185,15 +215,8 @@ impl Store {
     ///
     /// Errors: as in [`Store::restore`].
     pub fn restore_all(&self, targets: &[Target]) -> Result<Vec<Restored>> {
-        let entries = match fs::read_dir(self.at(Path::new(STATES))) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|e| Error::io("list what is kept", e))?,
-        };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
-        keys.sort();
         let mut done = Vec::new();
-        for own in keys {
+        for own in self.keys()? {
             if let Some(state) = self.state(&own)? {
                 let mut known: Vec<Target> = targets.to_vec();
                 // One file system may be mounted in several places, of which only one is among the targets.
@@ -224,8 +247,20 @@ impl Store {
             Some((_, now)) if now == state.previous_kb => done.restored_kb = Some(now),
             Some((_, now)) => done.left_alone = Some(format!("it was set to {now} KiB since")),
         }
-        self.remove_state(key)?;
+        self.forget(key, state)?;
         Ok(done)
+    }
+
+    /// Of whom something is kept.
+    fn keys(&self) -> Result<Vec<String>> {
+        let entries = match fs::read_dir(self.at(Path::new(STATES))) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::io("list what is kept", e))?,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
+        keys.sort();
+        Ok(keys)
     }
 
     fn at(&self, path: &Path) -> PathBuf {
@@ -253,8 +288,11 @@ impl Store {
         replace(&self.state_file(key), &(text + "\n"))
     }
 
-    fn remove_state(&self, key: &str) -> Result<()> {
-        remove(&self.state_file(key)).map(drop)
+    /// Removes a state, and the directories that were made, as long as nobody has put anything into them.
+    fn forget(&self, key: &str, state: &Settings) -> Result<()> {
+        remove(&self.state_file(key))?;
+        state.directories.iter().for_each(|directory| drop(fs::remove_dir(self.at(directory))));
+        Ok(())
     }
 
     fn write_rule(&self, rule: &Rule) -> Result<()> {
@@ -281,8 +319,6 @@ impl Store {
         let link = rule.link.as_ref().map(|link| self.at(link));
         if let Some(link) = &link {
             remove(link)?;
-            // Others may be in it.
-            let _ = link.parent().map(fs::remove_dir);
         }
         remove(&path)?;
         Ok([Some(path), link].into_iter().flatten().collect())
@@ -370,6 +406,35 @@ mod tests {
         entries.map(|entry| if entry.file_type().unwrap().is_dir() { files(&entry.path()) } else { 1 }).sum()
     }
 
+    /// Those that `home` has not made.
+    fn directories(home: &Path) -> Vec<PathBuf> {
+        let made = ["etc/udev/rules.d", "etc/systemd/system", "var"].map(|path| home.join(path));
+        made.into_iter().filter(|path| path.exists()).collect()
+    }
+
+    /// Regression: directories that were made for the first of two targets stayed.
+    #[test]
+    fn the_last_target_takes_the_directories_away() {
+        let Some(Home { home, store, target: one }) = home(serial()) else { return };
+        let other = Identity::Property { name: "ID_SERIAL".into(), value: "y".into() };
+        let other = Target { number: (8, 1), identity: Ok(other), ..one.clone() };
+        store.set(&one, 256, true).unwrap();
+        store.set(&other, 256, true).unwrap();
+        store.restore(&one).unwrap();
+        assert_eq!(directories(home.path()).len(), 2);
+        store.restore(&other).unwrap();
+        assert!(directories(home.path()).is_empty());
+    }
+
+    #[test]
+    fn a_rule_that_nobody_reads_is_told() {
+        let Some(Home { home, mut store, target }) = home(serial()) else { return };
+        store.system.root = home.path().into();
+        assert!(store.unread(&target).unwrap().contains("/run/udev/control"));
+        fs::create_dir_all(home.path().join("run/udev/control")).unwrap();
+        assert_eq!(store.unread(&target), None);
+    }
+
     #[test]
     fn what_is_set_is_taken_back_to_what_was_there_first() {
         for identity in [serial(), mounted()] {
@@ -381,6 +446,7 @@ mod tests {
             let done = store.restore(&target).unwrap().unwrap();
             assert_eq!((done.restored_kb, target.current_kb().unwrap()), (Some(128), 128));
             assert_eq!(files(home.path()), 1, "only the setting");
+            assert!(directories(home.path()).is_empty(), "none but those that were there");
             assert_eq!(store.restore(&target).unwrap(), None);
         }
     }

@@ -6,8 +6,8 @@
 use crate::ground::{Ground, Source};
 use crate::search::{Depth, Try, search};
 use crate::trace::Trace;
-use crate::verdict::{Candidate, Job, Verdict, judge, score, spread};
-use crate::work::{Kind, Program, Sizes};
+use crate::verdict::{Candidate, Job, Verdict, best_rates, judge, score, spread};
+use crate::work::{CALL_BYTES, Kind, Program, Ran, Sizes};
 use crate::{Error, Result, System, Target, program};
 use ahead_bench::{Observed, Spread, Variant};
 use ahead_kernel::machine;
@@ -39,6 +39,11 @@ const ROOM_SHARE: u64 = 2;
 /// them only makes them slower, and a short run may be hit as a whole.
 const LEAST_S: f64 = 0.5;
 const MOST_REPEATS: usize = 4;
+/// Before a stream's window has grown to its full length the kernel has read ahead twice that, and it has the most ahead of itself
+/// when it enters the second one of that length.
+const GROWN_WINDOWS: u64 = 4;
+/// That is the rest of the one and all of the next.
+const MOST_AHEAD: u64 = 2;
 
 /// What is run under each window.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +98,17 @@ pub struct Measured {
     pub jobs: Vec<Job>,
     /// Median time of a fault; null without that job.
     pub fault_latency_s: Option<f64>,
-    /// Longest call of the streams; null without that job.
-    pub stream_latency_s: Option<f64>,
-    /// Bytes that faults made the device read, or the cache hold where nobody counts, by bytes used.
+    /// Longest call of the streams, or of the workload.
+    pub longest_call_s: Option<f64>,
+    /// Bytes that faults made the device read, or the cache hold where nobody counts, by bytes used. Of a workload: bytes that it
+    /// leaves in memory by bytes used.
     pub amplification: Option<f64>,
-    /// Bytes that a fault leaves in memory and nobody has used.
+    /// Bytes that a fault leaves in memory and nobody has used; null without that job.
     pub unused_bytes_per_fault: Option<f64>,
+    /// Bytes that a workload leaves in memory and nobody has used; null without one.
+    pub unused_bytes: Option<f64>,
+    /// Bytes that a stream has in memory ahead of itself, at most; null without that job, and where the file ends before.
+    pub ahead_bytes_per_stream: Option<f64>,
 }
 
 /// What came of it.
@@ -152,10 +162,22 @@ fn vanished(plan: &Plan, error: Error) -> Error {
 /// What is known of a run beside its rates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Detail {
-    fault_s: f64,
-    stream_s: f64,
+    fault_s: Option<f64>,
+    longest_call_s: Option<f64>,
     amplification: Option<f64>,
-    unused_bytes: Option<f64>,
+    unused_per_fault: Option<f64>,
+    unused: Option<f64>,
+    ahead: Option<f64>,
+}
+
+impl Detail {
+    /// What a workload has cost that uses so many bytes.
+    fn of_workload(ran: Ran, used_bytes: u64) -> Detail {
+        // Less than what was used is cached: some was evicted meanwhile, and it tells nothing.
+        let unused = ran.cached_bytes.checked_sub(used_bytes).map(|bytes| bytes as f64);
+        let amplification = unused.map(|unused| 1.0 + unused / used_bytes.max(1) as f64);
+        Detail { longest_call_s: Some(ran.longest_call_s), unused, amplification, ..Detail::default() }
+    }
 }
 
 /// Files and jobs, ready to run.
@@ -211,9 +233,7 @@ impl<'a> Bench<'a> {
     }
 
     fn describe(&self, candidates: &[Candidate], jobs: &[(String, &'static str)]) -> Vec<Measured> {
-        let best: Vec<f64> = (0..jobs.len())
-            .map(|job| candidates.iter().map(|candidate| candidate.rates()[job]).fold(f64::MIN_POSITIVE, f64::max))
-            .collect();
+        let best = best_rates(candidates);
         let of = |(candidate, score): (&Candidate, crate::verdict::Score)| {
             let details = self.details.get(&candidate.kb).map(Vec::as_slice).unwrap_or_default();
             let median = |of: fn(&Detail) -> Option<f64>| {
@@ -232,10 +252,12 @@ impl<'a> Bench<'a> {
                 score: score.value,
                 spread: spread(candidate, &best),
                 jobs: candidate.rates().into_iter().enumerate().map(job).collect(),
-                fault_latency_s: median(|detail| Some(detail.fault_s)),
-                stream_latency_s: median(|detail| Some(detail.stream_s)),
+                fault_latency_s: median(|detail| detail.fault_s),
+                longest_call_s: median(|detail| detail.longest_call_s),
                 amplification: median(|detail| detail.amplification),
-                unused_bytes_per_fault: median(|detail| detail.unused_bytes),
+                unused_bytes_per_fault: median(|detail| detail.unused_per_fault),
+                unused_bytes: median(|detail| detail.unused),
+                ahead_bytes_per_stream: median(|detail| detail.ahead),
             }
         };
         candidates.iter().zip(score(candidates)).map(of).collect()
@@ -248,24 +270,33 @@ impl Try for Bench<'_> {
     fn run(&mut self, kb: u64) -> Result<Vec<f64>> {
         undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
         let jobs = self.jobs();
-        let (mut rates, mut detail) = (Vec::new(), None);
+        let (mut rates, mut detail) = (Vec::new(), Detail::default());
         for (job, (name, _)) in jobs.iter().enumerate() {
             self.say(kb, name);
             rates.push(match &self.work {
-                Ready::Program(program) => program::rate(program, self.plan.stop)?,
-                Ready::Trace { ground, trace } => trace.rate(ground, self.plan.stop)?,
+                Ready::Program(program) => {
+                    let ran = program::run(program, self.plan.stop)?;
+                    detail = Detail::of_workload(ran, program::used_bytes(program));
+                    ran.bytes_per_s
+                }
+                Ready::Trace { ground, trace } => {
+                    let ran = trace.run(ground, self.plan.stop)?;
+                    detail = Detail::of_workload(ran, trace.used_bytes());
+                    ran.bytes_per_s
+                }
                 Ready::Common { ground, sizes } => {
                     let kind = Kind::ALL[job];
                     let variant = kind.variant(sizes, kb);
                     let runs = repeat(&variant, ground, kind == Kind::Faults, self.plan.stop)?;
-                    look_closer(detail.get_or_insert_default(), kind, &variant, &runs, ground)?;
+                    look_closer(&mut detail, kind, &variant, &runs, ground)?;
+                    if kind == Kind::OneStream && !self.details.contains_key(&kb) {
+                        detail.ahead = ahead_of_stream(ground, kb, self.plan.stop)?;
+                    }
                     Spread::of(runs.iter().map(|run| kind.rate(sizes, kb, run))).max
                 }
             });
         }
-        if let Some(detail) = detail {
-            self.details.entry(kb).or_default().push(detail);
-        }
+        self.details.entry(kb).or_default().push(detail);
         Ok(rates)
     }
 }
@@ -285,10 +316,20 @@ fn repeat(variant: &Variant, ground: &Ground, each: bool, stop: &AtomicBool) -> 
     Ok(runs)
 }
 
+/// What a stream holds ahead of itself, bytes.
+fn ahead_of_stream(ground: &Ground, kb: u64, stop: &AtomicBool) -> Result<Option<f64>> {
+    let window = kb << 10;
+    let bytes = ground.ahead_of_stream(GROWN_WINDOWS * window, CALL_BYTES, MOST_AHEAD * window, stop)?;
+    Ok(bytes.map(|bytes| bytes as f64))
+}
+
 /// What the streams' calls and the faults have cost.
 fn look_closer(detail: &mut Detail, kind: Kind, variant: &Variant, runs: &[Observed], ground: &Ground) -> Result<()> {
     match kind {
-        Kind::Streams => detail.stream_s = Spread::of(runs.iter().map(|run| seconds(run.latency_most_ns))).median,
+        Kind::Streams => {
+            let longest = runs.iter().map(|run| seconds(run.latency_most_ns));
+            detail.longest_call_s = Some(Spread::of(longest).median);
+        }
         Kind::Faults => of_faults(detail, variant, runs, ground)?,
         Kind::OneStream | Kind::Mixed => {}
     }
@@ -298,7 +339,7 @@ fn look_closer(detail: &mut Detail, kind: Kind, variant: &Variant, runs: &[Obser
 /// What faults have cost; what the last run has brought is still cached.
 fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: &Ground) -> Result<()> {
     let times = runs.iter().flat_map(|run| &run.each_ns).map(|time_ns| seconds(*time_ns));
-    detail.fault_s = Spread::of(times).median;
+    detail.fault_s = Some(Spread::of(times).median);
     let Some(last) = runs.last() else { return Ok(()) };
     let cached_bytes = ground.cached_bytes()?;
     let (used_bytes, faults) = (variant.used_bytes().max(1), last.each_ns.len().max(1));
@@ -306,7 +347,7 @@ fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: 
     let is_whole = cached_bytes >= used_bytes;
     let read_bytes = last.reads.map(|reads| reads.bytes).or(is_whole.then_some(cached_bytes));
     detail.amplification = read_bytes.map(|bytes| bytes as f64 / used_bytes as f64);
-    detail.unused_bytes = is_whole.then(|| (cached_bytes - used_bytes) as f64 / faults as f64);
+    detail.unused_per_fault = is_whole.then(|| (cached_bytes - used_bytes) as f64 / faults as f64);
     Ok(())
 }
 

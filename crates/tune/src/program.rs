@@ -4,9 +4,9 @@
 //! window brings. A profile is a stranger's list: only regular files on the target are opened, and no link is followed.
 
 use crate::target::number_under;
-use crate::work::Program;
+use crate::work::{Program, Ran, touched_bytes};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::{evict, openat};
+use ahead_kernel::{cache, evict, openat};
 use ahead_profile::Profile;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -57,38 +57,53 @@ fn open(path: &Path) -> Result<File> {
     Ok(openat::handle(path)?.reopen()?.into())
 }
 
-/// Runs it once, cold, in bytes per second.
-pub(crate) fn rate(program: &Program, stop: &AtomicBool) -> Result<f64> {
+/// Bytes of the pages that it uses.
+pub(crate) fn used_bytes(program: &Program) -> u64 {
+    touched_bytes(program.reads.iter().map(|(file, offset, length)| (*file, *offset..offset.saturating_add(*length))))
+}
+
+/// Runs it once, cold.
+pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
     for path in &program.files {
         evict::file(open(path)?)?;
     }
     let mut files: Vec<Option<File>> = program.files.iter().map(|_| None).collect();
     let mut buffer = vec![0; CALL_BYTES as usize];
-    let (mut read_bytes, mut elapsed) = (0, Duration::ZERO);
+    let (mut read_bytes, mut elapsed, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     for (number, offset, length) in &program.reads {
         let path = &program.files[*number];
         if files[*number].is_none() {
             files[*number] = Some(open(path)?);
         }
         let Some(file) = &files[*number] else { continue };
-        let began = Instant::now();
         let mut at = *offset;
         while at < offset + length {
             if stop.load(Ordering::Relaxed) {
                 return Err(ahead_bench::Error::Stopped.into());
             }
             let now = (offset + length - at).min(CALL_BYTES) as usize;
+            let began = Instant::now();
             let got =
                 file.read_at(&mut buffer[..now], at).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+            let took = began.elapsed();
+            (elapsed, longest) = (elapsed + took, longest.max(took));
             // The file is shorter than it was.
             if got == 0 {
                 break;
             }
             (at, read_bytes) = (at + got as u64, read_bytes + got as u64);
         }
-        elapsed += began.elapsed();
     }
-    Ok(read_bytes as f64 / elapsed.as_secs_f64().max(1e-9))
+    let cached = |file: &File| {
+        let size_bytes =
+            file.metadata().map_err(|e| Error::io(format!("look at a file of {}", program.name), e))?.len();
+        Ok(cache::resident_bytes(file, 0, size_bytes)?)
+    };
+    Ok(Ran {
+        bytes_per_s: read_bytes as f64 / elapsed.as_secs_f64().max(1e-9),
+        longest_call_s: longest.as_secs_f64(),
+        cached_bytes: files.iter().flatten().map(cached).sum::<Result<u64>>()?,
+    })
 }
 
 #[cfg(test)]
@@ -101,8 +116,14 @@ mod tests {
         let path = home.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, vec![1; 300_000]).unwrap();
         let program = Program { name: "x".into(), files: vec![path], reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
-        assert!(rate(&program, &AtomicBool::new(false)).unwrap() > 0.0);
-        assert!(matches!(rate(&program, &AtomicBool::new(true)), Err(Error::Bench(ahead_bench::Error::Stopped))));
+        let ran = run(&program, &AtomicBool::new(false)).unwrap();
+        assert!(ran.bytes_per_s > 0.0 && ran.longest_call_s > 0.0, "{ran:?}");
+        // The file's 74 pages: the first, and those from 48 on.
+        assert_eq!(
+            used_bytes(&Program { reads: vec![(0, 200_000, 100_000), (0, 0, 4096)], ..program.clone() }),
+            27 * 4096
+        );
+        assert!(matches!(run(&program, &AtomicBool::new(true)), Err(Error::Bench(ahead_bench::Error::Stopped))));
     }
 
     #[test]

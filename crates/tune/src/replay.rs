@@ -7,12 +7,13 @@
 use crate::{Error, Result};
 use ahead_kernel::mapping::Mapping;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
-use ahead_sim::Op;
+use ahead_sim::{Mapped, Op};
 use rustix::fs::fadvise;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Barrier;
@@ -96,7 +97,27 @@ pub(crate) fn replay(tasks: Vec<Task>, places: &[Place], each: bool, stop: &Atom
 /// An open file, and its mapping once it is touched.
 struct Opened {
     file: File,
-    mapping: Option<Mapping>,
+    mapping: Option<(Mapping, Mapped)>,
+}
+
+impl Opened {
+    /// Its mapping, of which this is said. That it holds a program cannot be said afterwards, and huge pages would be another test.
+    fn mapping(&mut self, place: &Place, said: Mapped) -> Result<&Mapping> {
+        if self.mapping.as_ref().is_none_or(|(_, before)| *before != said) {
+            let length = place.offset_bytes + place.length_bytes;
+            let mapping = match self.mapping.take() {
+                Some((mapping, _)) => mapping,
+                None => Mapping::new(&self.file, length as usize)?,
+            };
+            mapping.advise(match said.advice {
+                Advice::Normal => rustix::mm::Advice::Normal,
+                Advice::Random => rustix::mm::Advice::Random,
+                Advice::Sequential => rustix::mm::Advice::Sequential,
+            })?;
+            self.mapping = Some((mapping, said));
+        }
+        Ok(self.mapping.as_ref().map(|(mapping, _)| mapping).expect("it was made above"))
+    }
 }
 
 struct Doer<'a> {
@@ -119,7 +140,9 @@ impl<'a> Doer<'a> {
                 Op::Read { open, file, offset_bytes, length_bytes } => {
                     self.read(open, file, offset_bytes, length_bytes)?;
                 }
-                Op::Touch { open, file, first, pages } => self.touch(open, file, first, pages)?,
+                Op::Touch { open, file, first, pages, mapped } => {
+                    self.touch(open, file, first..first.saturating_add(pages), mapped)?
+                }
                 Op::Advise { open, file, advice } => self.advise(open, file, advice)?,
                 Op::Compute { time_ns } | Op::Sleep { time_ns } => {
                     std::thread::sleep(Duration::from_nanos(time_ns).min(LONGEST_PAUSE));
@@ -170,19 +193,11 @@ impl<'a> Doer<'a> {
         Ok(())
     }
 
-    fn touch(&mut self, open: OpenId, file: FileId, first: u64, pages: u64) -> Result<()> {
+    fn touch(&mut self, open: OpenId, file: FileId, pages: Range<u64>, said: Mapped) -> Result<()> {
         let place = self.place(file)?;
         let mut bucket = [0; PAGE_BYTES as usize];
-        let end = first.saturating_add(pages).min(place.length_bytes.div_ceil(PAGE_BYTES));
-        for page in first..end {
-            let opened = self.opened(open, place)?;
-            let mapping = match &opened.mapping {
-                Some(mapping) => mapping,
-                None => {
-                    let length = place.offset_bytes + place.length_bytes;
-                    opened.mapping.insert(Mapping::new(&opened.file, length as usize)?)
-                }
-            };
+        for page in pages.start..pages.end.min(place.length_bytes.div_ceil(PAGE_BYTES)) {
+            let mapping = self.opened(open, place)?.mapping(place, said)?;
             let began = Instant::now();
             let copied = mapping.copy((place.offset_bytes + page * PAGE_BYTES) as usize, &mut bucket);
             let lost = || std::io::Error::other("a page of a mapping cannot be read");
@@ -230,12 +245,12 @@ mod tests {
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 5 * 4096]).unwrap();
         let place = Place { path, offset_bytes: 4096, length_bytes: 2 * 4096 };
-        let (open, file) = (OpenId(3), FileId(0));
+        let (open, file, mapped) = (OpenId(3), FileId(0), Mapped::default());
         let ops = [
             Op::Open { open, file },
             Op::Read { open, file, offset_bytes: 4096, length_bytes: u64::MAX },
             Op::Advise { open, file, advice: Advice::Random },
-            Op::Touch { open, file, first: 1, pages: u64::MAX },
+            Op::Touch { open, file, first: 1, pages: u64::MAX, mapped },
             Op::Read { open, file, offset_bytes: u64::MAX, length_bytes: 1 },
             Op::Close { open },
             Op::Sleep { time_ns: 1000 },
@@ -252,9 +267,10 @@ mod tests {
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 4096]).unwrap();
         let place = Place { path, offset_bytes: 0, length_bytes: 2 * 4096 };
-        let touch = Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 1 };
+        let mapped = Mapped { advice: Advice::Random, ..Mapped::default() };
+        let touch = Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 1, mapped };
         assert!(does(&[touch], &place, false).unwrap_err().to_string().contains("cannot be read"));
-        let missing = Op::Touch { open: OpenId(0), file: FileId(1), first: 1, pages: 1 };
+        let missing = Op::Touch { open: OpenId(0), file: FileId(1), first: 1, pages: 1, mapped };
         assert!(does(&[missing], &place, false).is_err());
     }
 }

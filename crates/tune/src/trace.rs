@@ -5,6 +5,7 @@
 
 use crate::ground::Ground;
 use crate::replay::Task;
+use crate::work::{Ran, touched_bytes};
 use crate::{CANDIDATES_KB, Error, Result};
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Op, Recording};
@@ -49,13 +50,33 @@ impl<'a> Trace<'a> {
         self.sizes.clone()
     }
 
-    /// Runs it once, cold: bytes by the seconds that its programs waited for them.
+    /// Bytes of the pages that it uses.
+    pub fn used_bytes(&self) -> u64 {
+        let read = |op: &Op| match *op {
+            Op::Read { file, offset_bytes, length_bytes, .. } => Some((file, offset_bytes, length_bytes)),
+            Op::Touch { file, first, pages, .. } => {
+                Some((file, first.saturating_mul(PAGE_BYTES), pages.saturating_mul(PAGE_BYTES)))
+            }
+            _ => None,
+        };
+        let reads = self.recording.programs.iter().flat_map(|program| program.iter()).filter_map(read);
+        touched_bytes(reads.map(|(file, offset, length)| {
+            let end = self.sizes[file.0 as usize];
+            (file.0 as usize, offset.min(end)..offset.saturating_add(length).min(end))
+        }))
+    }
+
+    /// Runs it once, cold.
     ///
     /// Errors: reading failed; it was asked to stop.
-    pub fn rate(&self, ground: &Ground, stop: &AtomicBool) -> Result<f64> {
+    pub fn run(&self, ground: &Ground, stop: &AtomicBool) -> Result<Ran> {
         let task = |program: &'a std::sync::Arc<[Op]>| Task { ops: Box::new(program.iter().copied()), first: 0 };
         let seen = ground.replay(self.recording.programs.iter().map(task).collect(), stop)?;
-        Ok(seen.read_bytes as f64 / seen.waited.as_secs_f64().max(1e-9))
+        Ok(Ran {
+            bytes_per_s: seen.read_bytes as f64 / seen.waited.as_secs_f64().max(1e-9),
+            longest_call_s: seen.latency_most.as_secs_f64(),
+            cached_bytes: ground.cached_bytes_of_all()?,
+        })
     }
 }
 
@@ -83,11 +104,12 @@ fn sizes(recording: &Recording) -> Vec<u64> {
 mod tests {
     use super::*;
     use ahead_policy::{FileId, OpenId};
+    use ahead_sim::Mapped;
 
     fn recording(programs: usize) -> Recording {
         let read =
             |file, offset_bytes| Op::Read { open: OpenId(file), file: FileId(file), offset_bytes, length_bytes: 4096 };
-        let touch = Op::Touch { open: OpenId(1), file: FileId(1), first: 1, pages: 1 };
+        let touch = Op::Touch { open: OpenId(1), file: FileId(1), first: 1, pages: 1, mapped: Mapped::default() };
         let ops = [read(0, 1 << 20), touch, read(0, 0)];
         Recording { file_pages: vec![1 << 20, 10, 7], programs: vec![ops.into(); programs] }
     }
@@ -97,6 +119,8 @@ mod tests {
         let recording = recording(2);
         let trace = Trace::new("x", &recording).unwrap();
         assert_eq!(trace.sizes(), [(1 << 20) + 4096 + (16 << 20), 10 * 4096, 0]);
+        // Three pages, whoever reads them how often.
+        assert_eq!(trace.used_bytes(), 3 * 4096);
     }
 
     #[test]

@@ -14,12 +14,13 @@
 use ahead_bench::{Observed, Part, Variant, Work};
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Pattern, Stream};
+use std::ops::Range;
 use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
 /// What a call reads: the smallest window that is tried. A call that is longer than the window makes the kernel read as much as
 /// the call asks for, and it would be the call that is measured (cp and cat, with 128 KiB, are hardly slowed by small windows).
-const CALL_BYTES: u64 = 16 * KIB;
+pub(crate) const CALL_BYTES: u64 = 16 * KIB;
 /// Windows in the run of one stream, and of each of several, at least: the first ones are smaller, and should weigh little.
 const WINDOWS_OF_ONE: u64 = 64;
 const WINDOWS_OF_MANY: u64 = 8;
@@ -152,6 +153,31 @@ fn faults(sizes: &Sizes, count: u64) -> Part {
     Part { file: 0, stream: Stream { pattern, most_blocks, mapped: true, seed: 1, ..plain }, work: Work::None }
 }
 
+/// What a run of a workload came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ran {
+    /// Bytes that were read by the seconds that were waited for them.
+    pub bytes_per_s: f64,
+    /// Longest call.
+    pub longest_call_s: f64,
+    /// Bytes of its files that are cached at the end.
+    pub cached_bytes: u64,
+}
+
+/// Bytes of pages that ranges of bytes touch, each page once.
+pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)>) -> u64 {
+    let pages = |(file, bytes): (usize, Range<u64>)| (file, bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
+    let mut ranges: Vec<_> = ranges.into_iter().map(pages).collect();
+    ranges.sort_unstable();
+    let (mut touched, mut reached) = (0, (0, 0));
+    for (file, first, end) in ranges {
+        let from = if reached.0 == file { first.max(reached.1) } else { first };
+        touched += end.saturating_sub(from);
+        reached = (file, end.max(from));
+    }
+    touched * PAGE_BYTES
+}
+
 /// What a program has read, as its profile tells: calls on files that are there, in the order of first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -217,6 +243,13 @@ mod tests {
             let faults = bytes(&variant.readers[2][0]) / PAGE_BYTES;
             assert_eq!(faults, (streams / ROUND_BYTES).max(LEAST_FAULTS), "{kb}");
         }
+    }
+
+    #[test]
+    fn pages_that_are_touched_twice_count_once() {
+        let ranges = [(1, 0..1), (0, 4095..4097), (0, 0..10), (1, 8192..8192), (0, 20_480..20_481)];
+        assert_eq!(touched_bytes(ranges), 4 * PAGE_BYTES);
+        assert_eq!(touched_bytes([]), 0);
     }
 
     #[test]

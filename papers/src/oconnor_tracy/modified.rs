@@ -10,13 +10,15 @@ use ahead_sim::Counters;
 const QUEUE_WAITS: f64 = 7000.0;
 /// What the queue of 2.2 holds (`NR_REQUEST`).
 const QUEUE_REQUESTS: f64 = 128.0;
+/// Their P.
+const PERIOD: u64 = 16;
 
 pub(super) fn add(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), PaperError> {
     figure_5(lines, runs);
     figure_6(lines, runs);
     figure_7(lines, runs);
     saturated(lines, machines, runs)?;
-    period(lines, machines)
+    period(lines, machines, runs)
 }
 
 fn figure_5(lines: &mut Lines, runs: &Runs) {
@@ -77,6 +79,41 @@ fn figure_6(lines: &mut Lines, runs: &Runs) {
 }
 
 fn figure_7(lines: &mut Lines, runs: &Runs) {
+    queue_waits(lines, runs);
+    for level in [64, 256] {
+        let [old, new] = [runs.dma.at(level), runs.modified.at(level)].map(waits);
+        lines.number(
+            &format!("figure 7: waits at {level} pages, true read-ahead over the old way"),
+            "less than half",
+            Measure::percent(new as f64 / old as f64),
+            Bound::AtMost(50.0),
+            &format!("{old} and {new}"),
+        );
+    }
+    few_pages(lines, runs);
+    let after: Vec<u64> = [512, 1024, 2048, 4096, 8192].iter().map(|level| waits(runs.modified.at(*level))).collect();
+    let (fewest, most) = (after.iter().min().copied().unwrap_or(0), after.iter().max().copied().unwrap_or(0));
+    lines.shape(
+        "figure 7: a plateau beyond 512 pages",
+        "essentially plateaus",
+        format!("{after:?} waits"),
+        most as f64 <= 1.1 * fewest as f64,
+        "within 10 % of each other",
+    );
+    let both = |level: u64| (level, waits(runs.dma.at(level)), waits(runs.modified.at(level)));
+    let (fewer, others): (Vec<_>, Vec<_>) = LEVELS.map(both).into_iter().partition(|(_, old, new)| new < old);
+    let except = others.iter().map(|(level, old, new)| format!("; {old} and {new} at {level}"));
+    lines.shape(
+        "figure 7: in every case fewer waits",
+        "in every case",
+        format!("fewer at {} of {} levels{}", fewer.len(), LEVELS.len(), except.collect::<String>()),
+        others.is_empty(),
+        "every level has fewer; as many is not fewer",
+    );
+}
+
+/// How often a program waits for room in the queue.
+fn queue_waits(lines: &mut Lines, runs: &Runs) {
     let least = [1024, 2048, 4096, 8192].iter().map(|level| runs.dma.at(*level).queue_waits).min().unwrap_or(0);
     lines.number(
         "figure 7: waits for the queue, 1024 pages and more",
@@ -109,28 +146,6 @@ fn figure_7(lines: &mut Lines, runs: &Runs) {
         Bound::AtMost(0.5),
         "read-ahead never waits; the file's pointer blocks and pages that were missed may",
     );
-    for level in [64, 256] {
-        let [old, new] = [runs.dma.at(level), runs.modified.at(level)].map(waits);
-        lines.number(
-            &format!("figure 7: waits at {level} pages, true read-ahead over the old way"),
-            "less than half",
-            Measure::percent(new as f64 / old as f64),
-            Bound::AtMost(50.0),
-            &format!("{old} and {new}"),
-        );
-    }
-    few_pages(lines, runs);
-    let after: Vec<u64> = [512, 1024, 2048, 4096, 8192].iter().map(|level| waits(runs.modified.at(*level))).collect();
-    let (fewest, most) = (after.iter().min().copied().unwrap_or(0), after.iter().max().copied().unwrap_or(0));
-    lines.shape(
-        "figure 7: a plateau beyond 512 pages",
-        "essentially plateaus",
-        format!("{after:?} waits"),
-        most as f64 <= 1.1 * fewest as f64,
-        "within 10 % of each other",
-    );
-    let falls = LEVELS.iter().all(|level| waits(runs.modified.at(*level)) <= waits(runs.dma.at(*level)));
-    lines.shape("figure 7: in every case fewer waits", "in every case", "14 levels".into(), falls, "no level has more");
 }
 
 /// How full the queue is on average.
@@ -174,25 +189,35 @@ fn few_pages(lines: &mut Lines, runs: &Runs) {
 }
 
 /// How often it looks.
-fn period(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> {
-    let names = ["true-readahead(64, 16)", "true-readahead(64, 1)"];
-    let jobs = names.map(|name| Job::new(&machines.dma, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
-    let results = run_all(&jobs)?;
-    let slower = results[0].elapsed_ns as f64 / results[1].elapsed_ns as f64 - 1.0;
+fn period(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result<(), PaperError> {
+    let levels: Vec<u64> = LEVELS.into_iter().filter(|level| *level >= PERIOD).collect();
+    let looking = |every: fn(u64) -> u64| -> Result<Vec<Counters>, PaperError> {
+        let jobs = levels.iter().map(|pages| {
+            let name = format!("true-readahead({pages}, {})", every(*pages));
+            Job::new(&machines.dma, &name)
+        });
+        run_all(&jobs.collect::<Result<Vec<_>, _>>()?)
+    };
+    let (always, rarely) = (looking(|_| 1)?, looking(|pages| pages)?);
+    let slower = |counters: &Counters, at: usize| counters.elapsed_ns as f64 / always[at].elapsed_ns as f64 - 1.0;
+    let most = |shares: &mut dyn Iterator<Item = f64>| shares.fold(f64::NEG_INFINITY, f64::max);
+    let sixteen = most(&mut levels.iter().enumerate().map(|(at, pages)| slower(runs.modified.at(*pages), at)));
+    let whole = most(&mut rarely.iter().enumerate().map(|(at, counters)| slower(counters, at)));
     lines.number(
         "P = 16 does not fall behind the program: slower than looking at each page by",
         "not behind",
-        Measure::percent(slower),
+        Measure::percent(sixteen),
         Bound::AtMost(0.5),
-        "64 pages",
+        &format!(
+            "the most of all levels from 16 pages on; a look costs nothing here, which is to the good of looking at each page. Who \
+             looks once in each group does fall behind: by up to {:.1} %",
+            100.0 * whole
+        ),
     );
-    let [rare, often] = [results[0].decisions, results[1].decisions];
-    lines.number(
-        "footnote 12: the penalty for looking too often is very small: time at P = 1 over P = 16",
+    lines.not_shown(
+        "footnote 12: the penalty for looking too often is very small",
         "very small",
-        Measure::percent(results[1].elapsed_ns as f64 / results[0].elapsed_ns as f64),
-        Bound::Between(99.0, 101.0),
-        &format!("it asked for something {often} and {rare} times: the rest are no-ops, which cost nothing here"),
+        "a look at which there is nothing to ask for costs the simulator's processor nothing",
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Linux 2.2 with advice: figures 1 to 4.
+//! Linux 2.2 with advice: figures 1 to 4. DMA is switched on in the fourth.
 
 use super::{FILE_PAGES, LEVELS, Levels, Machines, Runs, Usage, mb_per_s, rate};
 use crate::counts::{MIB, seconds};
@@ -61,11 +61,12 @@ fn platter_mb_per_s(machines: &Machines) -> f64 {
     machines.pio.disk.model.bandwidth_bytes_per_s() / MIB
 }
 
+/// Figure 1 stands before they switched DMA on: programmed input.
 fn figure_1(lines: &mut Lines, runs: &Runs) {
     let most = FILE_PAGES as f64;
     let last = LEVELS.into_iter().filter(|level| *level > 256);
     let (misses, hits) = last
-        .map(|level| runs.dma.at(level))
+        .map(|level| runs.pio.at(level))
         .fold((0, u64::MAX), |(misses, hits), counters| (counters.misses.max(misses), counters.hits.min(hits)));
     lines.number(
         "figure 1: misses on locked pages, above 256 pages",
@@ -89,23 +90,38 @@ fn figure_1(lines: &mut Lines, runs: &Runs) {
         misses.is_sorted_by(|a, b| a >= b),
         "from one level to the next",
     );
-    let exact = LEVELS.iter().all(|level| runs.pio.at(*level).misses == FILE_PAGES.div_ceil(*level));
+    let exact = LEVELS.iter().filter(|level| runs.pio.at(**level).misses == FILE_PAGES.div_ceil(**level)).count();
     lines.shape(
         "N/n misses in a file of N pages",
         "roughly N/n",
-        "N/n at each of 14 levels".into(),
-        exact,
+        format!("N/n at {exact} of {} levels", LEVELS.len()),
+        exact == LEVELS.len(),
         "exact, the last group rounded up",
     );
-    let locked: Vec<u64> = [1, 4, 64, 256, 512].iter().map(|level| runs.dma.at(*level).locked).collect();
-    let rises = locked[0] < locked[1] && locked[1] < locked[2] && locked[3] > locked[0] && locked[4] == 0;
+    let [pio, dma] = [&runs.pio, &runs.dma].map(locked_up_to_a_point);
+    let with_dma = if dma.1 { "so it is with DMA here" } else { "nor is it so with DMA here" };
     lines.shape(
         "figure 1: hits on locked pages as n grows",
         "increase up to a point; almost none above 256",
-        format!("{locked:?} at 1, 4, 64, 256, 512 (DMA)"),
-        rises,
-        "with programmed input none at all here: the processor moves what comes before the program may run on",
+        format!("{} at 1, 4, 16, 64, 256, 512 pages", pio.0),
+        pio.1,
+        &format!(
+            "up to the most of them no level has fewer than the one before it, above 256 pages none has one in a hundred; with \
+             programmed input the processor moves what comes before the program may run on; {with_dma}: {}",
+            dma.0
+        ),
     );
+}
+
+/// Hits on locked pages at some of the levels, and whether over all of them they rise to a peak and are almost gone
+/// above 256.
+fn locked_up_to_a_point(levels: &Levels) -> (String, bool) {
+    let locked = LEVELS.map(|level| levels.at(level).locked);
+    let peak = (0..LEVELS.len()).max_by_key(|index| locked[*index]).unwrap_or(0);
+    let rises = locked[peak] > locked[0] && locked[..=peak].is_sorted();
+    let gone = LEVELS.iter().zip(locked).all(|(level, locked)| *level <= 256 || 100 * locked < FILE_PAGES);
+    let shown = [1, 4, 16, 64, 256, 512].map(|level| levels.at(level).locked);
+    (format!("{shown:?}"), rises && gone)
 }
 
 /// The cases in which the queue is full.

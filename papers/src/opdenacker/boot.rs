@@ -1,7 +1,7 @@
 //! A boot: programs that start one after the other, and what reads ahead for them.
 //!
 //! ```text
-//!     boot        start 1 │ start 2 │ start 3 …      touches the pages that were measured, computes and sleeps in between
+//!     boot        start 1 │ start 2 │ start 3 …   touches the pages that were measured, computes and sleeps in between
 //!     read-ahead  a list, beside it, from the beginning on          or windows: at each event, what comes next
 //! ```
 
@@ -10,7 +10,7 @@ use ahead_policy::{
     Access, Event, FileId, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants,
     policies::linux_2_6::Linux26,
 };
-use ahead_sim::{Op, Program};
+use ahead_sim::{Mapped, Op, Program};
 use std::collections::{HashMap, HashSet};
 
 /// A list is read in steps of this, pages (1 MiB).
@@ -90,7 +90,7 @@ impl Boot {
                 let open = OpenId(number * self.starts.files.len() as u32 + file.0);
                 ops.extend(opened.insert(file).then_some(Op::Open { open, file }));
                 ops.push(match self.starts.files[run.file].is_mapped {
-                    true => Op::Touch { open, file, first, pages },
+                    true => Op::Touch { open, file, first, pages, mapped: Mapped::default() },
                     false => read(open, Section { file, first, pages }),
                 });
                 ops.extend((self.compute_ns > 0).then_some(Op::Compute { time_ns: self.compute_ns }));
@@ -126,7 +126,8 @@ impl Boot {
         list
     }
 
-    /// How many reads are left of all that was recorded if duplicates and neighbours are merged within windows of so many pages.
+    /// How many reads are left of all that was recorded if duplicates and neighbours are merged within windows of so
+    /// many pages.
     pub fn merged_within(&self, window_pages: u64) -> usize {
         let (mut windows, mut pages) = (vec![Vec::new()], 0);
         for run in self.all().flat_map(|start| &start.runs) {
@@ -165,8 +166,8 @@ impl Boot {
         (0..megabytes).map(move |step| read(open, Section { file, first: step * STEP_PAGES, pages: STEP_PAGES }))
     }
 
-    /// The windows of section 5.3.4: at each event what comes next, so many pages of it. Events are the starts, or every first
-    /// use of a file.
+    /// The windows of section 5.3.4: at each event what comes next, so many pages of it. Events are the starts, or
+    /// every first use of a file.
     pub fn windows(&self, pages: u64, events: Events) -> Windows {
         let mut list = Vec::new();
         let mut event_at = HashMap::new();

@@ -2,11 +2,15 @@
 
 use crate::{Bound, Lines, Measure, PaperError, policy};
 use ahead_policy::testing::Cache;
-use ahead_policy::{Access, Advice, Event, FileId, OpenId, Policy, Requests};
+use ahead_policy::{Access, Advice, Event, FileId, OpenId, PAGE_BYTES, Policy, Requests, View};
 
 /// `VM_MAX_READAHEAD`, 128 KB, in pages: what `read_ahead_kb` is unless somebody set it.
 const MOST_PAGES: u64 = 32;
 const FILE_PAGES: u64 = 4096;
+/// Pages in a row before the first seek, and after the last.
+const SEEK_AFTER: u64 = 256;
+/// Seeks in a row.
+const SEEKS: u64 = 32;
 
 /// A reader of single pages, and what is asked for on its behalf.
 struct Reader {
@@ -39,12 +43,40 @@ impl Reader {
         list.iter().map(|request| request.pages).collect()
     }
 
+    /// Goes on reading at another page.
+    fn seek(&mut self, page: u64) {
+        let mut requests = Requests::default();
+        let event = Event::Sought { open: OpenId(0), file: FileId(0), offset_bytes: page * PAGE_BYTES };
+        self.policy.event(&event, &self.cache, &mut requests);
+        self.at = page;
+    }
+
     fn windows(&mut self, pages: u64) -> Vec<u64> {
         (0..pages).flat_map(|_| self.read()).collect()
     }
 }
 
 pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
+    windows(lines)?;
+    turned_off(lines)?;
+    seeks(lines)?;
+    advice_on_a_file(lines)?;
+    advice_on_a_range(lines)?;
+    lines.not_shown(
+        "3.1: readahead blocks until all data have been read",
+        "blocks",
+        "today's Linux returns once the reads are on their way; the simulator has no such call",
+    );
+    lines.not_shown(
+        "2.2: the adaptive patches' window of up to 1 MB, and their access times",
+        "up to 1 MB; improvements in most cases",
+        "what they bring with many streams is shown with Wu's mail of 2005; the benchmarks that are cited are not in the text",
+    );
+    Ok(())
+}
+
+/// How long the windows of a reader from front to back become, and how short those of one whose pages are gone.
+fn windows(lines: &mut Lines) -> Result<(), PaperError> {
     let windows = Reader::new("linux-2.6")?.windows(512);
     let longest = windows.iter().copied().max().unwrap_or(0);
     lines.number(
@@ -69,7 +101,11 @@ pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
             "the shortest window of a reader whose pages are always gone",
         )
         .ours += &format!(", after {shrinks} reductions");
-    // Everything is cached: read-ahead turns itself off.
+    Ok(())
+}
+
+/// Everything is cached: read-ahead turns itself off.
+fn turned_off(lines: &mut Lines) -> Result<(), PaperError> {
     let mut cached = Reader::new("linux-2.6")?;
     cached.cache.fill(&ahead_policy::Request { pages: FILE_PAGES, ..ahead_policy::Request::of(FileId(0)) });
     let first = cached.windows(512).len();
@@ -81,6 +117,36 @@ pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
         first > 0 && later == 0,
         "none once it is off",
     );
+    Ok(())
+}
+
+/// "Of course, any seek or random I/O turns off this readahead mode."
+fn seeks(lines: &mut Lines) -> Result<(), PaperError> {
+    let mut reader = Reader::new("linux-2.6")?;
+    let before = reader.windows(SEEK_AFTER).into_iter().max().unwrap_or(0);
+    // Never one after the other, and nowhere near what was read.
+    let random: Vec<u64> = (0..SEEKS)
+        .flat_map(|index| {
+            reader.seek(FILE_PAGES / 2 + (SEEKS - index) * MOST_PAGES);
+            reader.read()
+        })
+        .collect();
+    let after = reader.windows(SEEK_AFTER).into_iter().max().unwrap_or(0);
+    let longest = random.iter().copied().max().unwrap_or(0);
+    lines.shape(
+        "2.1: any seek or random I/O turns off this readahead mode",
+        "turns off",
+        format!(
+            "longest window {before} pages before, {longest} in {SEEKS} reads of a page each after a seek, {after} when it goes on in a row"
+        ),
+        before == MOST_PAGES && longest == 1 && random.len() as u64 == SEEKS && after > 1,
+        "after a seek the page that is wanted is read, and nothing else",
+    );
+    Ok(())
+}
+
+/// Advice on the whole file: it changes the window.
+fn advice_on_a_file(lines: &mut Lines) -> Result<(), PaperError> {
     for (advice, quoted, holds) in [
         (
             Advice::Sequential,
@@ -101,15 +167,40 @@ pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
             "exact, with linux-6.18",
         );
     }
-    lines.not_shown(
-        "3.1: readahead blocks until all data have been read",
-        "blocks",
-        "today's Linux returns once the reads are on their way; the simulator has no such call",
+    Ok(())
+}
+
+/// Advice on a region of the file.
+fn advice_on_a_range(lines: &mut Lines) -> Result<(), PaperError> {
+    let mut reader = Reader::new("linux-2.6")?;
+    let (first, end) = (FILE_PAGES / 4, FILE_PAGES / 2);
+    let mut requests = Requests::default();
+    let event = Event::WillNeed { open: OpenId(0), file: FileId(0), first, pages: end - first };
+    reader.policy.event(&event, &reader.cache, &mut requests);
+    let list = requests.take();
+    list.iter().for_each(|request| reader.cache.fill(request));
+    let there: Vec<u64> = (0..FILE_PAGES).filter(|page| reader.cache.is_present(FileId(0), *page)).collect();
+    lines.shape(
+        "3.2: POSIX_FADV_WILLNEED",
+        "initiate a read of the specified region into the page cache",
+        format!("of {} pages {} are asked for, in {} requests", end - first, there.len(), list.len()),
+        there.iter().copied().eq(first..end),
+        "exactly the region, with linux-2.6",
     );
     lines.not_shown(
-        "2.2: the adaptive patches' window of up to 1 MB, and their access times",
-        "up to 1 MB; improvements in most cases",
-        "what they bring with many streams is shown with Wu's mail of 2005; the benchmarks that are cited are not in the text",
+        "3.2: POSIX_FADV_WILLNEED does not block",
+        "a non-blocking read",
+        "the simulator's programs have no such call; what a policy asks for never blocks whoever advises",
+    );
+    lines.not_shown(
+        "3.2: POSIX_FADV_NOREUSE",
+        "similar, but the data will just be accessed once",
+        "no policy has it: from 2.6.18 on Linux does nothing on it (from memory), so not in 2.6.20 either, which the paper is about",
+    );
+    lines.not_shown(
+        "3.2: POSIX_FADV_DONTNEED",
+        "attempts to free the cached pages of the region",
+        "frees pages and asks for none, so that no policy hears of it; the simulator's programs have no such call",
     );
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The processor's own cache, page by page: whether a page that was read is still in it after others were.
 //!
-//! A page fills the same lines of every set that its frame's colour selects, so that a cache of `ways` ways keeps the last
-//! `ways` pages of each colour. A file's pages lie in frames of any colour, so the moment at which the first page goes is one of
-//! chance, around the one at which as many pages were read as fit.
+//! A page fills the same lines of every set that its frame's colour selects, so that a cache of `ways` ways keeps the
+//! last `ways` pages of each colour. A file's pages lie in frames of any colour, so the moment at which the first page
+//! goes is one of chance, around the one at which as many pages were read as fit.
 
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::Chance;

@@ -2,7 +2,7 @@
 
 use crate::{Asked, Filesystem, Live, PaperError, policy};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Pattern, Program, Scenario, Stream};
+use ahead_sim::{Mapped, Op, Pattern, Program, Scenario, Stream};
 
 /// "Each test was run 16 times."
 const RUNS: u64 = 16;
@@ -40,12 +40,17 @@ impl Steps {
         let (open, file, Steps { step_bytes, end_bytes, keeps_times, .. }) = (OpenId(0), FileId(0), *self);
         let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
         let count = end_bytes / step_bytes;
-        // Memory is a file here that is cached already; its first touch is a fault all the same. The first time is that of
-        // the beginning.
+        // Memory is a file here that is cached already; its first touch is a fault all the same. The first time is that
+        // of the beginning.
         let (times, times_pages) = ((OpenId(1), FileId(1)), count.div_ceil(TIMES_PER_PAGE) + 1);
         let cached = Op::Read { open: times.0, file: times.1, offset_bytes: 0, length_bytes: times_pages * PAGE_BYTES };
-        let touch =
-            move |index: u64| Op::Touch { open: times.0, file: times.1, first: index / TIMES_PER_PAGE, pages: 1 };
+        let touch = move |index: u64| Op::Touch {
+            open: times.0,
+            file: times.1,
+            first: index / TIMES_PER_PAGE,
+            pages: 1,
+            mapped: Mapped::default(),
+        };
         let step = move |index: u64| {
             let read = Op::Read { open, file, offset_bytes: index * step_bytes, length_bytes: step_bytes };
             keeps_times.then(|| touch(index)).into_iter().chain([read])
@@ -116,9 +121,9 @@ impl Rates {
         sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// Positions (bytes) where the rate falls below this share of the median: of positions in a row, the first. A slow read
-    /// lies in two centred differences, that of its beginning and that of its end; so the first read of the file shows at the first
-    /// two positions, which are left out.
+    /// Positions (bytes) where the rate falls below this share of the median: of positions in a row, the first. A slow
+    /// read lies in two centred differences, that of its beginning and that of its end; so the first read of the file
+    /// shows at the first two positions, which are left out.
     pub(super) fn drops(&self, share: f64) -> Vec<u64> {
         let low = share * self.median();
         let is_low = |index: usize| self.values[index] < low;

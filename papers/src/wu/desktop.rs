@@ -3,7 +3,7 @@
 use crate::starts::Starts;
 use crate::{Axis, Bound, Figure, Lines, Measure, Outcome, PaperError, Plot, in_parallel, policy, scenario, series};
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
-use ahead_sim::{Counters, Op, Program, Scenario};
+use ahead_sim::{Counters, Mapped, Op, Program, Scenario};
 
 /// What runs in a terminal.
 const CONSOLE: [&str; 5] = ["bash", "vim", "git", "gcc", "perl"];
@@ -26,7 +26,7 @@ fn program(starts: &Starts, names: &[&str]) -> Program {
         for run in &start.runs {
             let (open, file) = (open(run.file), FileId(run.file as u32));
             ops.push(match starts.files[run.file].is_mapped {
-                true => Op::Touch { open, file, first: run.first, pages: run.pages },
+                true => Op::Touch { open, file, first: run.first, pages: run.pages, mapped: Mapped::default() },
                 false => {
                     let (offset_bytes, length_bytes) = (run.first * PAGE_BYTES, run.pages * PAGE_BYTES);
                     Op::Read { open, file, offset_bytes, length_bytes }

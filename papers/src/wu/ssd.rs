@@ -23,8 +23,8 @@ const SWEEP: [(u64, f64, f64); 11] = [
 const TOLERANCE: f64 = 0.1;
 /// The row that was put in whichever way windows are asked for: the bus.
 const PUT_IN: [u64; 1] = [4096];
-/// Rows that were put in as if each window were waited for: what one command costs besides its transfer, what a page costs the
-/// processor, the bus.
+/// Rows that were put in as if each window were waited for: what one command costs besides its transfer, what a page
+/// costs the processor, the bus.
 const PUT_IN_WAITED: [u64; 3] = [4, 64, 4096];
 
 const RECKONED: &str = "costs were reckoned from the rows of 4k, 64k and 4M";

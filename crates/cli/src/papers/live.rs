@@ -45,6 +45,8 @@ pub struct OnDisk {
     signals: Signals,
     directory: PathBuf,
     attached: RefCell<Option<Attached>>,
+    /// That times are not the model's was said of this model.
+    said: RefCell<Option<String>>,
     /// After the disk: removes the directory.
     _directory: Guard,
 }
@@ -61,7 +63,7 @@ impl OnDisk {
         let directory = Path::new(HOME).join(format!("ahead-papers-{}", std::process::id()));
         let guard = undo::create_tree(ProcessId::own()?, &directory)?;
         std::fs::create_dir(directory.join("mnt"))?;
-        Ok(OnDisk { signals, directory, attached: RefCell::new(None), _directory: guard })
+        Ok(OnDisk { signals, directory, attached: RefCell::new(None), said: RefCell::default(), _directory: guard })
     }
 
     /// A signal that came while a workload ran ends everything afterwards.
@@ -121,6 +123,15 @@ impl OnDisk {
         self.directory.join("mnt")
     }
 
+    /// Says that a disk is not on time here, as `ahead disk` does: a busy machine, or a model that is too fast for it. Once for a
+    /// model, for each run attaches it anew.
+    fn say_if_late(&self, info: &DiskInfo) {
+        let Some(why) = &info.beyond_rig_why else { return };
+        if self.said.replace(Some(info.model.name.clone())).as_ref() != Some(&info.model.name) {
+            let _ = writeln!(std::io::stderr(), "ahead: {}: {why}; live times are not the model's", info.model.name);
+        }
+    }
+
     /// Detaches it and attaches it again: nothing of its files and of the file system's blocks is cached, and the drive has
     /// just been switched on.
     fn make_cold(&self, asked: &Asked) -> Result<(), LiveError> {
@@ -128,7 +139,10 @@ impl OnDisk {
         let there = attached.as_mut().ok_or("no disk is attached")?;
         ahead_disk::detach(&there.info)?;
         match ahead_disk::attach(&disk::launcher(), &self.as_asked(asked)) {
-            Ok(info) => there.info = info,
+            Ok(info) => {
+                self.say_if_late(&info);
+                there.info = info;
+            }
             Err(error) => {
                 *attached = None;
                 return Err(error.into());

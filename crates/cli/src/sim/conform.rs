@@ -52,6 +52,9 @@ impl Conform {
             false => self.table(&report),
         };
         std::io::stdout().write_all(text.as_bytes())?;
+        if report.step.decisions == 0 {
+            eprintln!("ahead: {}", nothing(&report));
+        }
         Ok(ExitCode::from(u8::from(!report.agrees())))
     }
 
@@ -97,6 +100,18 @@ impl Conform {
             }
         }
         text
+    }
+}
+
+/// Why nothing was compared.
+fn nothing(report: &Report) -> String {
+    match report.step.excluded {
+        0 => "the kernel decided nothing in this trace, so that it proves nothing: what was read was cached already"
+            .into(),
+        left_out => format!(
+            "nothing was compared: all {} decisions are of files that were partly cached before; drop them from the cache first",
+            grouped(left_out)
+        ),
     }
 }
 

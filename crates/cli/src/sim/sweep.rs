@@ -11,8 +11,8 @@ use ahead_report::number::size;
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
-use ahead_sim::{Blame, Counters, Disk, Scenario};
-use anyhow::Context;
+use ahead_sim::{Blame, Counters, Disk, Impossible, Scenario};
+use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -115,7 +115,7 @@ impl Sweep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check(out))?;
+            output::with_rights_of(user.as_ref(), || output::check_page(out))?;
         }
         let scenario =
             Scenario::load_with(&self.scenario, &Files).with_context(|| self.scenario.display().to_string())?;
@@ -123,7 +123,7 @@ impl Sweep {
         let jobs = self.list(&scenario);
         for job in &jobs {
             let what = || format!("{}, {}", job.place().join(" on "), job.choice);
-            job.scenario.check().with_context(what)?;
+            job.scenario.check().map_err(|impossible| self.blamed(&scenario, impossible)).with_context(what)?;
         }
         let results = self.run_all(&jobs)?;
         let rows = || jobs.iter().zip(&results).map(|(job, counters)| job.row(counters)).collect::<Vec<Value>>();
@@ -146,6 +146,25 @@ impl Sweep {
         }
         printed?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// What a combination cannot be, with the option or the line that made it so.
+    fn blamed(&self, scenario: &Scenario, impossible: Impossible) -> anyhow::Error {
+        let option = match impossible.blame {
+            Blame::Policy(_) if !self.policy.is_empty() => Some("--policy"),
+            Blame::Disk("read_ahead_kb") if !self.window.is_empty() => Some("--window"),
+            Blame::Disk("model" | "max_request_kb") if !self.device.is_empty() => Some("--device"),
+            _ => None,
+        };
+        let place = |line: usize| format!("{}: line {line}", self.scenario.display());
+        let memory = scenario.line_of(Blame::Machine("memory_mb")).map_or(self.scenario.display().to_string(), place);
+        match option {
+            Some(option) => anyhow!("{impossible}: change {option}, or memory_mb ({memory})"),
+            None => anyhow!(
+                "{}{impossible}",
+                scenario.line_of(impossible.blame).map_or(String::new(), |line| place(line) + ": ")
+            ),
+        }
     }
 
     /// Runs are told by workload, disk, window and policy.

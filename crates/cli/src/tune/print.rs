@@ -89,26 +89,41 @@ fn table(measurement: &Measurement) -> Table {
         };
         format!("{}, {unit}", shown(&job.name))
     });
-    let rest = ["fault, ms", "worst call, ms", "amplification", "unused a fault", "score", "spread"].map(str::to_owned);
+    let details: Vec<Detail> =
+        DETAILS.into_iter().filter(|(_, of)| measurement.candidates.iter().any(|one| of(one).is_some())).collect();
+    let rest = details.iter().map(|(name, _)| (*name).to_owned());
     let columns: Vec<String> = std::iter::once("KiB".to_owned()).chain(names).chain(rest).collect();
-    let mut table = Table::new(columns.iter().map(|name| (name.as_str(), Kind::Number)));
+    let columns = columns.iter().map(String::as_str).chain(["score", "spread"]);
+    let mut table = Table::new(columns.map(|name| (name, Kind::Number)));
     for candidate in &measurement.candidates {
-        table.row(row(candidate));
+        table.row(row(candidate, &details));
     }
     table
 }
 
-fn row(candidate: &Measured) -> Vec<String> {
-    let ms = |time_s: Option<f64>| time_s.map_or(String::new(), |time_s| format!("{:.2}", time_s * 1e3));
+/// A column that only some workloads fill: its name, and what stands there.
+type Detail = (&'static str, fn(&Measured) -> Option<String>);
+
+const DETAILS: [Detail; 6] = [
+    ("fault, ms", |one| one.fault_latency_s.map(ms)),
+    ("worst call, ms", |one| one.longest_call_s.map(ms)),
+    ("amplification", |one| one.amplification.map(|times| format!("{times:.1}"))),
+    ("unused a fault", |one| one.unused_bytes_per_fault.map(|bytes| size(bytes as u64))),
+    ("unused", |one| one.unused_bytes.map(|bytes| size(bytes as u64))),
+    ("ahead of a stream", |one| one.ahead_bytes_per_stream.map(|bytes| size(bytes as u64))),
+];
+
+fn ms(time_s: f64) -> String {
+    format!("{:.2}", time_s * 1e3)
+}
+
+fn row(candidate: &Measured, details: &[Detail]) -> Vec<String> {
     let mut row = vec![candidate.kb.to_string()];
     row.extend(candidate.jobs.iter().map(|job| match job.unit {
         "bytes_per_s" => format!("{:.1}", job.rate / 1e6),
         _ => format!("{:.1}", job.rate),
     }));
-    row.push(ms(candidate.fault_latency_s));
-    row.push(ms(candidate.stream_latency_s));
-    row.push(candidate.amplification.map_or(String::new(), |amplification| format!("{amplification:.1}")));
-    row.push(candidate.unused_bytes_per_fault.map_or(String::new(), |bytes| size(bytes as u64)));
+    row.extend(details.iter().map(|(_, of)| of(candidate).unwrap_or_default()));
     row.push(format!("{:.2}", candidate.score));
     row.push(candidate.spread.map_or(String::new(), |spread| format!("{:.0} %", spread * 100.0)));
     row

@@ -133,8 +133,8 @@ pub(super) struct SeekCurve {
 const KNEE: f64 = 1.0 / 3.0;
 
 impl SeekCurve {
-    /// The curve whose single-track, mean (over all pairs of places) and full-stroke times are those; `None` if there is
-    /// none that rises all the way.
+    /// The curve whose single-track, mean (over all pairs of places) and full-stroke times are those; `None` if there
+    /// is none that rises all the way.
     pub(super) fn fit(track_ns: f64, average_ns: f64, full_ns: f64) -> Option<SeekCurve> {
         // A distance f between two random places has the density 2(1-f). Its mean of a + b·√f up to the knee k, and of
         // the line from s = a + b·√k to the full stroke beyond, is linear in b:

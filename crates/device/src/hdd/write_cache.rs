@@ -1,14 +1,14 @@
 //! What was written and is not on the platter yet.
 //!
 //! ```text
-//!     write ──▶ cache ──▶ done            room is made first, if there is none: the head goes and writes what is oldest
+//!     write ──▶ cache ──▶ done           room is made first, if there is none: the head goes and writes what is oldest
 //!                 │
 //!                 └─ nothing asked for a turn ──▶ the head writes, until something is
 //! ```
 //!
-//! Data goes to the platter in the order in which it came, what continues it at once. So a drive that is written to alone
-//! writes at the platter's rate; one that is read from as well is busy going to and fro as soon as the cache is full. Drives
-//! order what they write by place, which is not modelled.
+//! Data goes to the platter in the order in which it came, what continues it at once. So a drive that is written to
+//! alone writes at the platter's rate; one that is read from as well is busy going to and fro as soon as the cache is
+//! full. Drives order what they write by place, which is not modelled.
 
 use std::collections::VecDeque;
 

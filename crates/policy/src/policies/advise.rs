@@ -1,8 +1,8 @@
 //! `advise(n)`: Linux 2.2 as O'Connor and Tracy found it, and as they made it adjustable (2000).
 //!
 //! A mapping's page that is absent brings the whole aligned group of n pages that it lies in; `linux-2.2` has n = 16
-//! (`page_cluster` = 4). On a hit nothing happens. And each page is a request that waits when the disk's queue is full: with
-//! a large n the loop over the group becomes one long synchronous read, the paper's *stampeding herd*:
+//! (`page_cluster` = 4). On a hit nothing happens. And each page is a request that waits when the disk's queue is full:
+//! with a large n the loop over the group becomes one long synchronous read, the paper's *stampeding herd*:
 //!
 //! ```text
 //!     miss ─▶ page  page  page … page │ queue full: wait │ page │ wait │ page …  ─▶ wait for the missed page

@@ -1,7 +1,8 @@
-//! `ahead`: our own. It follows patterns instead of positions, and looks as far ahead as waiting has shown to be needed and
-//! memory has shown to be safe.
+//! `ahead`: our own. It follows patterns instead of positions, and looks as far ahead as waiting has shown to be needed
+//! and memory has shown to be safe.
 //!
-//! Each file has some streams, whoever reads them and through whichever opening. A stream is a pattern that has repeated:
+//! Each file has some streams, whoever reads them and through whichever opening. A stream is a pattern that has
+//! repeated:
 //!
 //! ```text
 //!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
@@ -10,33 +11,35 @@
 //!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
 //!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses to a step, as faults make them
 //!     interleaved streams are simply several; an access belongs to the one whose next step it is
-//!     none        ■      ■■    ■          what lies around it, or the rest of the file meanwhile, if it fits (see `whole`)
+//!     none        ■      ■■    ■          what lies around it, or the rest of the file meanwhile, if it fits: `whole`
 //! ```
 //!
 //! How it decides, in the words of the design:
 //!
-//! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a row
-//!   forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks for and
-//!   nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file that is transferred in
-//!   the time of one access is read whole from its first page or miss on. Of a larger one that fits, what lies around the first
-//!   faults is read, until patterns show.
-//! - **First look.** What goes along with a miss may take as long as the miss: at most half of the time is in vain (Li and others,
-//!   2007). Where files turn out to be left after their first access, it is Linux's instead.
-//! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from latency ×
-//!   bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's length of it is
-//!   used up, or half of it while it is short. Where several files take turns at a disk with a head, requests are longer, and go
-//!   into the queue as a whole: in pieces they would be read between others' pieces, each at the price of an access.
-//! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk transfers in the
-//!   time of an access, then up to what keeps the disk busy; and falls by an eighth when for long nobody waited. A miss tells that
-//!   nothing of what was thought to be ahead is there.
-//! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers where it
-//!   may have come from, and the old one waits for its own next access.
-//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap. Through a
-//!   mapping a step is at least what a fault maps.
-//! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader: what lives so long behind it
-//!   will live so long before it (Wu's lower bound of the thrashing threshold). What is evicted unused halves the distance.
-//! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it, whatever
-//!   others took before. What nobody has followed for long is not counted.
+//! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a
+//!   row forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks
+//!   for and nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file
+//!   that is transferred in the time of one access is read whole from its first page or miss on. Of a larger one that
+//!   fits, what lies around the first faults is read, until patterns show.
+//! - **First look.** What goes along with a miss may take as long as the miss: at most half of the time is in vain (Li
+//!   and others, 2007). Where files turn out to be left after their first access, it is Linux's instead.
+//! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from
+//!   latency × bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's
+//!   length of it is used up, or half of it while it is short. Where several files take turns at a disk with a head,
+//!   requests are longer, and go into the queue as a whole: in pieces they would be read between others' pieces, each
+//!   at the price of an access.
+//! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk
+//!   transfers in the time of an access, then up to what keeps the disk busy; and falls by an eighth when for long
+//!   nobody waited. A miss tells that nothing of what was thought to be ahead is there.
+//! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers
+//!   where it may have come from, and the old one waits for its own next access.
+//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
+//!   Through a mapping a step is at least what a fault maps.
+//! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader:
+//!   what lives so long behind it will live so long before it (Wu's lower bound of the thrashing threshold). What is
+//!   evicted unused halves the distance.
+//! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it,
+//!   whatever others took before. What nobody has followed for long is not counted.
 //!
 //! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
 
@@ -52,21 +55,22 @@ use file::{File, MOST_FAILURES, Pending, RUNS};
 use std::collections::HashMap;
 use stream::{Stream, Way};
 
-/// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths of
-/// its time are then transfer. Where others are served meanwhile, once is enough.
+/// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths
+/// of its time are then transfer. Where others are served meanwhile, once is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
 const LEAST_SIZE_PAGES: u64 = 32;
 /// Nor longer: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
-/// Where files compete for a head, each turn from one to another costs an access: one part in so many and one is then lost, or two,
-/// for from file to file it is farther than within the one that was measured.
+/// Where files compete for a head, each turn from one to another costs an access: one part in so many and one is then
+/// lost, or two, for from file to file it is farther than within the one that was measured.
 const SIZE_AMONG_FILES: u64 = 40;
 /// Longest request there: 64 MiB.
 const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
 /// A sequential stream has so many requests under way or unread: one is used, one is there, one is on its way.
 const REQUESTS_AHEAD: u64 = 3;
-/// Among files: one is used while the others have their turns, one is on its way. What is brought too early is evicted again.
+/// Among files: one is used while the others have their turns, one is on its way. What is brought too early is evicted
+/// again.
 const REQUESTS_AMONG_FILES: u64 = 2;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
@@ -74,13 +78,17 @@ const FIRST_LENGTHS: u64 = 4;
 const FAULT_AROUND_PAGES: u64 = 16;
 /// But no more than what is transferred in so small a part of an access: one in so many.
 const AROUND_SHARE: u64 = 4;
+/// What was touched through a mapping is given another round on the inactive list, what is unread goes in the first
+/// (`folio_check_references` in mm/vmscan.c). With `h` pages behind and `d` unread the list is gone through in `(h + d)
+/// / 2`, and a quarter of that much may be unread, as without a mapping: a third of `h`.
+const MAPPED_ROUNDS: u64 = 3;
 /// Without a wait over so many distances the distance falls.
 const HOLD_OFF: u64 = 16;
 /// Share of the memory that may be unread, unless a budget is given: one part in so many.
 const MEMORY_SHARE: u64 = 4;
 
-/// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a hundred):
-/// until then the lengths of blocks and the steps between them have shown, twice over.
+/// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a
+/// hundred): until then the lengths of blocks and the steps between them have shown, twice over.
 const MOST_AROUNDS: u32 = 2 * RUNS as u32;
 
 /// Our own policy.
@@ -132,8 +140,8 @@ impl Ahead {
         self.device.parallelism == 1 && self.pending.files > 0
     }
 
-    /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as many
-    /// as it serves at once of any other.
+    /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as
+    /// many as it serves at once of any other.
     fn most(&self, stream: &Stream) -> u64 {
         match stream.way(&self.device) {
             Way::Up | Way::Down if self.is_contended() => REQUESTS_AMONG_FILES * self.size(),
@@ -161,7 +169,8 @@ impl Ahead {
         self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
-    /// Asks for more of a pattern, if enough of what should be ahead is used up. `beside`: what others of the file have ahead.
+    /// Asks for more of a pattern, if enough of what should be ahead is used up. `beside`: what others of the file have
+    /// ahead.
     fn extend(&self, stream: &mut Stream, beside: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
@@ -187,8 +196,13 @@ impl Ahead {
             // pages live.
             let memory = view.memory();
             if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
-                let history = view.present_before(access.file, access.page, distance);
-                distance = distance.min(history.max(FIRST_LENGTHS * stream.length));
+                let (length, rounds) = match access.by {
+                    By::Read => (stream.length, 1),
+                    // The length is what was mapped, and that is what was read ahead.
+                    By::Fault { .. } => (1, MAPPED_ROUNDS),
+                };
+                let history = view.present_before(access.file, access.page, distance.saturating_mul(rounds)) / rounds;
+                distance = distance.min(history.max(FIRST_LENGTHS * length));
             } else if self.is_contended() {
                 // A short rest of the file is not worth a turn of its own.
                 let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
@@ -201,9 +215,9 @@ impl Ahead {
         }
     }
 
-    /// How far to look ahead before it has shown how far is needed. It is fetched with the access itself, if that is a miss,
-    /// which takes longer for it: at most twice as long, and no longer than that of Linux where files turned out to be opened for
-    /// their first pages alone.
+    /// How far to look ahead before it has shown how far is needed. It is fetched with the access itself, if that is a
+    /// miss, which takes longer for it: at most twice as long, and no longer than that of Linux where files turned out
+    /// to be opened for their first pages alone.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
         let worth = self.device.pages_per_access();
         let first = FIRST_LENGTHS * stream.length;
@@ -267,6 +281,49 @@ impl Ahead {
         if let Some((first, pages)) = part {
             known.whole.ask((first..first + pages).filter(|page| !view.is_present(file, *page)));
             requests.pages(file, first, pages);
+        }
+    }
+
+    /// What an access tells of its file, and what is asked for besides what it wants.
+    fn look_ahead(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
+        let file_pages = view.file_pages(access.file);
+        let met = file.whole.take(access.page, access.wanted);
+        let (index, moved, foretold) = file.follow(access, &self.device);
+        let mut stream = file.streams[index];
+        let missed = access.found == Found::Absent;
+        if missed && stream.of_runs {
+            // The rest of a run.
+            let (from, to) = (access.end(), stream.end().min(file_pages));
+            requests.pages(access.file, from, to.saturating_sub(from));
+        }
+        if missed && access.by != By::Read && self.is_small(access.file, view) {
+            self.read_small(file, access, view, requests);
+        }
+        if moved > 0 {
+            stream.missed = missed;
+            // The file's first page begins a stream at once.
+            if access.page == 0 && !foretold && stream.repeated < 2 {
+                (stream.step, stream.repeated) = (stream.length as i64, 1);
+            }
+            if stream.is_confirmed(file.failures) {
+                file.whole.explained(stream.unforeseen, stream.idle_ns);
+                (stream.unforeseen, stream.idle_ns) = (0, 0);
+                stream.go_on(moved, missed);
+                self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
+            } else if stream.is_climbing() {
+                // Whoever goes upwards does not come back to what lies behind.
+                file.whole.explained(1, self.device.access_ns);
+            } else if !foretold {
+                stream.unforeseen += 1;
+                file.whole.unforeseen(met > 0, file_pages, &self.device);
+                if stream.missed {
+                    if access.by != By::Read {
+                        self.read_around(file, access, view, requests);
+                    }
+                    self.read_whole(file, access, view, requests);
+                }
+            }
+            file.streams[index] = stream;
         }
     }
 
@@ -403,44 +460,7 @@ impl Policy for Ahead {
         // It is put back at the end.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
         self.pending.subtract(file.counted);
-        let met = file.whole.take(access.page, access.wanted);
-        let (index, moved, foretold) = file.follow(access, &self.device);
-        let mut stream = file.streams[index];
-        let missed = access.found == Found::Absent;
-        if missed && stream.of_runs {
-            // The rest of a run.
-            let (from, to) = (access.end(), stream.end().min(file_pages));
-            requests.pages(access.file, from, to.saturating_sub(from));
-        }
-        if missed && access.by != By::Read && self.is_small(access.file, view) {
-            self.read_small(&mut file, access, view, requests);
-        }
-        if moved > 0 {
-            stream.missed = missed;
-            // The file's first page begins a stream at once.
-            if access.page == 0 && !foretold && stream.repeated < 2 {
-                (stream.step, stream.repeated) = (stream.length as i64, 1);
-            }
-            if stream.is_confirmed(file.failures) {
-                file.whole.explained(stream.unforeseen, stream.idle_ns);
-                (stream.unforeseen, stream.idle_ns) = (0, 0);
-                stream.go_on(moved, missed);
-                self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
-            } else if stream.is_climbing() {
-                // Whoever goes upwards does not come back to what lies behind.
-                file.whole.explained(1, self.device.access_ns);
-            } else if !foretold {
-                stream.unforeseen += 1;
-                file.whole.unforeseen(met > 0, file_pages, &self.device);
-                if stream.missed {
-                    if access.by != By::Read {
-                        self.read_around(&mut file, access, view, requests);
-                    }
-                    self.read_whole(&mut file, access, view, requests);
-                }
-            }
-            file.streams[index] = stream;
-        }
+        self.look_ahead(&mut file, access, view, requests);
         file.counted = file.count();
         self.pending.add(file.counted);
         self.files.insert(access.file, file);

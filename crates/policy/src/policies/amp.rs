@@ -1,5 +1,5 @@
-//! `amp`: adaptive asynchronous prefetching (Gill and Bathen, FAST 2007). Two numbers per stream, both found by what goes
-//! wrong.
+//! `amp`: adaptive asynchronous prefetching (Gill and Bathen, FAST 2007). Two numbers per stream, both found by what
+//! goes wrong.
 //!
 //! ```text
 //!     │ set being read                 g ▼        │ set under way: p pages      │
@@ -8,11 +8,11 @@
 //!     g, how early: + one request when a reader had to wait for a set's first page;   never p or more
 //! ```
 //!
-//! So p comes to the rate of the stream times the life of a page in the cache, and g to the rate times the time of a read:
-//! more would be wasted, less would be late.
+//! So p comes to the rate of the stream times the life of a page in the cache, and g to the rate times the time of a
+//! read: more would be wasted, less would be late.
 //!
-//! Source: the paper, *Algorithm AMP*. There p and g are kept with the pages of the cache; here with the stream. A set is
-//! synchronous up to 4 pages and has a trigger from there on (`APT`); its trigger is at 2 to begin with.
+//! Source: the paper, *Algorithm AMP*. There p and g are kept with the pages of the cache; here with the stream. A set
+//! is synchronous up to 4 pages and has a trigger from there on (`APT`); its trigger is at 2 to begin with.
 
 use crate::streams::States;
 use crate::{Access, By, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, View, Wants};

@@ -1,19 +1,19 @@
 //! `competitive`: as much at a time as the disk transfers while it switches (Li, Shen and Papathanasiou, EuroSys 2007).
 //!
-//! Two readers on one disk cost a switch of its arm per request. If each request is as long as what the disk would have read
-//! in the time of a switch, at most half of the time goes into switching, whatever the pattern turns out to be; and if the
-//! pages are not used after all, at most half of the time was spent on them. So the throughput is at least half of what
-//! anybody could reach who knew the future.
+//! Two readers on one disk cost a switch of its arm per request. If each request is as long as what the disk would have
+//! read in the time of a switch, at most half of the time goes into switching, whatever the pattern turns out to be;
+//! and if the pages are not used after all, at most half of the time was spent on them. So the throughput is at least
+//! half of what anybody could reach who knew the future.
 //!
 //! ```text
 //!     depth = bandwidth × switch time          8 ms at 100 MB/s: 195 pages
 //! ```
 //!
-//! The disk's traits come from its model or from a measurement. A reader is sequential from its second request in a row on;
-//! the next depth is asked for when half of the last one is read.
+//! The disk's traits come from its model or from a measurement. A reader is sequential from its second request in a row
+//! on; the next depth is asked for when half of the last one is read.
 //!
-//! Source: the paper; how it finds sequential readers is that of the Linux 2.6.10 under it, simplified here to two requests
-//! in a row.
+//! Source: the paper; how it finds sequential readers is that of the Linux 2.6.10 under it, simplified here to two
+//! requests in a row.
 
 use crate::streams::States;
 use crate::{Access, DeviceTraits, Event, Found, Page, Policy, Request, Requests, View, Wants};

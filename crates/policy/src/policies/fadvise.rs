@@ -7,8 +7,8 @@
 //!     WILLNEED     read at once, 2 MiB at a time, at most half of the memory that is free or inactive
 //! ```
 //!
-//! Sources: mm/fadvise.c, `force_page_cache_readahead` and `max_sane_readahead` in mm/readahead.c. That 2.6 before 2.6.18
-//! took NOREUSE for WILLNEED is not modelled.
+//! Sources: mm/fadvise.c, `force_page_cache_readahead` and `max_sane_readahead` in mm/readahead.c. That 2.6 before
+//! 2.6.18 took NOREUSE for WILLNEED is not modelled.
 
 use crate::{Advice, FileId, Page, Requests, View};
 

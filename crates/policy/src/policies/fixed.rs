@@ -1,7 +1,8 @@
-//! `fixed(n)`: each miss reads n pages, the program waits for the first of them, and nothing happens until the next miss.
+//! `fixed(n)`: each miss reads n pages, the program waits for the first of them, and nothing happens until the next
+//! miss.
 //!
-//! The plainest read-ahead there is, and the one that papers call *fixed synchronous*. On a hit it does nothing, so the disk
-//! rests while the program computes and the other way round.
+//! The plainest read-ahead there is, and the one that papers call *fixed synchronous*. On a hit it does nothing, so the
+//! disk rests while the program computes and the other way round.
 
 use crate::{Access, Found, Policy, Requests, View};
 

@@ -4,11 +4,12 @@
 //!     page is locked (our own read of it has just begun) ──▶ ask for 8 more pages ──▶ wait for the page
 //! ```
 //!
-//! Whoever waits anyway asks for more first. But as long as pages are there nothing is asked for, so the disk stands still
-//! while the program computes, once in nine pages.
+//! Whoever waits anyway asks for more first. But as long as pages are there nothing is asked for, so the disk stands
+//! still while the program computes, once in nine pages.
 //!
-//! Sources: what Roudier's patch of April 1996 takes out of `generic_file_read`, and its constants. When the read-ahead flag
-//! is set and how much a short read asks for is from memory of the 1.3 sources, not checked. There is none for mappings.
+//! Sources: what Roudier's patch of April 1996 takes out of `generic_file_read`, and its constants. When the read-ahead
+//! flag is set and how much a short read asks for is from memory of the 1.3 sources, not checked. There is none for
+//! mappings.
 
 use crate::streams::States;
 use crate::{Access, By, Event, Found, Policy, Requests, View, Wants};

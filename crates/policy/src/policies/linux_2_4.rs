@@ -9,21 +9,21 @@
 //!                                    each request doubles ramax, up to the limit; a seek sets all of it back to 0
 //! ```
 //!
-//! A missing page of a mapping brings the aligned cluster of 16 pages that it lies in; with the advice to read at random itself
-//! alone. In a mapping with sequential advice 2.4 reads the next window, clusters again, when the page half-way through the last
-//! one is touched:
+//! A missing page of a mapping brings the aligned cluster of 16 pages that it lies in; with the advice to read at
+//! random itself alone. In a mapping with sequential advice 2.4 reads the next window, clusters again, when the page
+//! half-way through the last one is touched:
 //!
 //! ```text
 //!     │ window of 32 pages  ▲ page 16          │ next window: asked for now      │
 //! ```
 //!
-//! Its place is reckoned from the mapping's first page once too often, so that it is right for mappings of whole files alone
-//! (`nopage_sequential_readahead` adds `vm_pgoff` to a place in the file); kept as it is.
+//! Its place is reckoned from the mapping's first page once too often, so that it is right for mappings of whole files
+//! alone (`nopage_sequential_readahead` adds `vm_pgoff` to a place in the file); kept as it is.
 //!
-//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and `nopage_sequential_readahead`
-//! of 2.4. Pages that were passed are deactivated by 2.4 (`drop_behind`), and unmapped in sequential mappings: not done here,
-//! the cache's own order of eviction does nearly the same. Uncertain: that `page_cluster` is 4 (3 or 2 on machines with less than
-//! 32 and 16 MB, from memory).
+//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and
+//! `nopage_sequential_readahead` of 2.4. Pages that were passed are deactivated by 2.4 (`drop_behind`), and unmapped in
+//! sequential mappings: not done here, the cache's own order of eviction does nearly the same. Uncertain: that
+//! `page_cluster` is 4 (3 or 2 on machines with less than 32 and 16 MB, from memory).
 //!
 //! The limits: 2.2 took them from `max_readahead` of each disk, 31 pages unless set otherwise, and late 2.4 from
 //! /proc/sys/vm/max-readahead (31, from memory), 3 at least.
@@ -187,7 +187,8 @@ impl Policy for Doubling {
     fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
-            // A page is there and has been touched; today's kernels map others with it, which 2.4 would have had faults for.
+            // A page is there and has been touched; today's kernels map others with it, which 2.4 would have had faults
+            // for.
             Event::Mapped { open, by: By::Fault { advice: Advice::Sequential, first, end, .. }, file, .. }
                 if self.kernel == Kernel::Linux24 =>
             {

@@ -6,13 +6,14 @@
 //!                                     ▲ the reader enters it: it becomes the current one, and the next is asked for
 //! ```
 //!
-//! It is asked on every read, not on misses. A seek closes both windows and reads what is wanted; the second of two reads in
-//! a row opens them again. A page that was read ahead and is gone when it is needed makes the next window two pages shorter.
-//! 256 pages in a row that were cached already turn everything off until the next miss: nothing is to be gained there. The
-//! ahead window is left out while the disk's queue is congested. Advice on the whole file changes the window ([`super::fadvise`]).
+//! It is asked on every read, not on misses. A seek closes both windows and reads what is wanted; the second of two
+//! reads in a row opens them again. A page that was read ahead and is gone when it is needed makes the next window two
+//! pages shorter. 256 pages in a row that were cached already turn everything off until the next miss: nothing is to be
+//! gained there. The ahead window is left out while the disk's queue is congested. Advice on the whole file changes the
+//! window ([`super::fadvise`]).
 //!
-//! Sources: mm/readahead.c of 2.6.19; the number 256 (`VM_MAX_CACHE_HIT`) from memory, not checked. Mappings: read-around,
-//! until there are 100 misses more than hits.
+//! Sources: mm/readahead.c of 2.6.19; the number 256 (`VM_MAX_CACHE_HIT`) from memory, not checked. Mappings:
+//! read-around, until there are 100 misses more than hits.
 
 use super::fadvise;
 use super::on_demand::first_size;
@@ -183,7 +184,8 @@ impl Policy for Linux26 {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
             Event::Advised { open, advice, .. } => self.states.of(open).advice = advice,
             Event::WillNeed { file, first, pages, .. } => fadvise::will_need(file, first, pages, view, requests),
-            // Today's kernels map what is there around a fault; this one would have had a fault, and a hit, for each page.
+            // Today's kernels map what is there around a fault; this one would have had a fault, and a hit, for each
+            // page.
             Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
             _ => {}
         }

@@ -1,7 +1,8 @@
 //! `linux-2.6.23`: the first on-demand read-ahead (Wu Fengguang, 2007). One window instead of two, and a mark.
 //!
-//! The kernel is called on a miss and on a marked page, never on a plain hit. The mark is on the first page of each window
-//! that was asked for ahead, so that there is always one window under way; the last window's length tells the next one's.
+//! The kernel is called on a miss and on a marked page, never on a plain hit. The mark is on the first page of each
+//! window that was asked for ahead, so that there is always one window under way; the last window's length tells the
+//! next one's.
 //!
 //! ```text
 //!     expected page (mark, or right after the window) ──▶ next window, twice or four times as long
@@ -10,10 +11,11 @@
 //!     anything else ────────────────────────────────────▶ just what is wanted
 //! ```
 //!
-//! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31 and are not in it. The window is left alone
-//! by congested queues only when it is asked for ahead. Faults read around the page as in 2.6 before; those of mappings with
-//! sequential advice go the same way as reads of one page. Advice on the whole file changes the window ([`super::fadvise`]).
-//! The numbers 100 (`MMAP_LOTSAMISS`) and 16 (`max / 16`, below which windows become four times as long) are the source's.
+//! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31 and are not in it. The window is left
+//! alone by congested queues only when it is asked for ahead. Faults read around the page as in 2.6 before; those of
+//! mappings with sequential advice go the same way as reads of one page. Advice on the whole file changes the window
+//! ([`super::fadvise`]). The numbers 100 (`MMAP_LOTSAMISS`) and 16 (`max / 16`, below which windows become four times
+//! as long) are the source's.
 
 use super::fadvise;
 use super::linux_2_6::LOTS_OF_MISSES;

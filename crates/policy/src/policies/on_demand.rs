@@ -1,7 +1,7 @@
 //! The state and the decisions that the kernels since 2.6.23 share: *on-demand read-ahead* (Wu Fengguang).
 //!
-//! Nothing is done as long as pages are there. Two things call the kernel: a page that is absent, and a page that carries
-//! the mark of the newest window. The state is that window, nothing more:
+//! Nothing is done as long as pages are there. Two things call the kernel: a page that is absent, and a page that
+//! carries the mark of the newest window. The state is that window, nothing more:
 //!
 //! ```text
 //!                        |<----- async_size ---------|
@@ -9,10 +9,11 @@
 //!     start              mark                        start + size
 //! ```
 //!
-//! A reader that comes to the mark is sequential beyond doubt: the next window is asked for while `async_size` pages are
-//! still unread, and is larger than the one before, up to the limit.
+//! A reader that comes to the mark is sequential beyond doubt: the next window is asked for while `async_size` pages
+//! are still unread, and is larger than the one before, up to the limit.
 //!
-//! Source of what follows: mm/readahead.c and mm/filemap.c of Linux 6.12 and 7.2; what changed between them is in [`Rules`].
+//! Source of what follows: mm/readahead.c and mm/filemap.c of Linux 6.12 and 7.2; what changed between them is in
+//! [`Rules`].
 
 mod search;
 
@@ -43,14 +44,14 @@ pub struct Rules {
     /// Faults of programs and of sequential mappings do not count as misses, and what is mapped around counts once per
     /// fault; before, each page that was mapped around took one miss away (after 6.18).
     pub misses_balanced: bool,
-    /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or so), not
-    /// what is left of it.
+    /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or
+    /// so), not what is left of it.
     pub reads_again: bool,
     /// A history as long as the window counts in full; before, its farthest page was left out (after 6.18;
     /// `page_cache_prev_miss`).
     pub whole_history: bool,
-    /// A mapping that asks for huge pages gets their windows from every file system; after 6.18 only from those with large
-    /// folios, and in the largest of these.
+    /// A mapping that asks for huge pages gets their windows from every file system; after 6.18 only from those with
+    /// large folios, and in the largest of these.
     pub huge_anywhere: bool,
 }
 
@@ -137,7 +138,8 @@ fn round_down(value: u64, power_of_two: u64) -> u64 {
 pub enum Outcome {
     /// Nothing is read, but for what the access itself has to wait for.
     Nothing,
-    /// A window, as it is handed to `page_cache_ra_order`: neither the file's end nor the largest folio have cut it yet.
+    /// A window, as it is handed to `page_cache_ra_order`: neither the file's end nor the largest folio have cut it
+    /// yet.
     Window {
         /// First page.
         first: Page,
@@ -207,7 +209,8 @@ impl Decision<'_> {
         self.window(state, page, 0)
     }
 
-    /// A marked folio was touched (`page_cache_async_ra`); `page` is its first one for a read, the touched one for a fault.
+    /// A marked folio was touched (`page_cache_async_ra`); `page` is its first one for a read, the touched one for a
+    /// fault.
     pub fn marked(&mut self, state: &mut State, page: Page, folio: Folio, wanted: u64) -> Outcome {
         if state.window(&self.limits()) == 0 {
             return Outcome::Nothing;
@@ -265,8 +268,8 @@ impl Decision<'_> {
             }
         }
         if huge {
-            // Two huge pages, so that there is a mark on the second one, unless nothing is to be read ahead. The window's place is
-            // not noted.
+            // Two huge pages, so that there is a mark on the second one, unless nothing is to be read ahead. The
+            // window's place is not noted.
             let (at, size) = (round_down(page, 1 << huge_order), 1 << huge_order);
             let count = if advice == Advice::Random { 1 } else { 2 };
             (state.size, state.async_size, state.order) = (count * size, size, huge_order);
@@ -309,8 +312,8 @@ impl Decision<'_> {
         }
     }
 
-    /// Requests the window of the state, from `first` on (`page_cache_ra_order`). `marked`: folio size of the page whose
-    /// mark called us.
+    /// Requests the window of the state, from `first` on (`page_cache_ra_order`). `marked`: folio size of the page
+    /// whose mark called us.
     fn window(&mut self, state: &mut State, first: Page, marked: u8) -> Outcome {
         let limits = self.limits();
         let outcome = Outcome::Window { first, size: state.size, async_size: state.async_size, order: state.order };

@@ -1,19 +1,19 @@
 //! `oracle`: knows every access that will come. What it does not gain can hardly be gained.
 //!
 //! ```text
-//!     future ──▶ the next accesses of all files, as many pages as memory lets live ──▶ sorted by place, small gaps read through
-//!                 how many of them: the fewest that come at the disk's best rate   ──▶ requests, as many as keep the disk busy
+//!     future ──▶ the next accesses of all files, as many pages as memory lets live ──▶ by place, small gaps bridged
+//!                how many of them: the fewest that come at the disk's best rate    ──▶ requests, enough to keep it busy
 //! ```
 //!
-//! The next batch is asked for when the disk is about to run out of work. Where several read and one of them comes to a page that is
-//! in no batch, the disk stays there for that reader's part of the memory: to go there for each of many readers in turn, a page at
-//! a time, takes longer than all that is read. An arm takes along what lies on its way.
+//! The next batch is asked for when the disk is about to run out of work. Where several read and one of them comes to a
+//! page that is in no batch, the disk stays there for that reader's part of the memory: to go there for each of many
+//! readers in turn, a page at a time, takes longer than all that is read. An arm takes along what lies on its way.
 //!
-//! What was looked at and is there is not looked at again, until something is evicted or dropped or a reader misses: so it takes
-//! a time that grows with the accesses, and no faster.
+//! What was looked at and is there is not looked at again, until something is evicted or dropped or a reader misses: so
+//! it takes a time that grows with the accesses, and no faster.
 //!
-//! It is no claim to be optimal to the last microsecond: it knows the disk by its traits alone, it knows the order of accesses and
-//! not their times, and what to evict is left to the machine.
+//! It is no claim to be optimal to the last microsecond: it knows the disk by its traits alone, it knows the order of
+//! accesses and not their times, and what to evict is left to the machine.
 
 use crate::{
     Access, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
@@ -21,8 +21,8 @@ use crate::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 
-/// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a batch and what
-/// is unread before it take one part in so many of it.
+/// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a
+/// batch and what is unread before it take one part in so many of it.
 const MEMORY_SHARE: u64 = 2;
 /// The smallest batch for each reader, pages: what a first access waits for.
 const LEAST_BATCH: usize = 32;
@@ -36,17 +36,17 @@ const WORTH: f64 = 0.97;
 const HORIZON: u64 = 4;
 /// So many doublings without a gain, and no larger batch is looked at.
 const PATIENCE: u32 = 3;
-/// Requests for each that the disk serves at a time: these are served, those wait, so that it never rests. Of what is sent at
-/// once so many more, that neighbours go together.
+/// Requests for each that the disk serves at a time: these are served, those wait, so that it never rests. Of what is
+/// sent at once so many more, that neighbours go together.
 const DEPTH: u32 = 2;
 const SENT_AT_ONCE: u32 = 8;
-/// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program that waits
-/// for a whole batch loses at most a part of the time.
+/// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program
+/// that waits for a whole batch loses at most a part of the time.
 const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
 const WORTH_WAITING: f64 = 0.85;
-/// Who reads when so many more accesses have been made (or half of those that are left) counts as a reader already: at the
-/// beginning nobody has begun.
+/// Who reads when so many more accesses have been made (or half of those that are left) counts as a reader already: at
+/// the beginning nobody has begun.
 const SOON: u64 = 1024;
 /// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
 const LOOK_AGAIN: u64 = 4;
@@ -54,15 +54,16 @@ const LOOK_AGAIN: u64 = 4;
 const ARM_FACTOR: u64 = 8;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
 const SHORT_SEEK: f64 = 0.35;
-/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told for. Up
-/// to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive modeling, 1994).
+/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told
+/// for. Up to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive
+/// modeling, 1994).
 const FAR_PAGES: f64 = 5_592_405.0;
 
-/// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks that were
-/// mapped before).
+/// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks
+/// that were mapped before).
 const MOST_SKIPPED: usize = 4096;
-/// After an access that is not among those, only one in so many of the next ones is looked for so far off, the others so many
-/// times nearer: who reads otherwise than foretold mostly goes on so.
+/// After an access that is not among those, only one in so many of the next ones is looked for so far off, the others
+/// so many times nearer: who reads otherwise than foretold mostly goes on so.
 const STRAYS: usize = 64;
 
 /// What will be read of a file.
@@ -202,13 +203,14 @@ impl Oracle {
         self.device.access_ns as f64 * (SHORT_SEEK + (1.0 - SHORT_SEEK) * far)
     }
 
-    /// How far off an access to a file is: from where that file's reader has stopped if others are farther, else from the front.
+    /// How far off an access to a file is: from where that file's reader has stopped if others are farther, else from
+    /// the front.
     fn distance(&self, future: &Future, at: usize) -> u64 {
         future.accesses[at].0 - self.front.min(future.accesses[future.now].0)
     }
 
-    /// The pages to be used next that are not there, in the order of their use, at most so many: of one file, or of all. Looks no
-    /// farther than so many accesses.
+    /// The pages to be used next that are not there, in the order of their use, at most so many: of one file, or of
+    /// all. Looks no farther than so many accesses.
     fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> Next {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
         let head = |file: FileId, future: &Future, at: usize| {
@@ -304,8 +306,8 @@ impl Oracle {
         best
     }
 
-    /// Nothing is missing among so many accesses: what was looked at is not looked at again, and others not until many of these
-    /// have been made.
+    /// Nothing is missing among so many accesses: what was looked at is not looked at again, and others not until many
+    /// of these have been made.
     fn rest(&mut self, looked_to: Vec<(FileId, usize)>, farthest: u64) {
         self.note_looked(looked_to);
         self.rests_until = self.progress + (farthest / LOOK_AGAIN / self.readers()).max(1);
@@ -391,9 +393,9 @@ impl Oracle {
         }
     }
 
-    /// A program needs a page that is not there: what it is a part of goes at once. If it was evicted, or found no room, everything
-    /// that is missing is planned anew; and if it is still in no batch, because others' batches fill the memory or have not been
-    /// sent, what this reader needs next.
+    /// A program needs a page that is not there: what it is a part of goes at once. If it was evicted, or found no
+    /// room, everything that is missing is planned anew; and if it is still in no batch, because others' batches fill
+    /// the memory or have not been sent, what this reader needs next.
     fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
         let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
         if !self.unsent.iter().any(holds) {
@@ -417,8 +419,8 @@ impl Oracle {
         }
     }
 
-    /// The program has come to this page. Pages that a fault mapped besides are not told; other accesses than those foretold are
-    /// left to themselves.
+    /// The program has come to this page. Pages that a fault mapped besides are not told; other accesses than those
+    /// foretold are left to themselves.
     fn went(&mut self, file: FileId, page: Page) {
         let Some(future) = self.files.get_mut(&file) else { return };
         self.unread.remove(&(file, page));

@@ -1,17 +1,17 @@
 //! `read-stream`: the distance of PostgreSQL's read streams (version 18).
 //!
-//! A scan knows which blocks it will need; the question is only how many of them to have under way. The distance starts at
-//! one block, doubles with each read that had to be started, and falls by one block with each that was there already: a
-//! cached table is scanned without any look-ahead, a cold one soon with the most there may be.
+//! A scan knows which blocks it will need; the question is only how many of them to have under way. The distance starts
+//! at one block, doubles with each read that had to be started, and falls by one block with each that was there
+//! already: a cached table is scanned without any look-ahead, a cold one soon with the most there may be.
 //!
 //! ```text
 //!     ▲ block being used   │ pinned, read or on their way │
 //!                          └────────── distance ──────────┘   neighbours are read as one, up to 128 KiB
 //! ```
 //!
-//! Source: src/backend/storage/aio/read_stream.c. Blocks are of 8 KiB, two pages; the most is `effective_io_concurrency` 16
-//! times `io_combine_limit` 16 blocks. A page cache knows no scan: here the blocks that will be needed are those after the
-//! reader, once it has read two requests in a row or begins at the file's beginning.
+//! Source: src/backend/storage/aio/read_stream.c. Blocks are of 8 KiB, two pages; the most is
+//! `effective_io_concurrency` 16 times `io_combine_limit` 16 blocks. A page cache knows no scan: here the blocks that
+//! will be needed are those after the reader, once it has read two requests in a row or begins at the file's beginning.
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;

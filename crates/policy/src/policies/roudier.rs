@@ -9,11 +9,11 @@
 //!       ──▶ else 8 more pages, and start the disk at once      the new part: the program goes on computing
 //! ```
 //!
-//! So while the program works through one request, the next one is under way: disk and processor at the same time. A first
-//! read of a place, not yet known to be sequential, asks for two pages at most.
+//! So while the program works through one request, the next one is under way: disk and processor at the same time. A
+//! first read of a place, not yet known to be sequential, asks for two pages at most.
 //!
-//! Source: the patch itself, complete (`generic_file_read`, its `f_rapos`, `f_ralen`). That each read sets the flag for the next
-//! one, and a seek clears it, is 1.3's and from memory.
+//! Source: the patch itself, complete (`generic_file_read`, its `f_rapos`, `f_ralen`). That each read sets the flag for
+//! the next one, and a seek clears it, is 1.3's and from memory.
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;

@@ -1,7 +1,7 @@
 //! `true-readahead(n, P)`: O'Connor and Tracy's own (2000). On hits too, and never blocking.
 //!
-//! The file is divided into groups of n pages. While the program is in group g, everything of g and g + 1 that was not yet
-//! asked for is asked for, at the second page of the file and every P accesses after it, hit or miss:
+//! The file is divided into groups of n pages. While the program is in group g, everything of g and g + 1 that was not
+//! yet asked for is asked for, at the second page of the file and every P accesses after it, hit or miss:
 //!
 //! ```text
 //!     │ group g            │ group g + 1        │
@@ -9,18 +9,21 @@
 //!            access                        high
 //! ```
 //!
-//! Where the queue is full the rest is dropped instead of waited for; `high` stays where that began, and the next trigger
-//! asks again. So the program waits for pages that it needs and for nothing else. For n below P the period is n.
+//! Where the queue is full the rest is dropped instead of waited for; `high` stays where that began, and the next
+//! trigger asks again. So the program waits for pages that it needs and for nothing else. For n below P the period is
+//! n.
 //!
-//! P = 16 was found by trial; *"an optimal value for P could in principle be determined adaptively"*, the paper says. With
-//! P = `adaptive` it is: doubled whenever a trigger had nothing to ask for, up to n; halved whenever the program waited.
+//! P = 16 was found by trial; *"an optimal value for P could in principle be determined adaptively"*, the paper says.
+//! With P = `adaptive` it is: doubled whenever a trigger had nothing to ask for, up to n; halved whenever the program
+//! waited.
 //!
-//! A group is asked for in two halves. In 2.2 each page arrived by itself, and the program was in group g + 1, and asked for g + 2, when
-//! its first page had come and the others were still under way. Today's pages arrive with their request: in one piece there would be
-//! nothing under way at that moment, and the disk would be idle until g + 2 is asked for.
+//! A group is asked for in two halves. In 2.2 each page arrived by itself, and the program was in group g + 1, and
+//! asked for g + 2, when its first page had come and the others were still under way. Today's pages arrive with their
+//! request: in one piece there would be nothing under way at that moment, and the disk would be idle until g + 2 is
+//! asked for.
 //!
-//! n need not be a power of two, which the paper left open. What it leaves unsaid: a jump backwards by more than a group, or
-//! forwards beyond what was asked for, begins anew there.
+//! n need not be a power of two, which the paper left open. What it leaves unsaid: a jump backwards by more than a
+//! group, or forwards beyond what was asked for, begins anew there.
 
 use crate::streams::States;
 use crate::{Access, Event, Page, Policy, Request, Requests, View, Wants, WhenFull};

@@ -1,25 +1,25 @@
 //! `wu-adaptive`: windows that are as long as memory lets them live (Wu Fengguang's adaptive read-ahead, 2005 to 2007).
 //!
-//! Pages that were read ahead wait on the inactive list until they are used. If the list is too short for all the streams
-//! there are, they are evicted before that, and read again: *thrashing*. So the length of the list, shared between the
-//! streams by their speed, bounds the window:
+//! Pages that were read ahead wait on the inactive list until they are used. If the list is too short for all the
+//! streams there are, they are evicted before that, and read again: *thrashing*. So the length of the list, shared
+//! between the streams by their speed, bounds the window:
 //!
 //! ```text
-//!     inactive list   new ▶ │ · · · this stream's unread pages · · · ahead of them those of all others · · · │ ▶ evicted
-//!                           └──── global_size: free and inactive pages ────────────────────────────────────┘
+//!     inactive list   new ▶ │ · · this stream's unread pages · · ahead of them those of all others · · │ ▶ evicted
+//!                           └──── global_size: free and inactive pages ──────────────────────────────┘
 //!     while the whole list moved by global_shift pages, this stream used stream_shift of its own
 //!     ─▶ it will have used T = stream_shift × global_size / global_shift pages when the newest of its pages is evicted
 //! ```
 //!
-//! *State method*, when a mark is touched: the new window and what is still unread must fit into T. If the unread pages are
-//! about to be evicted, they are brought back to the list's new end and nothing is read. *Context method*, on a miss without
-//! a window: the history that is still cached right before the page is a lower bound of T.
+//! *State method*, when a mark is touched: the new window and what is still unread must fit into T. If the unread pages
+//! are about to be evicted, they are brought back to the list's new end and nothing is read. *Context method*, on a
+//! miss without a window: the history that is still cached right before the page is a lower bound of T.
 //!
 //! A first window is moderate, and the next one is asked for as early as possible, to learn T soon.
 //!
-//! Sources: the patch of October 2005 and later versions, as posted. The look-ahead share of 8 is from memory. Not modelled:
-//! the bias that a whole device's thrashing gives to new streams, and the three samples that stand for the history there
-//! (here all of it is looked at).
+//! Sources: the patch of October 2005 and later versions, as posted. The look-ahead share of 8 is from memory. Not
+//! modelled: the bias that a whole device's thrashing gives to new streams, and the three samples that stand for the
+//! history there (here all of it is looked at).
 
 use super::on_demand::first_size;
 use crate::access::PAGE_BYTES;
@@ -30,7 +30,7 @@ use crate::{Access, Event, FileId, Found, Memory, Page, Policy, Request, Request
 pub const RATIO_PERCENT: u64 = 50;
 /// The look-ahead is one part in so many of the window (`LOOKAHEAD_RATIO`).
 pub const LOOKAHEAD_SHARE: u64 = 8;
-/// Smallest window (`VM_MIN_READAHEAD` 16 KiB).
+/// Smallest window unless it is told another (`VM_MIN_READAHEAD`, 16 KiB; 32 KiB in his patch of 2010).
 pub const LEAST_PAGES: u64 = 4;
 
 /// The state of an opening.
@@ -52,22 +52,32 @@ struct State {
 }
 
 /// Windows bounded by memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct WuAdaptive {
+    /// Smallest window, pages; the disk's window if that is smaller.
+    least: u64,
     states: States<State>,
+}
+
+impl WuAdaptive {
+    /// With so many pages as the smallest window.
+    pub fn new(least_pages: u64) -> WuAdaptive {
+        WuAdaptive { least: least_pages.max(1), states: States::default() }
+    }
 }
 
 struct Turn<'a> {
     file: FileId,
     page: Page,
     wanted: u64,
+    least: u64,
     most: u64,
     view: &'a dyn View,
     requests: &'a mut Requests,
 }
 
-/// So many pages can be waiting for their use before the list's end reaches them, and so many until it reaches those that
-/// are unread now.
+/// So many pages can be waiting for their use before the list's end reaches them, and so many until it reaches those
+/// that are unread now.
 fn thrashing_threshold(memory: &Memory, global_shift: u64, stream_shift: u64) -> (u64, u64) {
     let size = memory.free_pages + memory.inactive_pages;
     let shift = u128::from(global_shift.max(1));
@@ -110,7 +120,7 @@ impl Turn<'_> {
             return false;
         }
         let bound = history * RATIO_PERCENT / 100;
-        let mut size = bound.max(LEAST_PAGES).max(self.wanted).min(self.most);
+        let mut size = bound.max(self.least).max(self.wanted).min(self.most);
         let mut ahead = 1 + size / LOOKAHEAD_SHARE;
         if history == self.page {
             // It reads the file from its beginning on: twice the pace.
@@ -147,7 +157,8 @@ impl Policy for WuAdaptive {
             state.prev_pos = state.ends_at.replace(end);
         }
         let most = view.limits(access.file).window_pages;
-        let mut turn = Turn { file: access.file, page: access.page, wanted: access.wanted, most, view, requests };
+        let (file, page, wanted, least) = (access.file, access.page, access.wanted, self.least);
+        let mut turn = Turn { file, page, wanted, least, most, view, requests };
         if most == 0 {
             return;
         }
@@ -163,9 +174,9 @@ impl Policy for WuAdaptive {
             let sequential =
                 state.prev_pos.is_some_and(|pos| access.page.wrapping_sub(pos.saturating_sub(1) / PAGE_BYTES) <= 1);
             if access.page == 0 {
-                // A new file: four times what is wanted, and no more than the smallest window four times; the mark in its
-                // middle, so that the stream's speed is known soon.
-                let wanted = access.wanted.clamp(1, LEAST_PAGES);
+                // A new file: four times what is wanted, and no more than the smallest window four times; the mark in
+                // its middle, so that the stream's speed is known soon.
+                let wanted = access.wanted.clamp(1, self.least);
                 let size = (4 * wanted).min(most).max(access.wanted.min(most));
                 turn.ask(state, 0, size, (2 * wanted).min(size));
             } else if !turn.by_context(state) {
@@ -184,5 +195,27 @@ impl Policy for WuAdaptive {
         if let Event::Opened { open, .. } | Event::Closed { open } = event {
             self.states.forget(*open);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Cache;
+
+    /// What is asked for at a miss behind so much history, in the midst of the file.
+    fn asked(least: u64, window: u64, history: u64) -> u64 {
+        let mut cache = Cache::new(2048, window);
+        cache.fill(&Request { first: 1024 - history, pages: history, ..Request::of(FileId(0)) });
+        let mut requests = Requests::default();
+        WuAdaptive::new(least).access(&Access::read(1024, 1, Found::Absent), &cache, &mut requests);
+        requests.take().iter().map(|request| request.pages).sum()
+    }
+
+    #[test]
+    fn no_window_after_a_history_is_shorter_than_the_smallest() {
+        assert_eq!([4, 8].map(|least| asked(least, 32, 1)), [4, 8]);
+        assert_eq!([4, 8].map(|least| asked(least, 32, 40)), [20, 20], "half of the history");
+        assert_eq!(asked(1 << 24, 32, 1), 32, "no longer than the disk's window");
     }
 }

@@ -1,11 +1,11 @@
-//! `zfetch`: the streams of OpenZFS 2.4. Up to eight per file, whoever reads; the distance grows by an eighth, and only when
-//! it was too short.
+//! `zfetch`: the streams of OpenZFS 2.4. Up to eight per file, whoever reads; the distance grows by an eighth, and only
+//! when it was too short.
 //!
 //! ```text
 //!     stream:  position ▲ (next page expected)      │ asked for up to here
 //!                       └──────── distance ─────────┘
-//!     distance: as long as the read, then doubled by each read up to 4 MiB; from there on + 1/8, when a page had not arrived in
-//!     time; 64 MiB at most
+//!     distance: as long as the read, then doubled by each read up to 4 MiB; from there on + 1/8, when a page had not
+//!     arrived in time; 64 MiB at most
 //! ```
 //!
 //! Reads may come out of order, up to 16 MiB from the position:
@@ -13,15 +13,17 @@
 //! ```text
 //!     behind it    nothing: it was passed already
 //!     across it    goes on from the position
-//!     before it    ▲ · · ■■ · ■■■    remembered; the position moves there as soon as no more than a quarter of the way are holes
+//!     before it    ▲ · · ■■ · ■■■    remembered; the position moves there as soon as no more than a quarter of the way
+//!                                    are holes
 //! ```
 //!
-//! A stream that nobody has used for a second makes room for a new one when there are as many as may be (eight; fewer in a
-//! file shorter than eight times 64 MiB); after two it is gone. A new stream reads nothing ahead: its second read does.
+//! A stream that nobody has used for a second makes room for a new one when there are as many as may be (eight; fewer
+//! in a file shorter than eight times 64 MiB); after two it is gone. A new stream reads nothing ahead: its second read
+//! does.
 //!
-//! Source: module/zfs/dmu_zfetch.c of OpenZFS 2.4 and its parameters. Blocks are pages here. Uncertain: that nine ranges are
-//! remembered (`ZFETCH_RANGES`, from memory of the header). Not modelled: that the distance stays where it is when a sixteenth of
-//! the cache is being prefetched.
+//! Source: module/zfs/dmu_zfetch.c of OpenZFS 2.4 and its parameters. Blocks are pages here. Uncertain: that nine
+//! ranges are remembered (`ZFETCH_RANGES`, from memory of the header). Not modelled: that the distance stays where it
+//! is when a sixteenth of the cache is being prefetched.
 
 use crate::access::PAGE_BYTES;
 use crate::{Access, By, Event, FileId, Found, Page, Policy, Requests, View, Wants};
@@ -71,7 +73,8 @@ impl Stream {
         moved
     }
 
-    /// Remembers a read before its turn; gives how far the stream goes on, if few enough holes are left (`dmu_zfetch_future`).
+    /// Remembers a read before its turn; gives how far the stream goes on, if few enough holes are left
+    /// (`dmu_zfetch_future`).
     fn early(&mut self, first: Page, end: Page) -> u64 {
         let from = self.early.partition_point(|(_, before)| *before < first);
         let to = self.early.partition_point(|(after, _)| *after <= end);

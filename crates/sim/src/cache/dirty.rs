@@ -14,7 +14,8 @@ impl Cache {
         self.writeback_pages
     }
 
-    /// Pages are changed; gives how many of them were not dirty. One that is on its way to the disk will have to go again.
+    /// Pages are changed; gives how many of them were not dirty. One that is on its way to the disk will have to go
+    /// again.
     pub fn make_dirty(&mut self, file: FileId, first: Page, pages: u64) -> u64 {
         let mut fresh = 0;
         for (number, offset, length) in parts(first, pages) {
@@ -31,8 +32,8 @@ impl Cache {
         fresh
     }
 
-    /// The first page of a file from `from` on that may go to the disk, and how many in a row may, at most `most`: dirty, and
-    /// not on its way there already.
+    /// The first page of a file from `from` on that may go to the disk, and how many in a row may, at most `most`:
+    /// dirty, and not on its way there already.
     pub fn next_dirty(&self, file: FileId, from: Page, most: u64) -> Option<(Page, u64)> {
         let first_number = from / NODE_PAGES;
         for (_, number) in self.dirty_nodes.range((file, first_number)..=(file, u64::MAX)) {

@@ -1,7 +1,7 @@
 //! Which folios stay and which go: the two lists, and what is evicted from them.
 //!
-//! A folio is on a list as one; it stands there with its first page, whose bits (referenced, active, young) are those of the
-//! folio, and whose stamp tells which entry holds for it. A single page is a folio of one.
+//! A folio is on a list as one; it stands there with its first page, whose bits (referenced, active, young) are those
+//! of the folio, and whose stamp tells which entry holds for it. A single page is a folio of one.
 
 use super::{BATCH_PAGES, Cache, Entry, Evicted, NODE_PAGES, Node, Use, bits, mask, parts};
 use ahead_policy::{FileId, Page};
@@ -38,8 +38,8 @@ impl Cache {
         self.active.push_back(Entry { node: id, pages: heads, stamp });
     }
 
-    /// The first pages of the large folios that some pages of a node belong to. Of a folio that begins in an earlier node it
-    /// gives nothing if the range, too, began there: then it was given already.
+    /// The first pages of the large folios that some pages of a node belong to. Of a folio that begins in an earlier
+    /// node it gives nothing if the range, too, began there: then it was given already.
     fn heads(&self, id: u32, large: u64, range_first: Page) -> Vec<(u32, u64)> {
         let node = &self.nodes[id as usize];
         let base = node.number * NODE_PAGES;
@@ -107,12 +107,18 @@ impl Cache {
     pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
         // Every entry may be looked at twice: once to be given another round, once to go.
         let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;
-        while self.pages() + pages > self.limit_pages && left > 0 {
+        while self.pages() + pages > self.limit_pages && left > 0 && self.has_evictable() {
             self.balance();
             let Some(entry) = self.inactive.pop_front() else { return };
             left -= 1;
             self.shrink(entry, evicted);
         }
+    }
+
+    /// Whether anything may go. Where all of the memory is on its way, going through the lists for each request would
+    /// take longer the more there is of it.
+    fn has_evictable(&self) -> bool {
+        self.locked_pages + self.dirty_pages + self.writeback_pages < self.pages()
     }
 
     /// Takes folios from the active list while it is the longer one. (Below a gigabyte the kernel wants them equal.)

@@ -1,13 +1,15 @@
-//! Blocks that have to be read before a page can be found: a file's inode when it is opened, and with ext2 the pointer blocks.
+//! Blocks that have to be read before a page can be found: a file's inode when it is opened, and with ext2 the pointer
+//! blocks.
 //!
 //! ```text
-//!     d10 d11 │ d12 …      asked for: d10, d11, then the indirect block; the disk is let go (one request, for they lie in a
-//!             │            row), whoever asks waits for the block, and only then asks for d12 …
+//!     d10 d11 │ d12 …      asked for: d10, d11, then the indirect block; the disk is let go (one request, for they
+//!             │            lie in a row), whoever asks waits for the block, and only then asks for d12 …
 //! ```
 //!
 //! So a window that crosses a pointer block is no longer asked for at once, read-ahead or not. As in the kernel, where
 //! `get_block` reads the block while pages are mapped, and what was mapped before has been sent (`BH_Boundary`,
-//! fs/mpage.c; `ext2_get_branch`). They are cached as pages of the disk itself, and go when memory is short as others do.
+//! fs/mpage.c; `ext2_get_branch`). They are cached as pages of the disk itself, and go when memory is short as others
+//! do.
 
 use super::{Machine, Step, Submitted};
 use crate::cache::{Fresh, Use};
@@ -77,8 +79,8 @@ impl Machine {
         Step::Went
     }
 
-    /// Asks the disk for what no process waits for. What has no room is left out; where a pointer block is not there yet, the
-    /// rest follows when it is.
+    /// Asks the disk for what no process waits for. What has no room is left out; where a pointer block is not there
+    /// yet, the rest follows when it is.
     pub(super) fn submit_unattended(&mut self, mut list: VecDeque<Request>, open: OpenId) {
         if let Submitted::Needs(block) = self.submit(&mut list, open) {
             let asker = list.front().map_or(METADATA, |request| request.file);

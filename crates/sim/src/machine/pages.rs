@@ -2,8 +2,9 @@
 
 use super::{Doing, Machine, Step};
 use crate::cache::Use;
-use crate::workload::Op;
-use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Requests, View};
+use crate::workload::{Mapped, Op};
+use ahead_policy::{Access, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Requests, View};
+use std::ops::Range;
 
 /// A row of pages that a process goes through.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +45,17 @@ impl Pages {
     }
 
     /// Mapped pages one after the other; `None`: there are none of them.
-    pub(super) fn touch(open: OpenId, file: FileId, first: Page, pages: u64, file_pages: u64) -> Option<Pages> {
-        let by = By::Fault { advice: Advice::Normal, huge: false, executable: false, first: 0, end: file_pages };
-        let end = first.saturating_add(pages).min(file_pages);
-        (first < end).then(|| Pages::of(open, file, by, first, end))
+    pub(super) fn touch(
+        open: OpenId,
+        file: FileId,
+        pages: Range<Page>,
+        mapped: Mapped,
+        file_pages: u64,
+    ) -> Option<Pages> {
+        let Mapped { advice, huge, executable } = mapped;
+        let by = By::Fault { advice, huge, executable, first: 0, end: file_pages };
+        let end = pages.end.min(file_pages);
+        (pages.start < end).then(|| Pages::of(open, file, by, pages.start, end))
     }
 
     fn of(open: OpenId, file: FileId, by: By, page: Page, end: Page) -> Pages {
@@ -85,8 +93,8 @@ impl Machine {
         self.processes[process].doing = Some(Doing::Pages(Pages { user_per_page_ns, began_ns, ..pages }));
     }
 
-    /// A call that reads what is all there, and has ended before anything else happens: the same as step by step, only quicker.
-    /// False: it is not such a call, and nothing was done.
+    /// A call that reads what is all there, and has ended before anything else happens: the same as step by step, only
+    /// quicker. False: it is not such a call, and nothing was done.
     pub(super) fn read_at_once(&mut self, process: usize, op: Op, quiet_until_ns: u64) -> bool {
         let Op::Read { open, file, offset_bytes, length_bytes } = op else { return false };
         let size_bytes = self.world.file_pages(file) * PAGE_BYTES;

@@ -65,7 +65,8 @@ impl Machine {
                 return Some((at, Submitted::Needs(block)));
             }
             let in_a_row = self.world.place(request.file, at).pages;
-            let run = (self.world.cache.next_present(request.file, at, end) - at).min(longest).min(in_a_row);
+            let longest = longest.min(in_a_row);
+            let run = self.world.cache.next_present(request.file, at, end.min(at.saturating_add(longest))) - at;
             if !self.send(request.file, at, run) {
                 return Some((at, Submitted::NoRoom));
             }

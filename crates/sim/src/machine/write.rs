@@ -1,13 +1,14 @@
 //! A process writes: pages become dirty, and it waits when too many are.
 //!
 //! ```text
-//!     page wholly overwritten, or new ──────────────▶ no read      page partly overwritten and absent ──▶ read it first
+//!     page wholly overwritten, or new ──────────────▶ no read     page partly overwritten and absent ──▶ read it first
 //!                                    └▶ copy ─▶ dirty ─▶ more dirty than the background limit? writeback begins
-//!                                                        more dirty or on its way than the limit? wait until it is less
+//!                                                        more dirty or on its way than the limit? wait until it is not
 //! ```
 //!
-//! As `generic_perform_write` and `balance_dirty_pages` of Linux do, and before 2.4 `bdflush` with its limits. Nothing is read
-//! ahead for a write. With ext2 the blocks that tell where a page lies are read first, and new ones become dirty themselves.
+//! As `generic_perform_write` and `balance_dirty_pages` of Linux do, and before 2.4 `bdflush` with its limits. Nothing
+//! is read ahead for a write. With ext2 the blocks that tell where a page lies are read first, and new ones become
+//! dirty themselves.
 
 use super::{Doing, Machine, Step};
 use crate::cache::{Fresh, Use};

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!     more than the background limit ─┐
-//!     dirty for longer than it may be ─┼─▶ files in turn, in the order in which they became dirty, each from where it was left,
-//!     fsync                           ─┘    in rows as long as a request ─▶ queue, as far as there is room for writes ─▶ disk
+//!     dirty for longer than it may be ─┼─▶ files in turn, in the order in which they became dirty, each from where it
+//!     fsync                           ─┘    was left, in rows as long as a request ─▶ queue, if it has room ─▶ disk
 //! ```
 //!
-//! As the flusher thread of Linux (fs/fs-writeback.c), before it `pdflush`, and before that `bdflush` and `update`. It costs
-//! the processor what it costs to ask for a page.
+//! As the flusher thread of Linux (fs/fs-writeback.c), before it `pdflush`, and before that `bdflush` and `update`. It
+//! costs the processor what it costs to ask for a page.
 
 use super::{Machine, Step};
 use crate::queue::{Added, Range};
@@ -167,8 +167,9 @@ impl Machine {
         Some(since_ns.saturating_add(limits.expire_ns.max(1)).next_multiple_of(limits.interval_ns))
     }
 
-    /// The file that is to be written next, and its next pages that may go: whoever waits for a file comes first, then what is
-    /// old, then, if there is much, the files in turn. What is dirty and on its way already has to go again afterwards.
+    /// The file that is to be written next, and its next pages that may go: whoever waits for a file comes first, then
+    /// what is old, then, if there is much, the files in turn. What is dirty and on its way already has to go again
+    /// afterwards.
     fn next_to_write(&mut self) -> Option<(FileId, Page, u64)> {
         let from_anywhere = |file: FileId| self.sendable(file).or_else(|| self.sendable_from(file, 0));
         if let Some(awaited) = self.writeback.syncing.keys().find_map(|file| from_anywhere(*file)) {

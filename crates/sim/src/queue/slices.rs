@@ -5,17 +5,18 @@
 //!     reader B                                                       │▓▓▓▓▓▓▓▓▓▓ …
 //! ```
 //!
-//! A process whose slice it is has the disk to itself, by place, until the slice ends or it asks for nothing for as long as the
-//! disk is kept idle for it. The slice begins with its first read that is done, so the way of the arm is not in it. When many
-//! share the disk, slices are so short that each has a turn within the target latency, but not below two idle times.
+//! A process whose slice it is has the disk to itself, by place, until the slice ends or it asks for nothing for as
+//! long as the disk is kept idle for it. The slice begins with its first read that is done, so the way of the arm is
+//! not in it. When many share the disk, slices are so short that each has a turn within the target latency, but not
+//! below two idle times.
 //!
-//! While others wait the queue is not plugged, and a queue that is not plugged is not looked at by whoever waits for a page: what
-//! its reader has asked for ahead goes to the disk only when the request before it is done, and gets there some time later
-//! (`Queue::with_turnaround`). One reader alone unplugs the queue when it waits: its next window is at the disk already
-//! (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
+//! While others wait the queue is not plugged, and a queue that is not plugged is not looked at by whoever waits for a
+//! page: what its reader has asked for ahead goes to the disk only when the request before it is done, and gets there
+//! some time later (`Queue::with_turnaround`). One reader alone unplugs the queue when it waits: its next window is at
+//! the disk already (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
 //!
-//! Who a process is, is told by the file that it reads. Writes go when nobody reads. Not modelled: priorities, groups, seeky
-//! processes that get no idle time, requests of several processes that lie close together.
+//! Who a process is, is told by the file that it reads. Writes go when nobody reads. Not modelled: priorities, groups,
+//! seeky processes that get no idle time, requests of several processes that lie close together.
 //!
 //! Source: block/cfq-iosched.c of 2.6.33 to 5.0 (`cfq_select_queue`, `cfq_arm_slice_timer`, `cfq_scaled_cfqq_slice`).
 

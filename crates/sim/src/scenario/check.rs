@@ -1,6 +1,7 @@
 //! What no machine can be, and what no run would ever come to the end of.
 
 use super::Scenario;
+use crate::patterns::Stream;
 use ahead_policy::PAGE_BYTES;
 
 /// Most steps of a run: accesses to pages, calls, slices of computing. At ten million a second it takes half an hour.
@@ -43,14 +44,15 @@ fn kb(pages: u64) -> String {
 }
 
 impl Scenario {
-    /// Whether it can be run: everything finds room, and it comes to an end. One that was read from text has been checked; who
-    /// changes its fields afterwards checks again.
+    /// Whether it can be run: everything finds room, and it comes to an end. One that was read from text has been
+    /// checked; who changes its fields afterwards checks again.
     ///
     /// Errors: the first thing that is wrong.
     pub fn check(&self) -> Result<(), Impossible> {
         self.check_disk()?;
         self.check_memory()?;
-        self.check_workloads()
+        self.check_workloads()?;
+        self.check_policies()
     }
 
     /// How many steps a run takes at most, whatever the policy: accesses to pages, calls, slices of computing.
@@ -90,7 +92,9 @@ impl Scenario {
             |what: &str, pages: u64| format!("{what} ({}) is larger than the memory ({})", kb(pages), kb(memory));
         let request_pages = self.disk.longest_bytes() / PAGE_BYTES;
         if request_pages > memory {
+            let least_mb = self.disk.longest_bytes().div_ceil(1 << 20);
             let message = limit("a request (max_request_kb, or the model's)", request_pages);
+            let message = format!("{message}; memory_mb is {least_mb} at least");
             return wrong(Blame::Machine("memory_mb"), message);
         }
         if self.disk.window_pages > memory {
@@ -105,6 +109,23 @@ impl Scenario {
             if let Some(stream) = workload.streams.iter().find(|stream| stream.block_pages > memory) {
                 let message = limit("a block (block_kb)", stream.block_pages);
                 return wrong(Blame::Workload(index, "block_kb"), message);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a policy asks for after each jump takes time, too.
+    fn check_policies(&self) -> Result<(), Impossible> {
+        let streams = || self.workloads.iter().flat_map(|workload| &workload.streams);
+        let jumps = streams().map(Stream::jumps).fold(0, u64::saturating_add);
+        for (index, policy) in self.policies.iter().enumerate() {
+            let pages = policy.pages().unwrap_or(0);
+            if jumps.saturating_mul(pages) > MOST_STEPS {
+                let message = format!(
+                    "{policy} asks for {pages} pages after each of {jumps} jumps; all of them may be {MOST_STEPS} pages: fewer blocks, \
+                     passes or streams, or a smaller policy"
+                );
+                return wrong(Blame::Policy(index), message);
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ enum kind {
 	REMOVED,   /* page, order */
 	ADVICE,	   /* page: offset in bytes; count: bytes; extra: POSIX_FADV_ */
 	DIRTIED,   /* page, order */
+	READ_AT,   /* page: offset in bytes at which a read has begun after all */
 };
 
 #define EVENT_RANDOM 1	  /* FMODE_RANDOM */

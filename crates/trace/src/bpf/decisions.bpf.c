@@ -23,104 +23,10 @@
 #include <bpf/bpf_core_read.h>
 
 #include "decision.h"
+#include "decision_maps.h"
 #include "folio.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-
-/* Set before loading. */
-const volatile u64 wake_bytes;
-const volatile u64 page_shift;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 26);
-} events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} lost SEC(".maps");
-
-/* Thread groups that are followed; 1: has not run its program yet. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 16);
-	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC */
-	__type(key, u32);
-	__type(value, u32);
-} followed SEC(".maps");
-
-/* Inodes that were announced, by address: number, device and generation, for addresses are used again. */
-struct identity {
-	u64 number;
-	u64 device_and_generation;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 18);
-	__uint(map_flags, 1);
-	__type(key, u64);
-	__type(value, struct identity);
-} seen SEC(".maps");
-
-/* By thread: where it faulted last, and whether it is in a call that reads. */
-struct thread {
-	u64 address;
-	u32 is_reading;
-	u32 padding;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 16);
-	__uint(map_flags, 1);
-	__type(key, u32);
-	__type(value, struct thread);
-} threads SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CALLS);
-	__type(key, u32);
-	__type(value, u32);
-} calls SEC(".maps");
-
-static __always_inline void lose(void)
-{
-	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&lost, &zero);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-}
-
-static __always_inline void send(void *event, u64 bytes)
-{
-	u64 flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	if (bpf_ringbuf_output(&events, event, bytes, flags))
-		lose();
-}
-
-static __always_inline bool is_followed(void)
-{
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
-	return is_before_exec && !*is_before_exec;
-}
-
-static __always_inline struct thread *this_thread(void)
-{
-	struct thread none = {};
-	u32 tid = bpf_get_current_pid_tgid();
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-	if (thread)
-		return thread;
-	if (bpf_map_update_elem(&threads, &tid, &none, BPF_ANY))
-		lose();
-	return bpf_map_lookup_elem(&threads, &tid);
-}
 
 static __always_inline void fill(struct event *event, u8 kind, struct inode *inode)
 {
@@ -205,11 +111,30 @@ static __always_inline void announce(struct inode *inode, u64 added)
 		lose();
 }
 
+/* A call without an offset reads where the one before has ended, and waits until that has (f_pos_lock): only then is it known where
+ * it begins. From then to its end the position stays. */
+static __always_inline void place(void)
+{
+	struct thread *thread = this_thread();
+	if (!thread || !thread->is_reading || !thread->open)
+		return;
+	struct file___state *open = (void *)thread->open;
+	s64 position = BPF_CORE_READ(open, f_pos);
+	if (position == thread->position)
+		return;
+	thread->position = position;
+	struct event event = {};
+	fill(&event, READ_AT, 0);
+	event.page = position;
+	send(&event, sizeof(event));
+}
+
 static __always_inline void decision(u8 kind, u64 *ctx)
 {
 	struct inode *inode = (void *)ctx[0];
 	if (!is_followed())
 		return;
+	place();
 	announce(inode, 0);
 	struct long_event event = {};
 	fill(&event.head, kind, inode);
@@ -218,6 +143,15 @@ static __always_inline void decision(u8 kind, u64 *ctx)
 	fill_state(&event, (void *)ctx[2]);
 	fill_surroundings(&event, inode);
 	send(&event, sizeof(event));
+}
+
+/* A read that meets nothing to be decided is told by this. */
+SEC("tp_btf/mm_filemap_get_pages")
+int on_pages(u64 *ctx)
+{
+	if (is_followed())
+		place();
+	return 0;
 }
 
 SEC("tp_btf/page_cache_sync_ra")
@@ -436,8 +370,10 @@ static __always_inline void reads(u64 number, s64 offset, u64 bytes, u64 extra, 
 	if (!open || !thread)
 		return;
 	thread->is_reading = 1;
+	thread->open = offset < 0 && !(flags & EVENT_OTHER) ? (u64)open : 0;
 	if (offset < 0)
 		offset = BPF_CORE_READ((struct file___state *)open, f_pos);
+	thread->position = offset;
 	used(READ, open, offset, bytes, extra, flags);
 }
 

@@ -23,6 +23,7 @@ const ADDED: u8 = 11;
 const REMOVED: u8 = 12;
 const ADVICE: u8 = 13;
 const DIRTIED: u8 = 14;
+const READ_AT: u8 = 15;
 
 // `EVENT_…`.
 const RANDOM: u8 = 1;
@@ -133,6 +134,7 @@ impl Numbers {
         };
         Some(match fields.kind() {
             READ_END => Event::ReadEnd(fields.count() as i64),
+            READ_AT => Event::ReadAt(fields.page()),
             WINDOW => Event::Window(Window { first, size: fields.count(), async_size: fields.extra(), order }),
             EXACT => Event::Exact(Exact { first, pages: fields.count(), look_ahead: fields.extra() }),
             AROUND => Event::Around { file: self.file(fields)?, first, last: fields.count() },

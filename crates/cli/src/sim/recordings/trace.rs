@@ -4,9 +4,9 @@
 //! of the one and the beginning of the other: so long the process sleeps. A fault has no end in a trace, so what comes after it
 //! comes at once. Reads whose pages the arguments do not tell (sendfile, splice), writes and readahead calls are left out.
 
-use ahead_conform::{Event, Reader, Use};
+use ahead_conform::{Event, Mapping, Reader, Use};
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
-use ahead_sim::{Op, Recording};
+use ahead_sim::{Mapped, Op, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -75,9 +75,10 @@ impl Threads {
                 let read = Op::Read { open, file, offset_bytes: *offset_bytes, length_bytes };
                 self.does(task, now_us, by, None, Some(read));
             }
-            Event::Fault { by, page, .. } => {
+            Event::Fault { by, page, mapping } => {
                 let (open, file) = names(by);
-                self.does(task, now_us, by, None, Some(Op::Touch { open, file, first: *page, pages: 1 }));
+                let mapped = mapping.as_ref().map_or(Mapped::default(), said_of);
+                self.does(task, now_us, by, None, Some(Op::Touch { open, file, first: *page, pages: 1, mapped }));
                 self.reaches(by.file, page.saturating_add(1).saturating_mul(PAGE_BYTES));
             }
             Event::Advice { by, advice, .. } => {
@@ -85,6 +86,7 @@ impl Threads {
                 let advise = advice_of(*advice).map(|advice| Op::Advise { open, file, advice });
                 self.does(task, now_us, by, Some(now_us), advise);
             }
+            Event::ReadAt(offset) => self.moves(task, *offset),
             Event::ReadEnd(_) => self.by_task.entry(task).or_default().free_us = Some(now_us),
             _ => {}
         }
@@ -109,12 +111,26 @@ impl Threads {
         self.ops += thread.ops.len() - before;
     }
 
+    /// The call that a thread is in begins elsewhere.
+    fn moves(&mut self, task: u32, offset: u64) {
+        let last = self.by_task.get_mut(&task).and_then(|thread| thread.ops.last_mut());
+        if let Some(Op::Read { file, offset_bytes, length_bytes, .. }) = last {
+            let file_bytes = self.file_bytes.get(file.0 as usize).copied().unwrap_or(0);
+            *offset_bytes = offset;
+            *length_bytes = (*length_bytes).min(file_bytes.saturating_sub(offset));
+        }
+    }
+
     /// A file is so long at least.
     fn reaches(&mut self, file: u32, bytes: u64) {
         if let Some(known) = self.file_bytes.get_mut(file as usize) {
             *known = bytes.max(*known);
         }
     }
+}
+
+fn said_of(mapping: &Mapping) -> Mapped {
+    Mapped { advice: mapping.advice(), huge: mapping.is_huge(), executable: mapping.is_executable() }
 }
 
 fn names(by: &Use) -> (OpenId, FileId) {
@@ -182,7 +198,7 @@ mod tests {
             sleep(20),
             Op::Read { open, file, offset_bytes: 4096, length_bytes: 5904 },
             sleep(30),
-            Op::Touch { open, file, first: 4, pages: 1 },
+            Op::Touch { open, file, first: 4, pages: 1, mapped: Mapped::default() },
             // How long the fault took is not known, so no pause.
             Op::Advise { open, file, advice: Advice::Random },
         ];

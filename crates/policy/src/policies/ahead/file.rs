@@ -68,8 +68,8 @@ impl File {
         following.min().map(|(how, _, _, index)| (index, how))
     }
 
-    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the last
-    /// one that was used.
+    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the
+    /// last one that was used.
     fn parent(&self, page: Page) -> Option<&Stream> {
         let near = self.streams.iter().filter(|stream| stream.is_near(page));
         let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
@@ -99,13 +99,14 @@ impl File {
         oldest
     }
 
-    /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access takes.
+    /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access
+    /// takes.
     fn usual_run(&self, device: &DeviceTraits) -> u64 {
         self.runs.iter().copied().min().unwrap_or(0).min(device.pages_per_access())
     }
 
-    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many pages of
-    /// the pattern that uses up, and whether the access was foretold.
+    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many
+    /// pages of the pattern that uses up, and whether the access was foretold.
     pub fn follow(&mut self, access: &Access, device: &DeviceTraits) -> (usize, u64, bool) {
         let (page, length) = (access.page, access.wanted);
         self.accesses += 1;

@@ -2,8 +2,8 @@
 
 use crate::{DeviceTraits, Page};
 
-/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are mostly
-/// farther apart.
+/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are
+/// mostly farther apart.
 const NEAR_PAGES: u64 = 1024;
 /// A pattern that was followed so often is not given up for an access beside it.
 const ESTABLISHED: u32 = 3;
@@ -12,9 +12,11 @@ const ASCENTS: u32 = 12;
 /// What they have taken is remembered of so many.
 const MOST_ASCENTS: u32 = 64;
 
-/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long after.
+/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long
+/// after.
 const FIRST_GROWTH: u64 = 8;
-/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end soon.
+/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end
+/// soon.
 const HISTORIES: u64 = 16;
 
 /// Accesses upwards without a gap.
@@ -216,8 +218,8 @@ impl Stream {
         if page >= self.first && page.saturating_add(length) <= self.end() {
             Some(Follows::Within)
         } else if page == self.end() || page + 1 == self.end() {
-            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the step:
-            // accesses may have become shorter.
+            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the
+            // step: accesses may have become shorter.
             Some(Follows::Adjacent)
         } else if self.repeated > 0 && self.is_next(page, length, mapped) {
             Some(if self.repeated > 1 || self.is_forwards() { Follows::Step } else { Follows::Guess })
@@ -284,8 +286,8 @@ impl Stream {
         }
     }
 
-    /// Looks whether it is a reader who skips: to read what lies between takes less time than to wait for each access. The
-    /// waits are those that there were, not those of the model: near places may be reached sooner.
+    /// Looks whether it is a reader who skips: to read what lies between takes less time than to wait for each access.
+    /// The waits are those that there were, not those of the model: near places may be reached sooner.
     fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceTraits) {
         let end = page.saturating_add(length);
         if page + 1 < from || page > from.saturating_add(NEAR_PAGES) {
@@ -308,8 +310,8 @@ impl Stream {
         }
     }
 
-    /// So many pages of the pattern were used. Where the next one was missed, what was thought to be ahead of it is not there
-    /// either.
+    /// So many pages of the pattern were used. Where the next one was missed, what was thought to be ahead of it is not
+    /// there either.
     pub fn go_on(&mut self, pages: u64, missed: bool) {
         self.ahead = if missed { 0 } else { self.ahead.saturating_sub(pages) };
         self.since_wait += pages;
@@ -342,8 +344,8 @@ impl Stream {
         }
     }
 
-    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each request costs an
-    /// access, so that it takes few of them to get there.
+    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each
+    /// request costs an access, so that it takes few of them to get there.
     pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
         let longer = if self.distance < size {
             let longest = self.distance.max(self.used.saturating_mul(HISTORIES));

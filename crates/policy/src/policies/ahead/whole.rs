@@ -1,28 +1,30 @@
 //! Reads that no pattern foretells: when it pays to read other pages of the file meanwhile, and which.
 //!
-//! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time of an
-//! access, here a *group*. Who reads a group for each miss spends at most half of the disk's time in vain, whatever comes (Li and
-//! others, 2007), and misses each group once, if all of it stays cached.
+//! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time
+//! of an access, here a *group*. Who reads a group for each miss spends at most half of the disk's time in vain,
+//! whatever comes (Li and others, 2007), and misses each group once, if all of it stays cached.
 //!
 //! ```text
-//!     one request at a time     |──access──■■■■■■■■■|─|──access──■■■■■■■■■|─|     the group around what was missed
+//!     one request at a time     |──access──■■■■■■■■■|─|──access──■■■■■■■■■|─|    the group around what was missed
 //!
-//!     several side by side      |──access──|─|──access──|─|──access──|─|          each waits for its own pages
-//!                                   ■■■■■■■■■   ■■■■■■■■■   ■■■■■■■■■             as many as fit into the waits so far,
-//!                                                                                 front to back
+//!     several side by side      |──access──|─|──access──|─|──access──|─|         each waits for its own pages
+//!                                   ■■■■■■■■■   ■■■■■■■■■   ■■■■■■■■■            as many as fit into the waits so far,
+//!                                                                                front to back
 //! ```
 //!
-//! A few misses are no reason to read much: it begins with the eighth part of the misses that all of the file would take by
-//! groups, and with the thirteenth at the latest. What is begun must have room as a whole, and keeps it; of a larger file nothing
-//! is read. And it stops when accesses meet what was read clearly less often than chance would have it.
+//! A few misses are no reason to read much: it begins with the eighth part of the misses that all of the file would
+//! take by groups, and with the thirteenth at the latest. What is begun must have room as a whole, and keeps it; of a
+//! larger file nothing is read. And it stops when accesses meet what was read clearly less often than chance would have
+//! it.
 
 use crate::{DeviceTraits, Page};
 use std::collections::BTreeMap;
 
-/// So many reads without a pattern are waited for at most before anything is read: so many patterns may begin at the same time,
-/// two reads each, until they have shown.
+/// So many reads without a pattern are waited for at most before anything is read: so many patterns may begin at the
+/// same time, two reads each, until they have shown.
 const START: u64 = 12;
-/// Or one in so many of those that the whole file would take. Who ends before has lost nothing, and who reads all of it little.
+/// Or one in so many of those that the whole file would take. Who ends before has lost nothing, and who reads all of it
+/// little.
 const START_SHARE: u64 = 8;
 /// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
 const DOUBTS: f64 = 8.0;
@@ -90,7 +92,8 @@ impl Whole {
         self.unread.take(first, pages)
     }
 
-    /// An access that no pattern foretold; `met`: it was asked for here, and the wait that it saved is to be spent, too.
+    /// An access that no pattern foretold; `met`: it was asked for here, and the wait that it saved is to be spent,
+    /// too.
     pub fn unforeseen(&mut self, met: bool, file_pages: u64, device: &DeviceTraits) {
         if met {
             self.idle(device.access_ns);
@@ -123,8 +126,8 @@ impl Whole {
         self.rest.is_some_and(|rest| rest > 0)
     }
 
-    /// What is to be read when this page is missed, if it pays: first page and pages. `room`: what may be unread besides; `beside`:
-    /// the disk can serve it at the same time; `most`: then the longest part.
+    /// What is to be read when this page is missed, if it pays: first page and pages. `room`: what may be unread
+    /// besides; `beside`: the disk can serve it at the same time; `most`: then the longest part.
     pub fn part(
         &mut self,
         page: Page,

@@ -1,9 +1,9 @@
-//! How the kernel looks for the nearest page that is not cached (`page_cache_prev_miss`, `page_cache_next_miss`), with what
-//! large folios do to it.
+//! How the kernel looks for the nearest page that is not cached (`page_cache_prev_miss`, `page_cache_next_miss`), with
+//! what large folios do to it.
 //!
-//! The page cache is a tree of nodes with 64 slots. A folio takes the slots of all its pages, in the level of its size, and all
-//! of them lead to the first. Whoever looks up a page in the midst of a folio therefore stands at the folio's first slot, with
-//! the page's own number; from there each step moves number and slot by one, and the two stay apart:
+//! The page cache is a tree of nodes with 64 slots. A folio takes the slots of all its pages, in the level of its size,
+//! and all of them lead to the first. Whoever looks up a page in the midst of a folio therefore stands at the folio's
+//! first slot, with the page's own number; from there each step moves number and slot by one, and the two stay apart:
 //!
 //! ```text
 //!     slots of a node    … 14  15 [16  17  18  19] 20  21 …     a folio of four pages at 16
@@ -12,8 +12,9 @@
 //!     next, page 20                         ▲ 18: takes page 20 for cached, whatever 20 is
 //! ```
 //!
-//! Where a search crosses into another node, it goes on at the slot of its number, once more with a rule of its own for numbers
-//! that do not fit. None of it matters to the kernel (a guess is a bit off), all of it to who wants to decide alike.
+//! Where a search crosses into another node, it goes on at the slot of its number, once more with a rule of its own for
+//! numbers that do not fit. None of it matters to the kernel (a guess is a bit off), all of it to who wants to decide
+//! alike.
 //!
 //! Source: include/linux/xarray.h, lib/xarray.c (`xas_load`, `xas_prev`, `__xas_prev`, `xas_next`, `__xas_next`) and
 //! mm/filemap.c of Linux 6.12 and 7.2.
@@ -143,8 +144,8 @@ impl<'a> Walk<'a> {
         self.slot_is_held().unwrap_or(false)
     }
 
-    /// Whether the slot counts as a page that is there; `None`: it leads to a node below, or nowhere. The note that reclaim leaves
-    /// for a large folio takes all of its slots, too, and only the first of them is known for a note.
+    /// Whether the slot counts as a page that is there; `None`: it leads to a node below, or nowhere. The note that
+    /// reclaim leaves for a large folio takes all of its slots, too, and only the first of them is known for a note.
     fn slot_is_held(&self) -> Option<bool> {
         let first = self.node + (self.slot << (SLOT_BITS * self.level));
         let fills = |folio: &Folio| u32::from(folio.order) >= SLOT_BITS * self.level;
