@@ -29,6 +29,14 @@ fn rows(arguments: &[&str], directory: &Path) -> Vec<Value> {
     whole["rows"].as_array().unwrap().clone()
 }
 
+/// Rows in none of which others evicted pages meanwhile: the machine's own proactive reclaim takes what has just been read, too
+/// (regression: then its second reading looked like a miss of the policy).
+fn undisturbed(arguments: &[&str], directory: &Path) -> Vec<Value> {
+    let mut tries = (0..10).map(|_| rows(arguments, directory));
+    let quiet = |rows: &Vec<Value>| rows.iter().all(|row| count(row, "evicted_bytes") == 0);
+    tries.find(quiet).expect("one of ten tries in which nothing is evicted")
+}
+
 fn count(row: &Value, key: &str) -> u64 {
     row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"))
 }
@@ -46,7 +54,7 @@ fn the_kernel_s_policy_asks_the_device_for_what_the_kernel_does() {
         let Some(mounted) = Mounted::alone(fs_type) else { return };
         let policies = ["--policy", "kernel", "--policy", "linux-6.18", "--runs", "1", "--size", "8M"];
         for job in [&["streams", "--streams", "1,2"][..], &["random", "--count", "200"], &["mmapit"]] {
-            for pair in rows(&[job, &policies[..]].concat(), &mounted.root).chunks(2) {
+            for pair in undisturbed(&[job, &policies[..]].concat(), &mounted.root).chunks(2) {
                 let (kernel, policy) = (&pair[0], &pair[1]);
                 assert_eq!((&kernel["policy"], &policy["policy"]), (&"kernel".into(), &"linux-6.18".into()));
                 let (theirs, ours) = (count(kernel, "device_bytes"), count(policy, "device_bytes"));

@@ -39,5 +39,5 @@ pub use files::Files;
 pub use job::{Job, Part, Variant, Work};
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;
-pub use run::{How, Observed, Sample, Setting, Under, UnknownWay, run, run_under_kernel};
+pub use run::{Evicted, How, Observed, Sample, Setting, Under, UnknownWay, run, run_under_kernel};
 pub use spread::Spread;

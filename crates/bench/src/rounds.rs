@@ -4,7 +4,7 @@ use crate::Result;
 use crate::files::Files;
 use crate::job::Job;
 use crate::row::Row;
-use crate::run::{How, Observed, Setting, Under, run};
+use crate::run::{Evicted, How, Observed, Setting, Under, run};
 use ahead_policy::DeviceTraits;
 use std::sync::atomic::AtomicBool;
 
@@ -22,6 +22,8 @@ pub struct Plan<'a> {
     pub runs: u32,
     /// Everything is cached before, instead of nothing.
     pub warm: bool,
+    /// What the cache has lost of the files' file system so far.
+    pub evicted: Option<Evicted<'a>>,
     /// Ends it when it is set.
     pub stop: &'a AtomicBool,
 }
@@ -48,8 +50,8 @@ impl Plan<'_> {
     }
 
     fn setting<'a>(&'a self, under: &'a Under, looks: bool) -> Setting<'a> {
-        let Plan { files, device, warm, stop, .. } = *self;
-        Setting { files, under, device, warm, looks, each: false, stop }
+        let Plan { files, device, warm, evicted, stop, .. } = *self;
+        Setting { files, under, device, warm, looks, each: false, evicted, stop }
     }
 }
 
@@ -66,7 +68,7 @@ pub fn measure(plan: &Plan, mut begin: impl FnMut(Step)) -> Result<Vec<Row>> {
     };
     for (variant, found) in found.iter_mut().enumerate() {
         for who in (0..under.len()).filter(|who| plan.is_counted_apart(&under[*who])) {
-            found[who] = take(variant, who, true)?.found;
+            found[who] = Some(take(variant, who, true)?);
         }
     }
     for round in 0..plan.runs {
@@ -81,7 +83,7 @@ pub fn measure(plan: &Plan, mut begin: impl FnMut(Step)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (variant, (seen, found)) in variants.iter().zip(seen.iter().zip(&found)) {
         for (who, runs) in seen.iter().enumerate() {
-            rows.push(Row::of(plan.job.name, variant, &under[who], runs, &seen[0], found[who]));
+            rows.push(Row::of(plan.job.name, variant, &under[who], runs, &seen[0], found[who].as_ref()));
         }
     }
     Ok(rows)

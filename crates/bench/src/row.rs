@@ -67,6 +67,8 @@ pub struct Row {
     pub device_bytes: Option<u64>,
     /// Bytes of the device by bytes used; null where one of them is unknown or nothing was read.
     pub amplification: Option<f64>,
+    /// Most that others evicted of the file system's files during one of the runs: it was read twice. Null where nobody observes.
+    pub evicted_bytes: Option<u64>,
     /// How time went, where that is of interest.
     pub timeline: Vec<Sample>,
 }
@@ -87,19 +89,19 @@ fn typical(runs: &[Observed]) -> Option<&Observed> {
 }
 
 impl Row {
-    /// Of runs, with those of the first one in the same rounds; `found`: how pages were found, if that was counted apart.
+    /// Of runs, with those of the first one in the same rounds; `counted`: a run in which was looked how pages are found.
     pub(crate) fn of(
         job: &'static str,
         variant: &Variant,
         under: &Under,
         runs: &[Observed],
         first: &[Observed],
-        found: Option<[u64; 3]>,
+        counted: Option<&Observed>,
     ) -> Row {
         // What belongs together: medians of each by itself would not add up.
         let typical = typical(runs);
         let time = |of: fn(&Observed) -> u64| typical.map_or(0.0, |run| seconds(of(run)));
-        let found = typical.and_then(|run| run.found).or(found);
+        let found = typical.and_then(|run| run.found).or(counted.and_then(|run| run.found));
         let engine = |of: fn(&Counters) -> u64| typical.and_then(|run| run.counters.as_ref()).map(of);
         let reads = typical.and_then(|run| run.reads);
         let device_bytes = reads.map(|reads| reads.bytes);
@@ -134,6 +136,7 @@ impl Row {
             device_requests: reads.map(|reads| reads.requests),
             device_bytes,
             amplification: device_bytes.filter(|_| used_bytes > 0).map(|bytes| bytes as f64 / used_bytes as f64),
+            evicted_bytes: runs.iter().chain(counted).filter_map(|run| run.evicted_bytes).max(),
             timeline: typical.map(|run| run.timeline.clone()).unwrap_or_default(),
         }
     }

@@ -111,6 +111,9 @@ fn with_argument(text: &str, pages: u64) -> String {
     format!("{name}({})", words.join(", "))
 }
 
+/// Tells how many bytes of a file system's files were evicted since somebody began to observe that.
+pub type Evicted<'a> = &'a dyn Fn() -> ahead_kernel::Result<u64>;
+
 /// How a variant is run.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
@@ -126,6 +129,8 @@ pub struct Setting<'a> {
     pub looks: bool,
     /// The time of each call is kept.
     pub each: bool,
+    /// What the cache has lost of the files' file system so far.
+    pub evicted: Option<Evicted<'a>>,
     /// Ends the run when it is set.
     pub stop: &'a AtomicBool,
 }
@@ -158,6 +163,8 @@ pub struct Observed {
     pub counters: Option<Counters>,
     /// What the device read; `None` where nobody counts.
     pub reads: Option<Reads>,
+    /// What others evicted of the file system's files meanwhile, bytes: it may have been read twice. `None` where nobody observes.
+    pub evicted_bytes: Option<u64>,
     /// Bytes that readers got.
     pub read_bytes: u64,
     /// Bytes that they wrote.
@@ -191,7 +198,8 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     };
     let numbered = engine.as_ref().map(|engine| numbered(engine, under, files)).transpose()?;
     let _window = under.pages.filter(|_| engine.is_none()).map(|pages| set_window(files, pages)).transpose()?;
-    let before = files.device().reads()?;
+    let evicted = || setting.evicted.map(|evicted| evicted()).transpose();
+    let (before, evicted_before) = (files.device().reads()?, evicted()?);
     let around = Surroundings {
         files: files.paths(),
         engine: engine.as_ref(),
@@ -212,6 +220,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     drop((engine, numbered));
     files.paths().iter().try_for_each(|path| settle(path))?;
     observed.reads = before.zip(files.device().reads()?).map(|(before, after)| after - before);
+    observed.evicted_bytes = evicted_before.zip(evicted()?).map(|(before, after)| after - before);
     Ok(observed)
 }
 

@@ -3,14 +3,16 @@
 mod page;
 mod table;
 
+use crate::compare::observe_evictions;
 use crate::exit::Stopped;
 use crate::output;
 use crate::record::wait_to_be_alone;
 use crate::units::parse_size;
-use ahead_bench::{Error, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
+use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
+use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
-use ahead_kernel::{bdi, machine};
+use ahead_kernel::{bdi, machine, mounts};
 use ahead_live::traits;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use ahead_report::progress::Progress;
@@ -237,7 +239,10 @@ impl Bench {
         let traits = asks.then(|| self.traits(&files, &progress, stop)).transpose()?;
         drop(progress);
         let device = traits.unwrap_or_default();
-        let plan = Plan { job, files: &files, under, device, runs: self.runs, warm: self.warm, stop };
+        let evictions = observe_evictions().zip(self.file_system());
+        let evicted = evictions.map(|(evictions, device)| move || Ok(evictions.of(device)?.bytes));
+        let evicted = evicted.as_ref().map(|evicted| evicted as Evicted);
+        let plan = Plan { job, files: &files, under, device, runs: self.runs, warm: self.warm, evicted, stop };
         let progress = Progress::new(plan.steps());
         let mut begun = false;
         let rows = measure(&plan, |Step { variant, under }| {
@@ -249,6 +254,12 @@ impl Bench {
         let window_kb = bdi::read_ahead_file_below(files.directory()).and_then(|file| bdi::read_kb(file).ok());
         let directory = self.directory.clone();
         Ok(Measured { directory, device: files.device().describe(), window_kb, traits, rows })
+    }
+
+    /// The file system that the files' pages belong to; of an overlay they are those of a layer.
+    fn file_system(&self) -> Option<DeviceNumber> {
+        let mount = mounts::holding(&self.directory).ok()??;
+        (mount.fs_type != "overlay").then_some(mount.device)
     }
 
     /// What policies are told of the disk: measured on the first file, or where that is short, on one that is made for it.

@@ -29,6 +29,7 @@ use ahead_report::text::command_line;
 use anyhow::{Context, bail};
 use clap::Args;
 use input::Input;
+pub use session::observe_evictions;
 use session::{Kind, Session};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};

@@ -101,7 +101,8 @@ impl Ground {
         if let Some(files) = &self.files {
             let under = Under { how: How::Kernel, pages: None };
             let device = DeviceTraits::default();
-            let setting = Setting { files, under: &under, device, warm: false, looks: false, each, stop };
+            let setting =
+                Setting { files, under: &under, device, warm: false, looks: false, each, evicted: None, stop };
             return run(variant, &setting).map_err(|error| match error {
                 // A page of a mapping that is lost.
                 ahead_bench::Error::Job(why) => {

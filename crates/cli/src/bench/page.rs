@@ -44,6 +44,9 @@ pub fn render(job: &Job, measured: &Measured) -> String {
     let all = &measured.rows;
     let mut page = Page::new(&format!("ahead bench {}", job.name));
     page.text(&table::about(measured));
+    if let Some(note) = table::disturbed(&measured.rows) {
+        page.text(&note);
+    }
     page.section("Rows").table(&table::table(all));
     match job.name {
         "mmapit" => mmapit(&mut page, all),

@@ -18,7 +18,19 @@ pub fn about(measured: &Measured) -> String {
 }
 
 pub fn text(measured: &Measured, screen: Screen) -> String {
-    format!("{}\n\n{}", about(measured), table(&measured.rows).render(screen))
+    let disturbed = disturbed(&measured.rows).map_or(String::new(), |note| format!("\n{note}\n"));
+    format!("{}\n\n{}{disturbed}", about(measured), table(&measured.rows).render(screen))
+}
+
+/// What others took out of the cache meanwhile, if they did.
+pub fn disturbed(rows: &[Row]) -> Option<String> {
+    let most = rows.iter().filter_map(|row| row.evicted_bytes).max().filter(|bytes| *bytes > 0)?;
+    let of = rows.iter().filter(|row| row.evicted_bytes.is_some_and(|bytes| bytes > 0)).count();
+    Some(format!(
+        "disturbed: the kernel evicted up to {} of this file system during a run ({of} of {} rows); such runs read it again",
+        size(most),
+        rows.len()
+    ))
 }
 
 fn count(count: Option<u64>) -> String {

@@ -431,7 +431,7 @@ impl<'a> Session<'a> {
 }
 
 /// `None` where it cannot be seen: without root, on a kernel without BTF.
-fn observe_evictions() -> Option<Evictions> {
+pub fn observe_evictions() -> Option<Evictions> {
     if !machine::is_root() {
         return None;
     }
