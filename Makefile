@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help demo test test-kernels bench bench-coldstart bench-sim lint dist fuzz
+.PHONY: help demo test test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ test: ## Install what is missing, check the style and run every test
 
 test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 	@scripts/kernels/test
+
+test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LVM, RAID, btrfs, NFS, FUSE has to be there again
+	@scripts/kernels/restart
 
 bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they have to agree
 	@bench/fio/run

@@ -120,20 +120,18 @@ fn block_size(run: &Run) -> Result<Answer> {
     })
 }
 
-/// Why there is no block device whose cache tells which metadata is read.
+/// Why there is no block device whose cache holds the metadata, to be counted or evicted.
 fn no_device(subject: &Subject) -> Result<&'static str> {
     Ok(match subject.device_number()? {
         _ if subject.is_device() => "a device has no files whose blocks could be looked for",
         (0, _) => {
-            "its file system names no block device (btrfs, overlays, FUSE, network), whose cache tells which metadata is read"
+            "its file system names no block device (btrfs, overlays, FUSE, network), whose cache holds its metadata"
         }
         _ if machine::is_root() => {
-            "the block device cannot be read here, even by root (no node in /dev, or a container's rules), whose cache tells which \
-             metadata is read"
+            "the block device cannot be read here, even by root (no node in /dev, or a container's rules), whose cache holds \
+             the metadata"
         }
-        _ => {
-            "the block device cannot be read, whose cache tells which metadata is read (it needs root, and a node in /dev)"
-        }
+        _ => "the block device cannot be read, whose cache holds the metadata (it needs root, and a node in /dev)",
     })
 }
 
@@ -176,6 +174,9 @@ fn counted_pointers(run: &Run) -> Result<Pointers> {
 /// Reads page by page, cold metadata and all, and compares times.
 fn timed_pointers(run: &Run) -> Result<Pointers> {
     let subject = run.subject;
+    if subject.block_device().is_none() {
+        return Ok(Err(no_device(subject)?.into()));
+    }
     let mut times = vec![Vec::new(); TIMED_PAGES as usize];
     for _ in 0..RUNS {
         run.watcher.go_on("block layout")?;
