@@ -2,7 +2,8 @@
 //! them for a while. A test that counts cached pages cannot go on then, and begins anew.
 
 use ahead_kernel::{evict, openat};
-use ahead_trace::Evictions;
+use ahead_trace::{Evicted, Evictions};
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// How often a test is begun at most. Where the kernel does that every five seconds, a test of one second meets it once
@@ -52,10 +53,18 @@ fn reclaim_is_told_from_what_is_dropped() {
     file.sync_all().unwrap();
     let key = openat::handle(&path).unwrap().identity().device;
     let device = openat::device_number(key);
+    let inode = file.metadata().unwrap().ino();
+    assert_eq!(evictions.of_file(device, inode).unwrap(), Evicted::default());
+    evictions.watch(device, inode).unwrap();
     let evicted = |work: &dyn Fn()| {
-        let before = evictions.of(device).unwrap();
+        let (before, of_file_before) = (evictions.of(device).unwrap(), evictions.of_file(device, inode).unwrap());
         work();
-        let after = evictions.of(device).unwrap();
+        let (after, of_file) = (evictions.of(device).unwrap(), evictions.of_file(device, inode).unwrap());
+        // To watch it again changes nothing.
+        evictions.watch(device, inode).unwrap();
+        let of_file = (of_file.bytes - of_file_before.bytes, of_file.reclaimed_bytes - of_file_before.reclaimed_bytes);
+        assert_eq!(of_file.0, BYTES);
+        assert!(of_file.1 == 0 || of_file.1 == BYTES, "{of_file:?}");
         (after.bytes - before.bytes, after.reclaimed_bytes - before.reclaimed_bytes)
     };
     let page_out = "import mmap,sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); \

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use ahead_disk::{Client, DiskInfo};
-use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::diskstats::{self, Reads};
 use ahead_kernel::{block, machine, mounts};
 use rustix::fs::{major, minor};
@@ -16,8 +16,8 @@ use std::path::Path;
 pub enum Device {
     /// An emulated disk, which counts exactly what it serves.
     Emulated(Box<DiskInfo>),
-    /// A block device; the kernel counts.
-    Block(DeviceNumber),
+    /// Block devices, several of a btrfs; the kernel counts.
+    Block(Vec<DeviceNumber>),
     /// Nobody counts: a network file system, FUSE, a file system in memory.
     Unknown,
 }
@@ -29,13 +29,14 @@ impl Device {
     pub fn under(directory: &Path) -> Result<Device> {
         let metadata = directory.metadata().map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
         let own = (major(metadata.dev()), minor(metadata.dev()));
-        let Some(device) = counted(own).or_else(|| counted(source_of_mount(directory)?)) else {
+        let devices = if is_counted(&own) { vec![own] } else { of_mount(directory) };
+        if devices.is_empty() || !devices.iter().all(is_counted) {
             return Ok(Device::Unknown);
-        };
+        }
         // Its daemon answers root alone; the kernel's counts are for everybody.
         let emulated = if machine::is_root() { ahead_disk::list().unwrap_or_default() } else { Vec::new() };
-        let disk = emulated.into_iter().find(|disk| disk.device_number == device && disk.is_alive());
-        Ok(disk.map_or(Device::Block(device), |disk| Device::Emulated(Box::new(disk))))
+        let disk = emulated.into_iter().find(|disk| devices == [disk.device_number] && disk.is_alive());
+        Ok(disk.map_or(Device::Block(devices), |disk| Device::Emulated(Box::new(disk))))
     }
 
     /// Its reads so far; `None` where nobody counts them.
@@ -47,7 +48,14 @@ impl Device {
                 let stat = Client::new(disk).stat()?;
                 Some(Reads { requests: stat.requests, bytes: stat.bytes })
             }
-            Device::Block(device) => diskstats::reads(*device).ok(),
+            Device::Block(devices) => {
+                let each: ahead_kernel::Result<Vec<Reads>> =
+                    devices.iter().map(|device| diskstats::reads(*device)).collect();
+                each.ok().map(|each| Reads {
+                    requests: each.iter().map(|reads| reads.requests).sum(),
+                    bytes: each.iter().map(|reads| reads.bytes).sum(),
+                })
+            }
             Device::Unknown => None,
         })
     }
@@ -66,7 +74,10 @@ impl Device {
     pub fn describe(&self) -> String {
         match self {
             Device::Emulated(disk) => format!("emulated {} ({})", disk.model.name, disk.name),
-            Device::Block((major, minor)) => format!("block device {major}:{minor}"),
+            Device::Block(devices) => {
+                let numbers: Vec<String> = devices.iter().map(|(major, minor)| format!("{major}:{minor}")).collect();
+                format!("block device{} {}", if devices.len() > 1 { "s" } else { "" }, numbers.join(", "))
+            }
             Device::Unknown => "no block device".into(),
         }
     }
@@ -80,14 +91,18 @@ impl Device {
     }
 }
 
-fn counted(device: DeviceNumber) -> Option<DeviceNumber> {
-    diskstats::reads(device).is_ok().then_some(device)
+fn is_counted(device: &DeviceNumber) -> bool {
+    diskstats::reads(*device).is_ok()
 }
 
-/// The block device that the mount of a directory names: btrfs has files of a number that is no device.
-fn source_of_mount(directory: &Path) -> Option<DeviceNumber> {
-    let mount = mounts::holding(directory).ok()??;
-    block::device_number(Path::new(OsStr::from_bytes(&mount.source))).ok()
+/// The block devices of the mount of a directory: btrfs has files of a number that is no device, and may lie on several.
+fn of_mount(directory: &Path) -> Vec<DeviceNumber> {
+    let Ok(Some(mount)) = mounts::holding(directory) else { return Vec::new() };
+    let members = bdi::btrfs_members(Path::new("/sys"), &mount);
+    if !members.is_empty() {
+        return members;
+    }
+    block::device_number(Path::new(OsStr::from_bytes(&mount.source))).into_iter().collect()
 }
 
 #[cfg(test)]

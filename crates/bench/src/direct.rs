@@ -4,7 +4,7 @@
 //! tracks are half as fast.
 
 use crate::job::{Part, Variant};
-use crate::run::Observed;
+use crate::run::{Observed, refused};
 use crate::{Error, Result};
 use ahead_kernel::block::O_DIRECT;
 use ahead_kernel::direct::AlignedBuffer;
@@ -12,10 +12,10 @@ use ahead_kernel::usage;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Instant;
 
 /// Length of a read, bytes: longer than any disk of today takes as one request, so that each is full.
@@ -24,44 +24,44 @@ const PIECE_BYTES: u64 = 1 << 20;
 const DEPTH: usize = 4;
 
 /// Files one after the other, from which each thread takes the next piece.
-struct Row {
-    files: Vec<(File, u64)>,
+struct Row<'a> {
+    files: Vec<(&'a Path, File, u64)>,
     next: Mutex<(usize, u64)>,
 }
 
-impl Row {
-    fn open(paths: &[&PathBuf]) -> Result<Row> {
-        let open = |path: &&PathBuf| {
+impl<'a> Row<'a> {
+    fn open(paths: &[&'a PathBuf]) -> Result<Row<'a>> {
+        let open = |path: &&'a PathBuf| {
             let failed = |e| Error::io(format!("open {} past the page cache", path.display()), e);
             let file = File::options().read(true).custom_flags(O_DIRECT).open(path).map_err(failed)?;
             let bytes = file.metadata().map_err(failed)?.len();
-            Ok((file, bytes))
+            Ok((path.as_path(), file, bytes))
         };
         Ok(Row { files: paths.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
     }
 
     /// The next piece of all: its file, where it begins, and its length.
-    fn take(&self) -> Option<(&File, u64, u64)> {
+    fn take(&self) -> Option<(&(&'a Path, File, u64), u64, u64)> {
         let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        while self.files.get(next.0).is_some_and(|(_, bytes)| next.1 >= *bytes) {
+        while self.files.get(next.0).is_some_and(|(_, _, bytes)| next.1 >= *bytes) {
             *next = (next.0 + 1, 0);
         }
-        let (file, bytes) = self.files.get(next.0)?;
+        let file = self.files.get(next.0)?;
         let at = next.1;
         next.1 += PIECE_BYTES;
-        Some((file, at, PIECE_BYTES.min(bytes - at)))
+        Some((file, at, PIECE_BYTES.min(file.2 - at)))
     }
 
     /// Takes pieces and reads them until there are none; gives the bytes that were read, and the longest read.
     fn read(&self, stop: &AtomicBool) -> Result<(u64, u64)> {
         let mut buffer = AlignedBuffer::new(PIECE_BYTES as usize);
         let (mut bytes, mut longest_ns) = (0, 0);
-        while let Some((file, at, length)) = self.take() {
+        while let Some(((path, file, _), at, length)) = self.take() {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Stopped);
             }
             let began = Instant::now();
-            let failed = |e| Error::io("read past the page cache", e);
+            let failed = |e| Error::io(format!("read {} past the page cache", path.display()), e);
             let read = file.read_at(buffer.bytes(), at).map_err(failed)? as u64;
             if read < length {
                 // Somebody has made the file shorter.
@@ -83,7 +83,8 @@ pub(crate) fn run(variant: &Variant, paths: &[PathBuf], stop: &AtomicBool) -> Re
     let row = Row::open(&paths)?;
     let (before, began) = (usage::own_cpu(), Instant::now());
     let read: Result<Vec<(u64, u64)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..DEPTH).map(|_| scope.spawn(|| row.read(stop))).collect();
+        let start = |_| Builder::new().spawn_scoped(scope, || row.read(stop)).map_err(refused);
+        let threads: Vec<_> = (0..DEPTH).map(start).collect::<Result<_>>()?;
         threads.into_iter().map(join).collect()
     });
     let (read, elapsed, after) = (read?, began.elapsed(), usage::own_cpu());

@@ -193,10 +193,12 @@ impl<'a> Doer<'a> {
                 *byte = black_box(index as u8);
             }
         }
+        let began = Instant::now();
         match self.opened(open)? {
             Opened::Plain { file, .. } => file.write_all_at(&buffer, offset).map_err(|e| Error::io("write", e))?,
             Opened::Through(reader) => reader.write_at(&buffer, offset)?,
         }
+        self.note_latency(began);
         self.buffer = buffer;
         self.seen.write_bytes += length;
         Ok(())
@@ -266,10 +268,13 @@ fn unreadable(file: &File, page: u64) -> Result<usize> {
     }))
 }
 
-fn in_file(error: Error, path: &Path) -> Error {
+/// An error with the file that it came from: those of a failing disk do not name it themselves.
+pub fn in_file(error: Error, path: &Path) -> Error {
+    let with_path = |what: String, source| Error::Io { what: format!("{what}: {}", path.display()), source };
     match error {
-        Error::Io { what, source } => Error::Io { what: format!("{what}: {}", path.display()), source },
-        Error::Live(ahead_live::Error::Io(source)) => Error::Io { what: format!("read: {}", path.display()), source },
+        Error::Io { what, source } => with_path(what, source),
+        Error::Live(ahead_live::Error::Io(source)) => with_path("read".into(), source),
+        Error::Live(ahead_live::Error::Kernel(ahead_kernel::Error::Io { what, source })) => with_path(what, source),
         other => other,
     }
 }

@@ -24,6 +24,7 @@ mod direct;
 mod doer;
 mod error;
 mod files;
+mod gate;
 mod job;
 mod look;
 mod rounds;
@@ -34,6 +35,7 @@ mod spread;
 pub mod jobs;
 
 pub use device::Device;
+pub use doer::in_file;
 pub use error::{Error, Result};
 pub use files::Files;
 pub use job::{Job, Part, Variant, Work};

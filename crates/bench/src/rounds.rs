@@ -22,7 +22,7 @@ pub struct Plan<'a> {
     pub runs: u32,
     /// Everything is cached before, instead of nothing.
     pub warm: bool,
-    /// What the cache has lost of the files' file system so far.
+    /// What the cache has lost of the files so far.
     pub evicted: Option<Evicted<'a>>,
     /// Ends it when it is set.
     pub stop: &'a AtomicBool,

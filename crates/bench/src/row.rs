@@ -67,7 +67,8 @@ pub struct Row {
     pub device_bytes: Option<u64>,
     /// Bytes of the device by bytes used; null where one of them is unknown or nothing was read.
     pub amplification: Option<f64>,
-    /// Most that others evicted of the file system's files during one of the runs: it was read twice. Null where nobody observes.
+    /// Most of the files that left the cache during a run, that in which is looked how pages are found included; what had not been used
+    /// was read twice. Null where nobody observes.
     pub evicted_bytes: Option<u64>,
     /// How time went, where that is of interest.
     pub timeline: Vec<Sample>,

@@ -1,8 +1,9 @@
 //! One run: readers at the same time, under the kernel or a policy, and what came of it.
 
 use crate::direct;
-use crate::doer::{Doer, Seen, Surroundings};
+use crate::doer::{Doer, Seen, Surroundings, in_file};
 use crate::files::{self, Files};
+use crate::gate::Gate;
 use crate::job::{Part, Variant};
 use crate::look::Looked;
 use crate::{Error, Result};
@@ -15,8 +16,8 @@ use serde::Serialize;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// Who reads ahead.
@@ -111,7 +112,7 @@ fn with_argument(text: &str, pages: u64) -> String {
     format!("{name}({})", words.join(", "))
 }
 
-/// Tells how many bytes of a file system's files were evicted since somebody began to observe that.
+/// Tells how many bytes of a job's files left the cache since somebody began to observe that.
 pub type Evicted<'a> = &'a dyn Fn() -> ahead_kernel::Result<u64>;
 
 /// How a variant is run.
@@ -129,7 +130,7 @@ pub struct Setting<'a> {
     pub looks: bool,
     /// The time of each call is kept.
     pub each: bool,
-    /// What the cache has lost of the files' file system so far.
+    /// What the cache has lost of the files so far.
     pub evicted: Option<Evicted<'a>>,
     /// Ends the run when it is set.
     pub stop: &'a AtomicBool,
@@ -163,7 +164,7 @@ pub struct Observed {
     pub counters: Option<Counters>,
     /// What the device read; `None` where nobody counts.
     pub reads: Option<Reads>,
-    /// What others evicted of the file system's files meanwhile, bytes: it may have been read twice. `None` where nobody observes.
+    /// What left the cache of the files meanwhile, bytes: if it was not used yet, it was read twice. `None` where nobody observes.
     pub evicted_bytes: Option<u64>,
     /// Bytes that readers got.
     pub read_bytes: u64,
@@ -229,7 +230,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
 fn numbered(engine: &Engine, under: &Under, files: &Files) -> Result<Vec<Reader>> {
     let How::Policy(choice) = &under.how else { return Ok(Vec::new()) };
     let known = if choice.description().needs_future() { files.paths() } else { &[] };
-    Ok(known.iter().map(|path| engine.open(path)).collect::<ahead_live::Result<_>>()?)
+    known.iter().map(|path| engine.open(path).map_err(|error| in_file(error.into(), path))).collect()
 }
 
 /// Runs readers on files as they are, cold or not, under the kernel's own read-ahead. What the device does is not looked at.
@@ -284,27 +285,25 @@ fn settle(path: &Path) -> Result<()> {
 
 /// Runs all readers at the same time, each in a thread.
 fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed> {
-    let barrier = Barrier::new(readers.len() + 1);
+    let gate = Gate::default();
+    let read = |parts: &Vec<Part>| {
+        let doer = Doer::new(around, if around.each { calls_of(parts) } else { 0 });
+        if !gate.wait() {
+            return Err(Error::Stopped);
+        }
+        // By its own clock: who opens the gate may be woken when short runs are over.
+        let began = Instant::now();
+        doer.run(parts).map(|seen| (seen, began..Instant::now()))
+    };
+    let read = &read;
     let (before, seen) = std::thread::scope(|scope| {
-        let threads: Vec<_> = readers
-            .iter()
-            .map(|parts| {
-                let (barrier, calls) = (&barrier, if around.each { calls_of(parts) } else { 0 });
-                scope.spawn(move || {
-                    let doer = Doer::new(around, calls);
-                    barrier.wait();
-                    // By its own clock: who opens the barrier may be woken when short runs are over.
-                    let began = Instant::now();
-                    doer.run(parts).map(|seen| (seen, began..Instant::now()))
-                })
-            })
-            .collect();
-        let before = usage::own_cpu();
-        barrier.wait();
-        let seen: Result<Vec<(Seen, Range<Instant>)>> = threads.into_iter().map(join).collect();
-        (before, seen)
-    });
-    let ((seen, times), after): ((Vec<Seen>, Vec<Range<Instant>>), _) = (seen?.into_iter().unzip(), usage::own_cpu());
+        let start = |parts| Builder::new().spawn_scoped(scope, move || read(parts)).map_err(refused);
+        let threads: Vec<_> = readers.iter().map(start).collect::<Result<_>>().inspect_err(|_| gate.call_off())?;
+        let before = gate.open(readers.len(), usage::own_cpu);
+        let seen = threads.into_iter().map(join).collect::<Result<Vec<(Seen, Range<Instant>)>>>()?;
+        Ok::<_, Error>((before, seen))
+    })?;
+    let ((seen, times), after): ((Vec<Seen>, Vec<Range<Instant>>), _) = (seen.into_iter().unzip(), usage::own_cpu());
     let (began, ended) = (times.iter().map(|time| time.start).min(), times.iter().map(|time| time.end).max());
     let elapsed = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
     let since = |now: Duration, then: Duration| now.saturating_sub(then).as_nanos() as u64;
@@ -321,6 +320,11 @@ fn run_readers(readers: &[Vec<Part>], around: &Surroundings) -> Result<Observed>
         each_ns: seen.into_iter().flat_map(|seen| seen.each_ns).collect(),
         ..Observed::default()
     })
+}
+
+/// The system lets us have no more threads (`ulimit -u`, `pids.max`).
+pub(crate) fn refused(error: std::io::Error) -> Error {
+    Error::io("start a thread for a reader (ulimit -u, pids.max)", error)
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

@@ -9,8 +9,7 @@ use crate::output;
 use crate::record::wait_to_be_alone;
 use crate::units::parse_size;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
-use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::process::Signals;
+use ahead_kernel::process::{Signals, end_by_signals};
 use ahead_kernel::user::User;
 use ahead_kernel::{bdi, machine, mounts};
 use ahead_live::traits;
@@ -23,6 +22,7 @@ use clap::{Args, CommandFactory};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -162,6 +162,7 @@ impl Bench {
         // A recording that switches read-ahead off would be in the figures; only root can make one.
         let _alone = machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()?;
         let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
+        end_by_signals();
         let text = if self.json {
             format!("{}\n", serde_json::to_string_pretty(&as_json(&measured))?)
         } else {
@@ -207,6 +208,9 @@ impl Bench {
         if !block_bytes.is_multiple_of(PAGE_BYTES) && self.job != "streams" {
             usage(format!("blocks of {} are whole pages: --block has to be a multiple of 4K", self.job));
         }
+        if file_bytes < block_bytes && self.job == "bonnie" {
+            usage(format!("bonnie's calls have {block_bytes} bytes: a file of {file_bytes} (--size) is shorter"));
+        }
         if file_bytes < block_bytes {
             usage(format!("a call of {block_bytes} bytes (--block) is longer than a file of {file_bytes} (--size)"));
         }
@@ -239,8 +243,7 @@ impl Bench {
         let traits = asks.then(|| self.traits(&files, &progress, stop)).transpose()?;
         drop(progress);
         let device = traits.unwrap_or_default();
-        let evictions = observe_evictions().zip(self.file_system());
-        let evicted = evictions.map(|(evictions, device)| move || Ok(evictions.of(device)?.bytes));
+        let evicted = self.evictions_of(&files)?;
         let evicted = evicted.as_ref().map(|evicted| evicted as Evicted);
         let plan = Plan { job, files: &files, under, device, runs: self.runs, warm: self.warm, evicted, stop };
         let progress = Progress::new(plan.steps());
@@ -256,10 +259,16 @@ impl Bench {
         Ok(Measured { directory, device: files.device().describe(), window_kb, traits, rows })
     }
 
-    /// The file system that the files' pages belong to; of an overlay they are those of a layer.
-    fn file_system(&self) -> Option<DeviceNumber> {
-        let mount = mounts::holding(&self.directory).ok()??;
-        (mount.fs_type != "overlay").then_some(mount.device)
+    /// Tells what the job's files have lost from the cache so far; `None` where that is not to be seen: without root, or on an overlay,
+    /// whose files' pages are those of a layer.
+    fn evictions_of(&self, files: &Files) -> anyhow::Result<Option<impl Fn() -> ahead_kernel::Result<u64> + use<>>> {
+        let mount = mounts::holding(&self.directory).unwrap_or(None).filter(|mount| mount.fs_type != "overlay");
+        let Some((evictions, mount)) = observe_evictions().zip(mount) else { return Ok(None) };
+        let numbers = files.paths().iter().map(|path| Ok(path.metadata()?.ino()));
+        let numbers: Vec<u64> = numbers.collect::<std::io::Result<_>>().context("look at the files")?;
+        numbers.iter().try_for_each(|inode| evictions.watch(mount.device, *inode))?;
+        let lost = move |inode: &u64| Ok(evictions.of_file(mount.device, *inode)?.bytes);
+        Ok(Some(move || numbers.iter().map(&lost).sum()))
     }
 
     /// What policies are told of the disk: measured on the first file, or where that is short, on one that is made for it.
@@ -282,7 +291,7 @@ impl Bench {
                 progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
                 Ok(DeviceTraits::default())
             }
-            measured => measured.map_err(|error| files.explain(error.into()).into()),
+            measured => measured.map_err(|error| files.explain(ahead_bench::in_file(error.into(), path)).into()),
         }
     }
 }

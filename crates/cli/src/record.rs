@@ -313,7 +313,7 @@ pub fn wait_to_be_alone(signals: &Signals) -> anyhow::Result<Alone> {
             return Ok(alone);
         }
         if std::mem::take(&mut is_first_try) {
-            eprintln!("ahead: waiting for the end of another cold recording or comparison");
+            eprintln!("ahead: waiting for the end of another cold recording or measurement");
         }
         if let Some(signal) = signals.wait(Some(Duration::from_millis(100)))? {
             bail!(Stopped(signal.number));

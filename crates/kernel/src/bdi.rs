@@ -57,6 +57,15 @@ pub fn btrfs(sys: &Path, mount: &Mount) -> Option<PathBuf> {
     all.map(|entry| entry.path()).find(|directory| directory.join(&device).exists())
 }
 
+/// The block devices that a btrfs lies on, one or several. Empty for other file systems.
+pub fn btrfs_members(sys: &Path, mount: &Mount) -> Vec<DeviceNumber> {
+    let directory = (mount.fs_type == "btrfs").then(|| btrfs(sys, mount)).flatten();
+    let members =
+        directory.map(|directory| fs::read_dir(directory.join("devices"))).into_iter().flatten().flatten().flatten();
+    let number = |member: fs::DirEntry| parse_number(&fs::read_to_string(member.path().join("dev")).ok()?);
+    members.filter_map(number).collect()
+}
+
 /// The `read_ahead_kb` file that governs what lies in this directory, on any file system that has one.
 pub fn read_ahead_file_below(directory: &Path) -> Option<PathBuf> {
     let mount = mounts::holding(directory).ok()??;
@@ -82,4 +91,29 @@ pub fn read_ahead_kb(device: DeviceNumber) -> Result<u64> {
 pub fn read_kb(path: PathBuf) -> Result<u64> {
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     text.trim().parse().map_err(|_| Error::Parse { path, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of a btrfs on two devices only the reads of the one that was mounted were counted.
+    #[test]
+    fn a_btrfs_lies_on_all_its_members() {
+        let sys = tempfile::tempdir().unwrap();
+        for (name, number) in [("loop7", "7:7\n"), ("loop8", "7:8\n")] {
+            let member = sys.path().join("fs/btrfs/0f3c/devices").join(name);
+            fs::create_dir_all(&member).unwrap();
+            fs::write(member.join("dev"), number).unwrap();
+        }
+        let members = |line: &str| {
+            let mounts = mounts::parse(line.as_bytes()).unwrap();
+            let mut members = btrfs_members(sys.path(), &mounts[0]);
+            members.sort();
+            members
+        };
+        assert_eq!(members("40 1 0:43 / /home rw - btrfs /dev/loop7 rw"), [(7, 7), (7, 8)]);
+        assert!(members("40 1 7:7 / /home rw - ext4 /dev/loop7 rw").is_empty());
+        assert!(members("40 1 0:43 / /home rw - btrfs /dev/loop9 rw").is_empty());
+    }
 }

@@ -14,7 +14,7 @@
 
 mod signals;
 
-pub use signals::{Arrived, Signals};
+pub use signals::{Arrived, Signals, end_by_signals};
 
 use crate::undo::ProcessId;
 use crate::user::User;

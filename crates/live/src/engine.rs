@@ -153,7 +153,9 @@ impl Engine {
         for _ in 0..REAPERS {
             let shared = shared.clone();
             let reaper = std::thread::Builder::new().name("arrivals".into()).stack_size(REAPER_STACK_BYTES);
-            running.reapers.push(reaper.spawn(move || shared.reap())?);
+            let refused =
+                |e| ahead_kernel::Error::io("start a thread that waits for arrivals (ulimit -u, pids.max)", e);
+            running.reapers.push(reaper.spawn(move || shared.reap()).map_err(refused)?);
         }
         Ok(Engine { running: Arc::new(running) })
     }

@@ -112,7 +112,11 @@ impl Canvas {
 /// At most two decimals: a hundredth of a unit cannot be seen.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    // An empty sum is -0.0.
+    match text.trim_end_matches('0').trim_end_matches('.') {
+        "-0" => "0".to_owned(),
+        text => text.to_owned(),
+    }
 }
 
 /// Round numbers from 0 to `end`, some `about` of them: steps of 1, 2 or 5 times a power of ten.
@@ -130,6 +134,15 @@ fn ticks(end: f64, about: f64) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: what nobody had counted was drawn as "-0".
+    #[test]
+    fn nothing_is_not_less_than_nothing() {
+        assert_eq!(
+            (short(-0.0), short(-0.001), short(-1.5), short(0.25)),
+            ("0".into(), "0".into(), "-1.5".into(), "0.25".into())
+        );
+    }
 
     #[test]
     fn ticks_are_round() {

@@ -38,12 +38,44 @@ impl Evictions {
     /// What was evicted so far: file pages of the superblock with this device number, and pages of the block device itself
     /// (metadata). Pages that left because their file was deleted or cut short don't count.
     pub fn of(&self, device: DeviceNumber) -> Result<Evicted> {
-        let (major, minor) = device;
-        let key = (major << 20 | minor).to_ne_bytes();
-        let found = map(&self.object, "evicted")?.lookup(&key, MapFlags::ANY);
+        self.look_up("evicted", &kernel_number(device).to_ne_bytes())
+    }
+
+    /// From now on it is counted what a file loses. `device`: of its superblock.
+    pub fn watch(&self, device: DeviceNumber, inode: u64) -> Result<()> {
+        let none = [0; 16];
+        let added = map(&self.object, "watched")?.update(&file_key(device, inode), &none, MapFlags::NO_EXIST);
+        match added {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::AlreadyExists => {
+                Err(bpf_error("watch what is evicted of a file", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a file has lost since it is watched; nothing if it is not.
+    pub fn of_file(&self, device: DeviceNumber, inode: u64) -> Result<Evicted> {
+        self.look_up("watched", &file_key(device, inode))
+    }
+
+    fn look_up(&self, name: &str, key: &[u8]) -> Result<Evicted> {
+        let found = map(&self.object, name)?.lookup(key, MapFlags::ANY);
         let pages = found.map_err(|e| bpf_error("read what was evicted", e))?.unwrap_or_default();
         let mut pages = pages.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
         let mut next = || pages.next().unwrap_or(0) * machine::page_size();
         Ok(Evicted { bytes: next(), reclaimed_bytes: next() })
     }
+}
+
+/// As the kernel writes it (`MKDEV` in linux/kdev_t.h).
+fn kernel_number((major, minor): DeviceNumber) -> u32 {
+    major << 20 | minor
+}
+
+/// `struct watched_file` of bpf/evictions.bpf.c.
+fn file_key(device: DeviceNumber, inode: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&inode.to_ne_bytes());
+    key[8..12].copy_from_slice(&kernel_number(device).to_ne_bytes());
+    key
 }

@@ -18,34 +18,31 @@ const MB: f64 = 1e6;
 /// What one chart of lines can tell apart.
 const MOST_CURVES: usize = SERIES.len();
 
-/// A part of a row: its name, and how much it is.
-type Part = (&'static str, fn(&Row) -> f64);
+/// A part of a row: its name, and how much it is; `None` where nobody counted.
+type Part = (&'static str, fn(&Row) -> Option<f64>);
 
-const TIMES: [Part; 3] = [("user", |row| row.user_s), ("system", |row| row.system_s), ("idle", |row| row.idle_s)];
+const TIMES: [Part; 3] =
+    [("user", |row| Some(row.user_s)), ("system", |row| Some(row.system_s)), ("idle", |row| Some(row.idle_s))];
 const FOUND: [Part; 3] = [
-    ("hits", |row| number(row.hits) / 1e3),
-    ("locked", |row| number(row.locked) / 1e3),
-    ("misses", |row| number(row.misses) / 1e3),
+    ("hits", |row| Some(row.hits? as f64 / 1e3)),
+    ("locked", |row| Some(row.locked? as f64 / 1e3)),
+    ("misses", |row| Some(row.misses? as f64 / 1e3)),
 ];
 const WAITS: [Part; 3] = [
-    ("locked", |row| number(row.locked)),
-    ("misses", |row| number(row.misses)),
-    ("queue waits", |row| number(row.queue_waits)),
+    ("locked", |row| Some(row.locked? as f64)),
+    ("misses", |row| Some(row.misses? as f64)),
+    ("queue waits", |row| Some(row.queue_waits? as f64)),
 ];
-const THROUGHPUT: [Part; 1] = [("throughput", |row| row.throughput_bytes_per_s.median / MB)];
-const CPU: [Part; 1] = [("CPU", |row| row.cpu_percent)];
-const AMPLIFICATION: [Part; 1] = [("amplification", |row| row.amplification.unwrap_or(0.0))];
-
-fn number(count: Option<u64>) -> f64 {
-    count.unwrap_or(0) as f64
-}
+const THROUGHPUT: [Part; 1] = [("throughput", |row| Some(row.throughput_bytes_per_s.median / MB))];
+const CPU: [Part; 1] = [("CPU", |row| Some(row.cpu_percent))];
+const AMPLIFICATION: [Part; 1] = [("amplification", |row| row.amplification)];
 
 pub fn render(job: &Job, measured: &Measured) -> String {
     let all = &measured.rows;
     let mut page = Page::new(&format!("ahead bench {}", job.name));
     page.text(&table::about(measured));
-    if let Some(note) = table::disturbed(&measured.rows) {
-        page.text(&note);
+    for note in table::disturbed(all) {
+        page.text(&format!("Disturbed: {note}."));
     }
     page.section("Rows").table(&table::table(all));
     match job.name {
@@ -64,8 +61,16 @@ pub fn render(job: &Job, measured: &Measured) -> String {
     page.render()
 }
 
+/// A policy's name with `n` for its number of pages, if it was written so or has that number.
+fn with_n(policy: &str, pages: Option<u64>) -> Option<String> {
+    let (name, arguments) = policy.split_once('(')?;
+    let first = arguments.split([',', ')']).next()?;
+    let is_number = pages.is_some_and(|pages| first.trim().parse() == Ok(pages));
+    is_number.then(|| format!("{name}(n{}", &arguments[first.len()..]))
+}
+
 fn label(row: &Row) -> String {
-    let pages = row.pages.filter(|pages| !row.policy.contains(&format!("({pages}")));
+    let pages = row.pages.filter(|_| with_n(&row.policy, row.pages).is_none());
     let pages = pages.map_or(String::new(), |pages| format!(", {pages} pages"));
     match row.job {
         "mmapit" => format!("{}{pages}", row.policy),
@@ -73,15 +78,19 @@ fn label(row: &Row) -> String {
     }
 }
 
+/// Rows of which something was counted.
 fn bars(page: &mut Page, heading: &str, unit: &str, parts: &[Part], all: &[Row], caption: &str) {
-    let values: Vec<Vec<f64>> = all.iter().map(|row| parts.iter().map(|(_, of)| of(row)).collect()).collect();
-    if values.iter().flatten().all(|value| *value == 0.0) {
+    let counted = |row: &Row| {
+        let values: Vec<Option<f64>> = parts.iter().map(|(_, of)| of(row)).collect();
+        let is_counted = values.iter().any(Option::is_some);
+        is_counted.then(|| (label(row), values.into_iter().map(|value| value.unwrap_or(0.0)).collect::<Vec<f64>>()))
+    };
+    let values: Vec<(String, Vec<f64>)> = all.iter().filter_map(counted).collect();
+    if values.iter().flat_map(|(_, values)| values).all(|value| *value == 0.0) {
         return;
     }
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let labels: Vec<String> = all.iter().map(label).collect();
-    let bars: Vec<(&str, &[f64])> =
-        labels.iter().zip(&values).map(|(label, values)| (label.as_str(), values.as_slice())).collect();
+    let bars: Vec<(&str, &[f64])> = values.iter().map(|(label, values)| (label.as_str(), values.as_slice())).collect();
     let legend: Vec<(&str, &str)> = SERIES.into_iter().zip(names.iter().copied()).collect();
     page.section(heading).legend(&legend).picture(&rows(unit, &names, &bars), caption);
 }
@@ -113,10 +122,7 @@ fn points(
 
 /// A policy without its number of pages.
 fn family(row: &Row) -> String {
-    match row.pages {
-        Some(pages) => row.policy.replace(&format!("({pages}"), "(n"),
-        None => row.policy.clone(),
-    }
+    with_n(&row.policy, row.pages).unwrap_or_else(|| row.policy.clone())
 }
 
 fn mmapit(page: &mut Page, all: &[Row]) {
@@ -181,4 +187,20 @@ fn streams(page: &mut Page, all: &[Row]) {
     let at = |row: &Row| Some((row.streams as f64, row.latency_most_s * 1e3));
     curves(page, [x(), y], &points(all, name, at), "Wu's MaxClat.");
     bars(page, "Where time went", "s", &TIMES, all, "All readers together; idle: no part of one processor was used.");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a number that only begins with that of the pages was taken for it, `fixed(80)` for `fixed(n0)`.
+    #[test]
+    fn only_the_whole_number_is_n() {
+        assert_eq!(with_n("fixed(8)", Some(8)).as_deref(), Some("fixed(n)"));
+        assert_eq!(with_n("true-readahead(48, 16)", Some(48)).as_deref(), Some("true-readahead(n, 16)"));
+        for (policy, pages) in [("fixed(80)", Some(8)), ("fixed(8)", Some(80)), ("fixed(8)", None), ("kernel", Some(8))]
+        {
+            assert_eq!(with_n(policy, pages), None, "{policy} {pages:?}");
+        }
+    }
 }

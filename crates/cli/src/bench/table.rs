@@ -18,18 +18,48 @@ pub fn about(measured: &Measured) -> String {
 }
 
 pub fn text(measured: &Measured, screen: Screen) -> String {
-    let disturbed = disturbed(&measured.rows).map_or(String::new(), |note| format!("\n{note}\n"));
-    format!("{}\n\n{}{disturbed}", about(measured), table(&measured.rows).render(screen))
+    let notes: String = disturbed(&measured.rows).iter().map(|note| format!("\ndisturbed: {note}\n")).collect();
+    format!("{}\n\n{}{notes}", about(measured), table(&measured.rows).render(screen))
 }
 
-/// What others took out of the cache meanwhile, if they did.
-pub fn disturbed(rows: &[Row]) -> Option<String> {
-    let most = rows.iter().filter_map(|row| row.evicted_bytes).max().filter(|bytes| *bytes > 0)?;
-    let of = rows.iter().filter(|row| row.evicted_bytes.is_some_and(|bytes| bytes > 0)).count();
+/// What makes the figures doubtful, a line each.
+pub fn disturbed(rows: &[Row]) -> Vec<String> {
+    [evicted(rows), read_by_others(rows)].into_iter().flatten().collect()
+}
+
+/// Of what a row used: less that others evicted changes no figure that is printed.
+const LEAST_EVICTED: f64 = 0.01;
+
+/// What somebody, most often the kernel itself, took out of the cache meanwhile.
+fn evicted(rows: &[Row]) -> Option<String> {
+    let share = |row: &Row| row.evicted_bytes.unwrap_or(0) as f64 / row.used_bytes.max(1) as f64;
+    let of: Vec<&Row> = rows.iter().filter(|row| share(row) >= LEAST_EVICTED).collect();
+    let most = of.iter().filter_map(|row| row.evicted_bytes).max()?;
     Some(format!(
-        "disturbed: the kernel evicted up to {} of this file system during a run ({of} of {} rows); such runs read it again",
+        "up to {} of the files left the cache during a run (in {} of {} rows): the kernel reclaims memory, or somebody drops caches; what \
+         had not been used yet was read again",
         size(most),
+        of.len(),
         rows.len()
+    ))
+}
+
+/// Beyond what a policy asked for, by so many bytes and such a part, the device reads for somebody else: metadata are less.
+const OTHERS_BYTES: u64 = 4 << 20;
+const OTHERS_PART: f64 = 0.1;
+
+/// What the device read though no policy's run asked for it.
+fn read_by_others(rows: &[Row]) -> Option<String> {
+    let beyond = |row: &Row| {
+        let asked = row.issued_bytes? + row.evicted_bytes.unwrap_or(0);
+        let beyond = row.device_bytes?.checked_sub(asked)?;
+        (row.write_bytes == 0 && beyond > OTHERS_BYTES && beyond as f64 > OTHERS_PART * asked as f64).then_some(beyond)
+    };
+    let most = rows.iter().filter_map(beyond).max()?;
+    Some(format!(
+        "something else reads the same device: up to {} more than was asked for in a run, of which times and amplification know nothing; \
+         what policies were told of the disk may be wrong, too",
+        size(most)
     ))
 }
 

@@ -107,8 +107,39 @@ impl Signals {
     }
 }
 
+/// Has signals do again what they do by themselves, in this thread, which has nothing left to be cleaned up: what follows may wait
+/// for ever (a pipe that nobody reads), and has to be ended.
+pub fn end_by_signals() {
+    let set = heard_set();
+    // SAFETY: `set` is initialised; a null old set is allowed. It fails for a wrong first argument alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a report for a pipe that nobody read could not be ended but by SIGKILL.
+    #[test]
+    fn signals_end_a_program_again_that_has_nothing_to_clean_up() {
+        let is_blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGTERM - 1) != 0
+        };
+        let masks = std::thread::spawn(move || {
+            let signals = Signals::take().unwrap();
+            let taken = is_blocked();
+            drop(signals);
+            end_by_signals();
+            (taken, is_blocked())
+        });
+        assert_eq!(masks.join().unwrap(), (true, false));
     }
 }

@@ -36,6 +36,31 @@ struct {
 	__type(value, struct pages);
 } evicted SEC(".maps");
 
+struct watched_file {
+	u64 inode;
+	/* Of the superblock. */
+	u32 device;
+	u32 unused;
+};
+
+/* The same of single files: who wants to know of one puts it in. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC: few of them are ever used */
+	__type(key, struct watched_file);
+	__type(value, struct pages);
+} watched SEC(".maps");
+
+static void count(struct pages *pages, u64 number, bool reclaimed)
+{
+	if (!pages)
+		return;
+	__sync_fetch_and_add(&pages->evicted, number);
+	if (reclaimed)
+		__sync_fetch_and_add(&pages->reclaimed, number);
+}
+
 SEC("tp_btf/mm_filemap_delete_from_page_cache")
 int on_deleted(u64 *ctx)
 {
@@ -49,11 +74,10 @@ int on_deleted(u64 *ctx)
 		bpf_map_update_elem(&evicted, &device, &none, BPF_NOEXIST);
 		pages = bpf_map_lookup_elem(&evicted, &device);
 	}
-	if (!pages)
-		return 0;
-	u64 count = pages_of(folio);
-	__sync_fetch_and_add(&pages->evicted, count);
-	if (BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), flags) & PF_MEMALLOC)
-		__sync_fetch_and_add(&pages->reclaimed, count);
+	struct watched_file file = { .inode = BPF_CORE_READ(inode, i_ino), .device = device };
+	bool reclaimed = BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), flags) & PF_MEMALLOC;
+	u64 number = pages_of(folio);
+	count(pages, number, reclaimed);
+	count(bpf_map_lookup_elem(&watched, &file), number, reclaimed);
 	return 0;
 }
