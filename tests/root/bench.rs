@@ -219,6 +219,12 @@ fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
     assert_eq!(status, Some(1), "{told}");
     assert!(told.contains("has vanished while it was measured"), "{told}");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
+    // Regression: the files stayed on what was unmounted.
+    let mount = |words: &[&std::ffi::OsStr]| std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();
+    assert!(mount(&["mount".as_ref(), mounted.device.device.as_ref(), mounted.root.as_ref()]).success());
+    let is_left = is_left(&mounted.root);
+    assert!(mount(&["umount".as_ref(), mounted.root.as_ref()]).success());
+    assert!(!is_left);
 }
 
 /// A disk that fails in the middle is an error with its reason, whoever reads.

@@ -11,10 +11,12 @@ use crate::{Error, Result};
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::{cache, evict, machine, openat};
 use ahead_sim::Chance;
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -38,19 +40,20 @@ pub struct Files {
     _removed: Removed,
 }
 
-/// What removes them.
+/// What removes them, wherever the directory above them is by then: it may have been unmounted lazily, or renamed.
 #[derive(Debug)]
-enum Removed {
-    Noted { _guard: Guard },
-    Plain { path: PathBuf },
+struct Removed {
+    above: OwnedFd,
+    name: OsString,
+    /// For who comes after a SIGKILL; it has nothing left to do otherwise.
+    _note: Option<Guard>,
 }
 
 impl Drop for Removed {
     fn drop(&mut self) {
-        if let Removed::Plain { path } = self {
-            // What cannot be removed stays where the user sees it.
-            let _ = std::fs::remove_dir_all(path);
-        }
+        let path = Path::new("/proc/self/fd").join(self.above.as_raw_fd().to_string()).join(&self.name);
+        // What cannot be removed stays where the user sees it.
+        let _ = std::fs::remove_dir_all(path);
     }
 }
 
@@ -67,14 +70,18 @@ impl Files {
             ErrorKind::PermissionDenied => not_permitted(directory),
             _ => Error::io(format!("make {}", path.display()), e),
         };
-        let removed = if machine::is_root() {
+        let above = rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let above = above.map_err(|e| failed(e.into()))?;
+        let name = OsString::from(path.file_name().unwrap_or_default());
+        let note = if machine::is_root() {
             // The note is read by others, from other directories.
             let path = std::path::absolute(&path).map_err(failed)?;
-            Removed::Noted { _guard: undo::create_tree(own, &path).map_err(|error| refused(error, directory))? }
+            Some(undo::create_tree(own, &path).map_err(|error| refused(error, directory))?)
         } else {
             std::fs::create_dir(&path).map_err(failed)?;
-            Removed::Plain { path: path.clone() }
+            None
         };
+        let removed = Removed { above, name, _note: note };
         let is_blind = is_blind(directory);
         let mut files = Files { paths: Vec::new(), directory: path, device, is_blind, _removed: removed };
         for (number, size) in sizes.iter().enumerate() {
