@@ -1,5 +1,6 @@
 //! What jobs run on: files that are made for them, or, where nothing may be written, parts of the device itself.
 
+use crate::below::Below;
 use crate::replay::{Place, Replayed, Task, replay};
 use crate::{Error, Result, Target};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
@@ -70,11 +71,12 @@ pub(crate) struct Ground {
     first: File,
     /// `None`: the places are parts of a device.
     files: Option<Files>,
+    below: Below,
 }
 
 impl Ground {
     /// Errors: no room, no permission, a full or read-only file system; it was asked to stop.
-    pub fn make(source: &Source, sizes: &[u64], stop: &AtomicBool) -> Result<Ground> {
+    pub fn make(source: &Source, sizes: &[u64], below: Below, stop: &AtomicBool) -> Result<Ground> {
         let (places, files) = match source {
             Source::Directory(directory) => {
                 let files = Files::make(directory, sizes, stop).map_err(|error| match error {
@@ -90,7 +92,7 @@ impl Ground {
             Source::Device { path, size_bytes } => (parts(path.clone(), *size_bytes, sizes)?, None),
         };
         let first = open(places.first().ok_or_else(|| Error::Workload("there is nothing to read".into()))?)?;
-        Ok(Ground { places, first, files })
+        Ok(Ground { places, first, files, below })
     }
 
     /// Runs a job once, cold.
@@ -188,9 +190,10 @@ impl Ground {
             };
             match done {
                 Err(ahead_bench::Error::NotCold { .. }) if Instant::now() < deadline => std::thread::sleep(COLD_EVERY),
-                done => return Ok(done?),
+                done => break done?,
             }
         }
+        self.below.evict()
     }
 
     fn evict_parts(&self) -> ahead_bench::Result<()> {

@@ -22,6 +22,7 @@
 //! What it must never do: leave a window that it tried; set that of another device than the one named; write a rule that
 //! could name another one; call a difference that is noise a gain.
 
+mod below;
 mod error;
 mod ground;
 mod identity;

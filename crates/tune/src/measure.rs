@@ -3,6 +3,7 @@
 //! The window that was there is noted before the first change, so that `ahead restore` sets it back whatever happens, and whatever
 //! the setting reads then: it is ours until the end. The setting counts for files that are opened later: each run opens its own.
 
+use crate::below::Below;
 use crate::ground::{Ground, Source};
 use crate::search::{Depth, Try, search};
 use crate::trace::Trace;
@@ -143,7 +144,9 @@ pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Measuremen
     let candidates = search(&mut bench, current_kb, plan.depth).map_err(|error| vanished(plan, error))?;
     let measured_s = began_runs.elapsed().as_secs_f64();
     let jobs = bench.jobs();
-    let verdict = judge(&candidates, &jobs, current_kb);
+    let mut verdict = judge(&candidates, &jobs, current_kb);
+    let doubts = verdict.doubt.take().into_iter().chain(Below::of(plan.system, target).doubt().map(str::to_owned));
+    verdict.doubt = doubts.reduce(|one, other| format!("{one}; {other}"));
     let candidates = bench.describe(&candidates, &jobs);
     drop(bench);
     guard.undo()?;
@@ -198,6 +201,7 @@ enum Ready<'a> {
 impl<'a> Bench<'a> {
     fn new(plan: &'a Plan, tell: &'a mut dyn FnMut(Progress)) -> Result<Bench<'a>> {
         tell(Progress { done: 0, total: 1, what: "making the files".into() });
+        let below = Below::of(plan.system, plan.target);
         let work = match plan.workload {
             Workload::Profile(name, profile) => {
                 Ready::Program(program::of_profile(plan.system, plan.target, name, profile)?)
@@ -205,12 +209,12 @@ impl<'a> Bench<'a> {
             Workload::Trace(name, recording) => {
                 let trace = Trace::new(name, recording)?;
                 let source = Source::of(plan.target)?;
-                Ready::Trace { ground: Ground::make(&source, &trace.sizes(), plan.stop)?, trace }
+                Ready::Trace { ground: Ground::make(&source, &trace.sizes(), below, plan.stop)?, trace }
             }
             Workload::Common => {
                 let source = Source::of(plan.target)?;
                 let sizes = sizes_for(plan, &source)?;
-                Ready::Common { ground: Ground::make(&source, &sizes.files(), plan.stop)?, sizes }
+                Ready::Common { ground: Ground::make(&source, &sizes.files(), below, plan.stop)?, sizes }
             }
         };
         Ok(Bench { plan, tell, work, details: BTreeMap::new(), done: 0 })
@@ -275,6 +279,7 @@ impl Try for Bench<'_> {
             self.say(kb, name);
             rates.push(match &self.work {
                 Ready::Program(program) => {
+                    Below::of(self.plan.system, self.plan.target).evict()?;
                     let ran = program::run(program, self.plan.stop)?;
                     detail = Detail::of_workload(ran, program::used_bytes(program));
                     ran.bytes_per_s
@@ -356,7 +361,7 @@ fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
     let room_bytes = source.room_bytes()? / ROOM_SHARE / Sizes::share(plan.streams);
     let fitting = |bytes: u64| (bytes.min(room_bytes) / MIB * MIB).max(SMALLEST_BYTES);
     let first = Sizes { stream_bytes: fitting(FIRST_BYTES), streams: plan.streams, faults: FIRST_FAULTS };
-    let ground = Ground::make(source, &[first.stream_bytes], plan.stop)?;
+    let ground = Ground::make(source, &[first.stream_bytes], Below::of(plan.system, plan.target), plan.stop)?;
     let first_run = |kind: Kind, kb: u64| -> Result<Observed> {
         undo::write_setting(&plan.target.setting, &kb.to_string())?;
         ground.run(&kind.variant(&first, kb), true, plan.stop)

@@ -4,7 +4,7 @@
 //! window brings. A profile is a stranger's list: only regular files on the target are opened, and no link is followed.
 
 use crate::target::number_under;
-use crate::work::{Program, Ran, touched_bytes};
+use crate::work::{CALL_BYTES, Program, Ran, touched_bytes};
 use crate::{Error, Result, System, Target};
 use ahead_kernel::{cache, evict, openat};
 use ahead_profile::Profile;
@@ -15,9 +15,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A call reads no more than this, bytes.
-const CALL_BYTES: u64 = 128 << 10;
 
 /// The reads of a profile that go to this target.
 ///

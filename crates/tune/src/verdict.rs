@@ -142,8 +142,7 @@ pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], c
     if recommended_kb == current_kb {
         reason += "; it is what is set now";
     } else if current > 0.0 {
-        let gain = 100.0 * (chosen / current - 1.0);
-        reason += &format!("; {gain:.0} % above the {current_kb} KiB that are set now");
+        reason += &format!("; {} the {current_kb} KiB that are set now", beside(chosen / current));
     }
     let pairs = jobs.iter().zip(rates(current_kb).into_iter().zip(rates(recommended_kb)));
     let harms = pairs.filter(|(_, (now, then))| *now < HARM * then);
@@ -151,6 +150,15 @@ pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], c
     let noise = noise(candidates);
     let doubt = noise.filter(|noise| *noise >= DOUBT).map(|noise| doubt(noise, &scores, best));
     Verdict { recommended_kb, reason, harms, noise, doubt }
+}
+
+/// A score by another one, in words.
+fn beside(ratio: f64) -> String {
+    match (100.0 * (ratio - 1.0)).round() {
+        0.0 => "as good as".into(),
+        gain if gain > 0.0 => format!("{gain:.0} % above"),
+        loss => format!("{:.0} % below", -loss),
+    }
 }
 
 fn harm((name, unit): &(String, &'static str), ratio: f64, current_kb: u64, recommended_kb: u64) -> Harm {
@@ -209,6 +217,13 @@ mod tests {
     fn ties_go_to_the_smaller_window() {
         assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[99.0]), (128, &[100.0])])), 64);
         assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[97.0]), (128, &[100.0])])), 128);
+    }
+
+    /// Regression: it was -0 % above.
+    #[test]
+    fn what_is_as_good_is_called_so() {
+        assert_eq!([0.999, 1.0, 1.004].map(beside), ["as good as"; 3]);
+        assert_eq!([0.98, 1.25].map(beside), ["2 % below", "25 % above"]);
     }
 
     #[test]
