@@ -22,8 +22,10 @@ fn wrong_usage_is_status_2() {
         &["--plan", "--access-time", "8ms", "--bandwidth", "0"],
         &["/", "--all"],
         &["/", "--access-time", "8ms"],
-        &["/", "--kb", "5"],
-        &["/", "--kb", "0"],
+        &["/", "--kb", "5", "--apply"],
+        &["/", "--kb", "0", "--apply"],
+        // Regression: it set nothing, and did not say so.
+        &["/", "--kb", "128"],
         &["/", "--check", "--apply"],
         &["/", "--restore", "--kb", "128"],
         &["/", "--streams", "1"],

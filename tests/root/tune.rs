@@ -3,11 +3,12 @@
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use ahead_conform::{Event, FileSeen, Header, Record, Use, Writer};
-use ahead_kernel::{bdi, mounts, undo};
+use ahead_kernel::{bdi, loopdev, mounting, mounts, undo};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
 use std::fs;
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -130,6 +131,72 @@ fn a_window_is_set_kept_compared_and_taken_back() {
     with(&["--restore"]).assert().success().stdout("nothing to restore\n");
 }
 
+/// Regression: what was set by the device was not found by what was mounted from it later, and what was unmounted was forgotten.
+#[test]
+fn a_window_is_found_again_mounted_or_not() {
+    let (Some(mut mounted), root) = (Mounted::new("ext4"), root()) else { return };
+    let (place, device) = (mounted.root.to_str().unwrap().to_owned(), mounted.device.device.clone());
+    let (number, before) = (mounted.number(), window_kb(&mounted.root));
+    let (device, now) = (device.to_str().unwrap(), || bdi::read_ahead_kb(number).unwrap());
+    let with = |arguments: &[&str]| tune(&[&["--root", root.path().to_str().unwrap()], arguments].concat());
+    let again = || predicate::str::contains(format!("{before} KiB again"));
+    drop(mounted.mount.take());
+    with(&[device, "--kb", "512", "--apply"]).assert().success();
+    mounted.make_cold();
+    with(&[&place, "--restore"]).assert().success().stdout(again());
+    assert_eq!((now(), files(root.path())), (before, Vec::new()));
+    for restore in [&[device, "--restore"][..], &["--all", "--restore"]] {
+        if with(&[&place, "--kb", "768", "--persist"]).assert().get_output().status.code() == Some(77) {
+            // Linux before 6.9 does not tell the UUID.
+            with(&[&place, "--kb", "768", "--apply"]).assert().success();
+        }
+        drop(mounted.mount.take());
+        with(restore).assert().success().stdout(again());
+        assert_eq!((now(), files(root.path())), (before, Vec::new()));
+        mounted.make_cold();
+    }
+}
+
+/// Regression: a copy of a file system had the state and the rule of the first one.
+#[test]
+fn a_copy_of_a_file_system_is_not_named_by_its_uuid() {
+    let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
+    let (home, own) = (tempfile::tempdir().unwrap(), undo::ProcessId::own().unwrap());
+    let (image, point) = (home.path().join("image"), home.path().join("mnt"));
+    std::process::Command::new("sync").status().unwrap();
+    fs::copy(mounted.image(), &image).unwrap();
+    fs::create_dir(&point).unwrap();
+    let device = loopdev::attach(own, &image, true, false).unwrap();
+    let _mount = mounting::mount_noted(own, &device.device, &point, "ext4", false, "").unwrap();
+    let with = |place: &Path, arguments: &[&str]| {
+        tune(&[&[place.to_str().unwrap(), "--root", root.path().to_str().unwrap()], arguments].concat())
+    };
+    let (first, second) = (window_kb(&mounted.root), window_kb(&point));
+    for place in [&mounted.root, &point] {
+        with(place, &["--kb", "512", "--persist"]).assert().code(77).stderr(predicate::str::contains("UUID"));
+    }
+    with(&mounted.root, &["--kb", "512", "--apply"]).assert().success();
+    with(&point, &["--kb", "1024", "--apply"]).assert().success();
+    assert_eq!((window_kb(&mounted.root), window_kb(&point)), (512, 1024));
+    with(&mounted.root, &["--restore"]).assert().success();
+    with(&point, &["--restore"]).assert().success();
+    assert_eq!((window_kb(&mounted.root), window_kb(&point), files(root.path())), (first, second, Vec::new()));
+}
+
+/// Regression: it was told only after everything had been measured.
+#[test]
+fn what_cannot_be_kept_is_told_before_anything_is_measured() {
+    let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
+    let mut mount = std::process::Command::new("mount");
+    if !mount.args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(root.path()).status().is_ok_and(|made| made.success()) {
+        eprintln!("skipped: no tmpfs");
+        return;
+    }
+    let _read_only = Unmounted(root.path().into());
+    let refused = tune(&[mounted.root.to_str().unwrap(), "--apply", "--root", root.path().to_str().unwrap()]).assert();
+    refused.code(77).stdout("").stderr(predicate::str::contains("cannot be written"));
+}
+
 /// The window of the disk below has no effect on btrfs, and stat(2) names a device that is none.
 #[test]
 fn btrfs_has_a_window_of_its_own() {
@@ -203,6 +270,7 @@ fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
     tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
     assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
     let found = answer(&[place]);
+    assert!(found["doubt"].as_str().unwrap().contains("may be about memory"), "{found:#}");
     // Nobody counts its reads, and opening a file drops what is cached of it.
     assert!(found["candidates"].as_array().unwrap().iter().all(|c| c["amplification"].is_null()), "{found:#}");
     assert_eq!(window_kb(&fuse.0), before);
@@ -296,7 +364,10 @@ fn a_lower_layer_on_another_device_is_measured_by_its_device() {
         return;
     }
     let merged = Unmounted(at("merged").into());
-    let set = answer(&[merged.0.to_str().unwrap(), "--kb", "512"]);
+    let root = root();
+    let kept = ["--root", root.path().to_str().unwrap()];
+    let set = answer(&[&[merged.0.to_str().unwrap(), "--kb", "512", "--apply"], &kept[..]].concat());
+    tune(&[&["--all", "--restore"], &kept[..]].concat()).assert().success();
     let targets = set["targets"].as_array().unwrap_or_else(|| panic!("{set:#}"));
     let device = mounted.device.device.to_str().unwrap();
     let is_layer = |target: &&Value| target["notes"].to_string().contains(&format!("{device} itself is read"));
@@ -370,6 +441,28 @@ fn what_a_killed_one_has_left_is_taken_back_first() {
     kill();
     tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success().stdout("nothing to restore\n");
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false), "by --restore alone");
+}
+
+/// Regression: a window that another one was trying was kept as what had been there before.
+#[test]
+fn what_another_one_tries_is_not_what_was_there_before() {
+    let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
+    let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
+    let mut measuring = begun(&mounted, &["--exhaustive"]);
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    command.args(["tune", place, "--kb", "772", "--apply", "--root", root.path().to_str().unwrap()]);
+    let mut applying = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufReader::new(applying.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("waiting for the end of another"), "{said}");
+    let stopped = std::process::Command::new("kill").args(["-s", "INT", &measuring.id().to_string()]).status();
+    assert!(stopped.unwrap().success());
+    assert_eq!(measuring.wait().unwrap().code(), Some(130));
+    assert!(applying.wait().unwrap().success());
+    assert_eq!(window_kb(&mounted.root), 772);
+    let restored = tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
+    restored.stdout(predicate::str::contains(format!("{before} KiB again")));
+    assert_eq!(window_kb(&mounted.root), before);
 }
 
 #[test]

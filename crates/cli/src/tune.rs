@@ -3,6 +3,7 @@
 mod print;
 
 use crate::bench::interruptible;
+use crate::exit;
 use crate::record::wait_to_be_alone;
 use crate::restore;
 use crate::sim::recordings;
@@ -13,8 +14,9 @@ use ahead_profile::Profile;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};
+use ahead_trace::Alone;
 use ahead_tune::{
-    Checked, Depth, Disk, Error, Measurement, Plan, Restored, Store, System, Target, Workload, all, find, measure,
+    Checked, Depth, Disk, Error, Measurement, Plan, Restored, Set, Store, System, Target, Workload, all, find, measure,
 };
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
@@ -34,6 +36,7 @@ use std::time::Duration;
 /// device that nothing is mounted from is only read, never written to.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["target", "all", "plan"]).required(true))]
+#[command(group = ArgGroup::new("sets").args(["apply", "persist"]).multiple(true))]
 pub struct Tune {
     /// A directory or file on what is to be tuned (a mount point, say), or its block device
     target: Option<PathBuf>,
@@ -60,8 +63,8 @@ pub struct Tune {
     /// Try every window three times: takes four times as long, and shows the whole curve
     #[arg(long)]
     exhaustive: bool,
-    /// Measure nothing: this is the window to set, KiB (a multiple of 4)
-    #[arg(long, value_name = "N", value_parser = parse_kb, conflicts_with_all = ["workload", "exhaustive"])]
+    /// Measure nothing: this is the window to set with --apply or --persist, KiB (a multiple of 4)
+    #[arg(long, value_name = "N", value_parser = parse_kb, requires = "sets", conflicts_with_all = ["workload", "exhaustive"])]
     kb: Option<u64>,
     /// Set the window; what is set now is kept for --restore
     #[arg(long)]
@@ -107,6 +110,10 @@ enum Loaded {
     Trace(Recording),
 }
 
+/// What is not in a profile.
+const PROFILE_NOTE: &str = "a profile does not tell faults of mappings from calls: all of it is read by calls, and what a window does to \
+                            faults does not show; `ahead sim trace` records both apart";
+
 /// How a trace begins.
 const TRACE_MAGIC: &[u8] = b"AHDTRACE";
 
@@ -144,7 +151,34 @@ struct Tuned {
     recommended_kb: u64,
     /// What has been set, KiB.
     applied_kb: Option<u64>,
-    rule: Option<PathBuf>,
+    set: Set,
+}
+
+/// What went wrong with some of many: the others are done.
+#[derive(Default)]
+struct Failures(Vec<anyhow::Error>);
+
+impl Failures {
+    /// Tells what went wrong with `name`.
+    fn add(&mut self, name: &str, error: anyhow::Error) {
+        eprintln!("ahead: {}: {}", print::shown(name), print::shown(&format!("{error:#}")));
+        self.0.push(error);
+    }
+
+    /// The same, unless it would go wrong with every other one, too.
+    fn add_own(&mut self, name: &str, error: impl Into<anyhow::Error>) -> anyhow::Result<()> {
+        let error = error.into();
+        if is_for_all(&error) {
+            return Err(error);
+        }
+        self.add(name, error);
+        Ok(())
+    }
+
+    /// The status: a failure comes before what is only not to be had here.
+    fn status(&self) -> ExitCode {
+        ExitCode::from(self.0.iter().map(exit::code_of).min().unwrap_or(0))
+    }
 }
 
 impl Tune {
@@ -152,17 +186,15 @@ impl Tune {
         if let (Some(access_time), Some(bandwidth_bytes_per_s)) = (self.access_time, self.bandwidth) {
             return self.print_plan(&Disk { access_time, bandwidth_bytes_per_s });
         }
-        if self.restore {
-            // What a killed `ahead tune` has left is no choice of anybody.
-            restore::left_by_killed()?;
-        } else {
-            restore::try_set_back();
-        }
         let system = self.root.as_deref().map_or_else(System::default, System::keeping_in);
         let store = Store::new(system.clone());
         if self.restore {
+            let _alone = self.alone()?;
+            // What a killed `ahead tune` has left is no choice of anybody.
+            restore::left_by_killed()?;
             return self.restore(&system, &store);
         }
+        restore::try_set_back();
         let targets = match &self.target {
             Some(path) => find(&system, path)?,
             None => all(&system)?,
@@ -171,6 +203,13 @@ impl Tune {
             return self.check(&store, &targets);
         }
         self.tune(&system, &store, targets)
+    }
+
+    /// A cold recording switches read-ahead off everywhere, and another measurement tries windows: nobody's choice, which would be
+    /// measured with, or written down as what was there before. Signals are collected from then on: no change is cut short by one.
+    fn alone(&self) -> anyhow::Result<Option<Alone>> {
+        // Who may not lock may not set anything either, and is told so where something is to be set.
+        machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()
     }
 
     fn print_plan(&self, disk: &Disk) -> anyhow::Result<ExitCode> {
@@ -183,8 +222,14 @@ impl Tune {
     }
 
     fn check(&self, store: &Store, targets: &[Target]) -> anyhow::Result<ExitCode> {
-        let checked: Vec<(&Target, Checked)> =
-            targets.iter().map(|target| Ok((target, store.check(target)?))).collect::<Result<_, Error>>()?;
+        let (mut checked, mut failures): (Vec<(&Target, Checked)>, _) = (Vec::new(), Failures::default());
+        for target in targets {
+            match store.check(target) {
+                Ok(one) => checked.push((target, one)),
+                Err(error) if self.all => failures.add_own(&target.name, error)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
         let text = match self.json {
             true => pretty(&one_or_all(
                 checked.iter().map(|(target, checked)| print::checked_json(target, checked)).collect(),
@@ -192,42 +237,63 @@ impl Tune {
             false => checked.iter().map(|(target, checked)| print::checked(target, checked)).collect(),
         };
         std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::from(u8::from(!checked.iter().all(|(_, checked)| checked.agrees()))))
+        // What no rule can be about is told; it is no reason to call the others wrong.
+        match checked.iter().all(|(_, checked)| checked.agrees()) {
+            true if checked.is_empty() => Ok(failures.status()),
+            agree => Ok(ExitCode::from(u8::from(!agree))),
+        }
     }
 
     fn restore(&self, system: &System, store: &Store) -> anyhow::Result<ExitCode> {
-        let done: Vec<Restored> = match &self.target {
+        let (mut done, mut failures): (Vec<Restored>, _) = (Vec::new(), Failures::default());
+        match &self.target {
             Some(path) => {
-                let targets = find(system, path)?;
-                let done = targets.iter().filter_map(|target| store.restore(target).transpose());
-                done.collect::<Result<_, _>>()?
+                for target in find(system, path)? {
+                    done.extend(store.restore(&target)?);
+                }
             }
-            None => store.restore_all(&all(system)?)?,
-        };
+            None => {
+                for (name, one) in store.restore_all()? {
+                    match one {
+                        Ok(one) => done.push(one),
+                        Err(error) => failures.add_own(&name, error)?,
+                    }
+                }
+            }
+        }
         let text = match self.json {
             true => pretty(&json!({ "restored": done }))?,
-            false if done.is_empty() => "nothing to restore\n".into(),
+            false if done.is_empty() && failures.0.is_empty() => "nothing to restore\n".into(),
             false => done.iter().map(print::restored).collect(),
         };
         std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        match done.iter().any(|one| one.kept_kb.is_some()) {
+            true => Ok(ExitCode::FAILURE),
+            false => Ok(failures.status()),
+        }
     }
 
     fn tune(&self, system: &System, store: &Store, targets: Vec<Target>) -> anyhow::Result<ExitCode> {
-        if self.persist {
-            targets.iter().try_for_each(|target| store.may_persist(target))?;
-        }
         let loaded = self.workload.as_deref().map(Loaded::read).transpose()?;
-        let mut tuned = Vec::new();
+        // Until the last window is set.
+        let _alone = self.alone()?;
+        let (mut tuned, mut failures, mut are_all_set) = (Vec::new(), Failures::default(), true);
         for mut target in targets {
             target.notes.extend(store.unread(&target).filter(|_| self.persist));
+            target.notes.extend(matches!(loaded, Some(Loaded::Profile(_))).then(|| PROFILE_NOTE.to_owned()));
             for note in &target.notes {
-                eprintln!("ahead: {}", ahead_report::text::printable(note.as_bytes()));
+                eprintln!("ahead: {}", print::shown(note));
             }
             match self.one(system, store, &target, loaded.as_ref()) {
-                Ok(one) => tuned.push(one),
+                Ok(mut one) => {
+                    // What was measured is told in any case.
+                    let failed = self.set(store, &mut one).err();
+                    are_all_set &= failed.is_none();
+                    failed.into_iter().for_each(|error| failures.add(&target.name, error));
+                    tuned.push(one);
+                }
                 // Of many, one that cannot be measured is no reason to leave out the others.
-                Err(error) if self.all && !is_for_all(&error) => eprintln!("ahead: {}: {error:#}", target.name),
+                Err(error) if self.all => failures.add_own(&target.name, error)?,
                 Err(error) => return Err(error),
             }
         }
@@ -236,28 +302,36 @@ impl Tune {
             false => tuned.iter().map(|tuned| print::tuned(tuned, Screen::stdout())).collect::<Vec<_>>().join("\n"),
         };
         std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
+        Ok(if are_all_set && !tuned.is_empty() { ExitCode::SUCCESS } else { failures.status() })
     }
 
     fn one(&self, system: &System, store: &Store, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Tuned> {
+        if self.apply || self.persist {
+            // Before minutes of measuring.
+            store.may_set(target, self.persist)?;
+        }
         let measurement = match self.kb {
             None => Some(self.measure(system, target, loaded)?),
             Some(_) => None,
         };
         let current_kb = target.current_kb()?;
         let recommended_kb = self.kb.or(measurement.as_ref().map(|m| m.verdict.recommended_kb)).unwrap_or(current_kb);
-        let sets = self.apply || self.persist;
-        let rule = if sets { store.set(target, recommended_kb, self.persist)? } else { None };
-        let applied_kb = sets.then(|| target.current_kb()).transpose()?;
-        Ok(Tuned { target: target.clone(), current_kb, measurement, recommended_kb, applied_kb, rule })
+        let set = Set::default();
+        Ok(Tuned { target: target.clone(), current_kb, measurement, recommended_kb, applied_kb: None, set })
+    }
+
+    fn set(&self, store: &Store, tuned: &mut Tuned) -> anyhow::Result<()> {
+        if self.apply || self.persist {
+            tuned.set = store.set(&tuned.target, tuned.recommended_kb, self.persist)?;
+            tuned.applied_kb = Some(tuned.target.current_kb()?);
+        }
+        Ok(())
     }
 
     fn measure(&self, system: &System, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Measurement> {
         if !machine::is_root() {
             bail!(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)));
         }
-        // A cold recording switches read-ahead off everywhere.
-        let _alone = wait_to_be_alone(&Signals::take()?)?;
         let depth = if self.exhaustive { Depth::Exhaustive } else { Depth::Search };
         let name = self.workload.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
         let work = |stop: &AtomicBool| {
@@ -289,7 +363,7 @@ fn is_for_all(error: &anyhow::Error) -> bool {
     let not_permitted = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(ahead_kernel::Error::NotPermitted { .. }))
     };
-    error.chain().any(|cause| cause.is::<crate::exit::Stopped>() || not_permitted(cause))
+    error.chain().any(|cause| cause.is::<exit::Stopped>() || not_permitted(cause))
 }
 
 /// One target's answer by itself, those of several as a list.
@@ -312,6 +386,17 @@ mod tests {
         for bad in ["0", "", "/s", "100MB/h", "-1M/s"] {
             assert!(parse_bandwidth(bad).is_err(), "{bad}");
         }
+    }
+
+    /// Regression: it was 0 though every target had failed.
+    #[test]
+    fn the_worst_failure_is_the_status() {
+        let status = |errors: Vec<anyhow::Error>| format!("{:?}", Failures(errors).status());
+        let unsupported = || Error::unsupported("a rule for x", "it has no serial number").into();
+        assert_eq!(status(vec![]), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(status(vec![unsupported()]), format!("{:?}", ExitCode::from(exit::UNAVAILABLE)));
+        let failed = anyhow::anyhow!("it has vanished");
+        assert_eq!(status(vec![unsupported(), failed]), format!("{:?}", ExitCode::FAILURE));
     }
 
     #[test]

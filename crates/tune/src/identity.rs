@@ -13,18 +13,23 @@
 //! btrfs is told by its UUID, everything else (NFS, FUSE) by its mount: where, what and of which type.
 
 use crate::System;
+use crate::target::is_seen;
 use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::fsuuid;
 use ahead_kernel::mounts::Mount;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// What udev knows of whole disks, by priority.
 const PROPERTIES: [&str; 3] = ["MD_UUID", "ID_SERIAL", "ID_WWN"];
 /// What the kernel knows, by priority: NVMe's, SCSI's, virtio's, an SD card's or eMMC's.
 const ATTRIBUTES: [&str; 4] = ["wwid", "device/wwid", "serial", "device/cid"];
+/// What udev knows of a file system.
+const FS_UUID: &str = "ID_FS_UUID";
 /// File systems whose UUID the kernel tells as udev does.
 const WITH_UUID: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "f2fs"];
 
@@ -96,6 +101,41 @@ impl Identity {
         Ok(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
     }
 
+    /// The settings of all that have this identity now.
+    pub(crate) fn settings(&self, system: &System) -> Vec<PathBuf> {
+        let mounts = system.mounts().unwrap_or_default();
+        let of_mounts = |is_it: &dyn Fn(&Mount) -> bool| -> Vec<PathBuf> {
+            let windows = mounts.iter().filter(|mount| is_it(mount)).filter_map(|mount| system.governing_mount(mount));
+            windows.map(|(_, setting)| setting).collect()
+        };
+        let of_devices = |is_it: &dyn Fn(DeviceNumber) -> bool| -> Vec<PathBuf> {
+            let devices = system.block_devices().into_iter().filter(|device| is_it(*device));
+            devices.filter_map(|device| system.governing(device)).map(|(_, setting)| setting).collect()
+        };
+        match self {
+            Identity::Property { name, value } => {
+                let disks: Vec<DeviceNumber> = disks(system).collect();
+                of_devices(&|it| disks.contains(&it) && property(system, it, name).as_ref() == Some(value))
+            }
+            Identity::Attribute { name, value } => {
+                of_devices(&|device| System::text(&system.block(device).join(name)).as_ref() == Some(value))
+            }
+            Identity::FileSystem { uuid, .. } => {
+                let mut found = of_mounts(&|mount| uuid_of(&mounts, mount).as_ref() == Some(uuid));
+                found.extend(of_devices(&|device| property(system, device, FS_UUID).as_ref() == Some(uuid)));
+                found
+            }
+            Identity::Btrfs { uuid, .. } => {
+                let own = system.sys("fs/btrfs").join(uuid).join("bdi/read_ahead_kb");
+                Some(own).filter(|own| own.exists()).into_iter().collect()
+            }
+            Identity::Mount { point, source, fs_type } => of_mounts(&|mount| {
+                let is_there = mount.mount_point == point.as_bytes() && is_seen(&mounts, mount);
+                is_there && mount.source == source.as_bytes() && mount.fs_type == *fs_type
+            }),
+        }
+    }
+
     /// A name for files: what can be read of it, and a checksum of all of it.
     pub(crate) fn file_name(&self) -> String {
         let text = self.to_string();
@@ -128,6 +168,7 @@ pub(crate) fn of_block(
     system: &System,
     number: DeviceNumber,
     mount: Option<(&Mount, &Path)>,
+    mounts: &[Mount],
 ) -> Result<Identity, String> {
     let directory = system.block(number);
     let mut why = Vec::new();
@@ -156,6 +197,9 @@ pub(crate) fn of_block(
     }
     match mount.filter(|(mount, _)| WITH_UUID.contains(&mount.fs_type.as_str())) {
         Some((mount, path)) => match fsuuid::of(path) {
+            Ok(Some(uuid)) if has_copy(system, mounts, mount, &uuid) => {
+                why.push(format!("its file system's UUID {uuid} is that of another device, too"));
+            }
             Ok(Some(uuid)) => return Ok(Identity::FileSystem { uuid, on_partition: mount.device != number }),
             Ok(None) => why.push("the kernel does not tell its file system's UUID (Linux 6.9 and later do)".into()),
             Err(error) => why.push(error.to_string()),
@@ -164,6 +208,21 @@ pub(crate) fn of_block(
     }
     why.insert(0, "it has no serial number or name of its own that is told here".into());
     Err(why.join("; "))
+}
+
+/// Whether the file system on another device has the same UUID: a copy of an image, a snapshot.
+fn has_copy(system: &System, mounts: &[Mount], mount: &Mount, uuid: &str) -> bool {
+    let is_copy = |other: &Mount| other.device != mount.device && uuid_of(mounts, other).as_deref() == Some(uuid);
+    let others = || system.block_devices().into_iter().filter(|other| *other != mount.device);
+    mounts.iter().any(is_copy) || others().any(|other| property(system, other, FS_UUID).as_deref() == Some(uuid))
+}
+
+/// The UUID of a mounted file system that a rule can name.
+fn uuid_of(mounts: &[Mount], mount: &Mount) -> Option<String> {
+    let point = Path::new(OsStr::from_bytes(&mount.mount_point));
+    // Of what is mounted over, the point leads to another file system.
+    let has_one = WITH_UUID.contains(&mount.fs_type.as_str()) && is_seen(mounts, mount);
+    has_one.then(|| fsuuid::of(point).ok()).flatten().flatten()
 }
 
 /// What is wrong with a value, if anything is.
@@ -189,9 +248,14 @@ fn property(system: &System, device: DeviceNumber, name: &str) -> Option<String>
 
 /// All whole disks but this one.
 fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceNumber> {
+    disks(system).filter(move |other| *other != number)
+}
+
+/// All whole disks.
+fn disks(system: &System) -> impl Iterator<Item = DeviceNumber> {
     let entries = fs::read_dir(system.sys("block")).into_iter().flatten().flatten();
     let of = |entry: fs::DirEntry| bdi::parse_number(&fs::read_to_string(entry.path().join("dev")).ok()?);
-    entries.filter_map(of).filter(move |other| *other != number)
+    entries.filter_map(of)
 }
 
 #[cfg(test)]
@@ -201,7 +265,7 @@ mod tests {
 
     fn identity(disks: &[Disk]) -> Result<Identity, String> {
         let (_home, system) = machine(disks);
-        of_block(&system, disks[0].1, None)
+        of_block(&system, disks[0].1, None, &[])
     }
 
     #[test]

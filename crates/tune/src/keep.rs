@@ -6,38 +6,28 @@
 //! ```
 //!
 //! What is taken back is only what we set: a window that somebody has changed since stays, and so does a rule that is not ours.
-//! The earlier value is that of before the first of our changes, however many have followed.
+//! The earlier value is that of before the first of our changes, however many have followed, or what somebody else has set between
+//! two of them. A window has one state and one rule, by whichever way it was come to ([`state`]). Who calls this is alone: nobody
+//! else has a window set for a while, which would be taken for somebody's choice.
+
+mod files;
+mod state;
+#[cfg(test)]
+mod tests;
 
 use crate::identity::Identity;
 use crate::rule::Rule;
-use crate::{Error, Result, System, Target, find};
-use ahead_kernel::{machine, undo};
-use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use crate::{Error, Result, System, Target};
+use ahead_kernel::{bdi, machine, undo};
+use files::{RuleFiles, unwritable};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use serde::Serialize;
+use state::{Kept, Place, key_by_number};
+pub use state::{Settings, Window};
 use std::path::{Path, PathBuf};
 
 /// Below the root of what is kept.
 const STATES: &str = "var/lib/ahead/tune";
-/// Longer than any state of ours: hostile beyond.
-const LONGEST_BYTES: u64 = 1 << 16;
-
-/// What was set, and what was there before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
-    /// The target's name at that time.
-    pub name: String,
-    /// What tells it from others, if anything does.
-    pub identity: Option<Identity>,
-    /// Its window before the first change, KiB.
-    pub previous_kb: u64,
-    /// What we set, KiB.
-    pub applied_kb: u64,
-    /// Directories that were made for it or for another target, below the root, the deepest first.
-    #[serde(default)]
-    pub directories: Vec<PathBuf>,
-}
 
 /// A rule beside the running value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,6 +49,15 @@ impl Checked {
     }
 }
 
+/// What was set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set {
+    /// The rule that keeps it.
+    pub rule: Option<PathBuf>,
+    /// Files of earlier rules for the same window, which are gone now.
+    pub replaced: Vec<PathBuf>,
+}
+
 /// What was taken back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
@@ -70,6 +69,8 @@ pub struct Restored {
     pub removed: Vec<PathBuf>,
     /// Why the window was left alone.
     pub left_alone: Option<String>,
+    /// The window that could not be set again, KiB, and is kept for another time; null: nothing is kept any more.
+    pub kept_kb: Option<u64>,
 }
 
 /// Where it is kept.
@@ -78,20 +79,39 @@ pub struct Store {
     system: System,
 }
 
-fn key(target: &Target) -> String {
-    let (major, minor) = target.number;
-    target.identity.as_ref().map_or_else(|_| format!("bdi-{major}-{minor}"), Identity::file_name)
-}
-
 impl Store {
     /// In this system's directories.
     pub fn new(system: System) -> Store {
         Store { system }
     }
 
+    /// Whether a window of the target could be set and kept: before hours of measuring are for nothing.
+    ///
+    /// Errors: not root; a directory cannot be written; with `persist` as [`Store::may_persist`].
+    pub fn may_set(&self, target: &Target, persist: bool) -> Result<()> {
+        if !machine::is_root() {
+            return Err(ahead_kernel::Error::needs_root(format!("setting the window of {}", target.name)).into());
+        }
+        self.may_write(&Path::new(STATES).join("x"))?;
+        if !persist {
+            return Ok(());
+        }
+        self.may_persist(target)?;
+        let rule = target.identity.as_ref().ok().map(|identity| Rule::new(identity, 0));
+        rule.map_or(Ok(()), |rule| self.may_write(&rule.path))
+    }
+
+    /// Whether a file could be made: by the nearest directory that is there.
+    fn may_write(&self, file: &Path) -> Result<()> {
+        let path = self.at(file);
+        let Some(there) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else { return Ok(()) };
+        let may = accessat(CWD, there, Access::WRITE_OK, AtFlags::EACCESS);
+        Ok(may.map_err(|e| unwritable(there, e.into()))?)
+    }
+
     /// Whether a rule could name the target, and somebody reads it.
     ///
-    /// Errors: nothing tells it from others; there is no udev, or no systemd.
+    /// Errors: nothing tells it from others; another device here has its rule; there is no udev, or no systemd.
     pub fn may_persist(&self, target: &Target) -> Result<()> {
         let what = || format!("a rule for {}", target.name);
         let identity = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why))?;
@@ -107,7 +127,22 @@ impl Store {
             );
             return Err(Error::unsupported(what(), why));
         }
-        Ok(())
+        match self.holder_of(identity, target)? {
+            Some(other) => {
+                let why =
+                    format!("{identity} is what another device is kept by ({other}); take that back first: --restore");
+                Err(Error::unsupported(what(), why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Of another window that is kept by this identity, its name.
+    fn holder_of(&self, identity: &Identity, target: &Target) -> Result<Option<String>> {
+        let key = identity.file_name();
+        let Some(state) = self.state(&key)? else { return Ok(None) };
+        let is_its = self.of_window(target)?.iter().any(|kept| kept.key == key);
+        Ok((!is_its).then_some(state.name))
     }
 
     /// Why a rule for the target does nothing yet, if so: who would read it is installed, but does not run.
@@ -121,36 +156,78 @@ impl Store {
             .then(|| format!("{who} does not run here (there is no /{sign}): nothing reads the rule until it does"))
     }
 
-    /// Sets a window, KiB, and keeps what was there before; with `persist` a rule sets it again after a restart. Gives the
-    /// rule's file.
+    /// Sets a window, KiB, and keeps what was there before; with `persist` a rule sets it again after a restart, in place of any
+    /// earlier rule of ours for the same window.
     ///
     /// Errors: not root; something cannot be written. Then everything is as it was.
-    pub fn set(&self, target: &Target, kb: u64, persist: bool) -> Result<Option<PathBuf>> {
-        if !machine::is_root() {
-            return Err(ahead_kernel::Error::needs_root(format!("setting the window of {}", target.name)).into());
-        }
-        if persist {
-            self.may_persist(target)?;
-        }
-        let (key, current_kb) = (key(target), target.current_kb()?);
-        let before = self.state(&key)?;
+    pub fn set(&self, target: &Target, kb: u64, persist: bool) -> Result<Set> {
+        self.may_set(target, persist)?;
+        let current_kb = target.current_kb()?;
+        let earlier = self.of_window(target)?;
         let rule = target.identity.as_ref().ok().filter(|_| persist).map(|identity| Rule::new(identity, kb));
-        let state = Settings {
-            name: target.name.clone(),
-            identity: target.identity.clone().ok(),
-            previous_kb: before.as_ref().map_or(current_kb, |state| state.previous_kb),
-            applied_kb: kb,
-            directories: self.directories(&key, rule.as_ref())?,
-        };
-        let done = self.write_state(&key, &state).and_then(|()| self.write(target, kb, rule));
-        if done.is_err() {
+        let (key, state) = self.next_state(target, &earlier, current_kb, kb, rule.as_ref())?;
+        let before = self.state(&key)?;
+        self.write_state(&key, &state).and_then(|()| self.write(target, kb, rule.as_ref())).inspect_err(|_| {
             // The first error is the one that is told.
             let _ = match &before {
                 Some(before) => self.write_state(&key, before),
                 None => self.forget(&key, &state),
             };
+        })?;
+        let Some(rule) = rule else { return Ok(Set::default()) };
+        let files = self.files(&rule);
+        let mut replaced = files.remove_other_links()?;
+        for Kept { key, state } in earlier.into_iter().filter(|kept| kept.key != key) {
+            replaced.extend(self.take_rule(&state)?);
+            self.forget(&key, &state)?;
         }
-        done
+        Ok(Set { rule: Some(files.path()), replaced })
+    }
+
+    /// What is written down before a window is set, and under which name.
+    fn next_state(
+        &self,
+        target: &Target,
+        earlier: &[Kept],
+        current_kb: u64,
+        kb: u64,
+        rule: Option<&Rule>,
+    ) -> Result<(String, Settings)> {
+        let own = target.identity.as_ref().ok();
+        let chosen = match rule {
+            // It takes the place of all others.
+            Some(_) => first(earlier),
+            None => earlier.iter().find(|kept| kept.state.is_ours(current_kb)).or(earlier.first()),
+        };
+        let key = match (own, rule, chosen) {
+            (Some(identity), Some(_), _) => identity.file_name(),
+            (_, _, Some(chosen)) => chosen.key.clone(),
+            (Some(identity), ..) if self.holder_of(identity, target)?.is_none() => identity.file_name(),
+            _ => key_by_number(target.number),
+        };
+        // Of what another one is kept by nothing is written down: its rule would go with this window.
+        let own = own.filter(|identity| identity.file_name() == key).cloned();
+        let identity = chosen.filter(|_| rule.is_none()).map_or(own, |chosen| chosen.state.identity.clone());
+        let is_ours = |kept: &Kept| kept.state.is_ours(current_kb) || kept.state.previous_kb == current_kb;
+        // What somebody else has set since is what is there before this change.
+        let kept = chosen.filter(|_| earlier.iter().any(is_ours));
+        let written = earlier
+            .iter()
+            .filter(|_| kept.is_some())
+            .flat_map(|kept| kept.state.written_kb.iter().copied().chain([kept.state.applied_kb]));
+        let mut written_kb: Vec<u64> = written.chain([kb]).collect();
+        written_kb.sort_unstable();
+        written_kb.dedup();
+        let state = Settings {
+            name: target.name.clone(),
+            identity,
+            previous_kb: kept.map_or(current_kb, |kept| kept.state.previous_kb),
+            applied_kb: kb,
+            written_kb,
+            window: Some(Window::of(&self.system, target)),
+            directories: self.directories(&key, rule)?,
+        };
+        Ok((key, state))
     }
 
     /// Directories that are made for a target's files, and those that were made for others: who is the last takes them away.
@@ -160,29 +237,21 @@ impl Store {
         let missing = files.into_iter().flatten().flat_map(|file| file.ancestors().skip(1));
         let missing = missing.filter(|directory| !self.at(directory).exists()).map(PathBuf::from);
         let mut directories: Vec<PathBuf> = missing.collect();
-        for key in self.keys()? {
-            // Another target's state that is damaged is told when that target is looked at.
-            directories.extend(self.state(&key).ok().flatten().into_iter().flat_map(|state| state.directories));
-        }
+        // Another target's state that is damaged is told when that target is looked at.
+        directories.extend(self.kept()?.into_iter().filter_map(|(_, state)| state.ok()).flat_map(|s| s.directories));
         directories.sort_by_key(|directory| (std::cmp::Reverse(directory.components().count()), directory.clone()));
         directories.dedup();
         Ok(directories)
     }
 
-    fn write(&self, target: &Target, kb: u64, rule: Option<Rule>) -> Result<Option<PathBuf>> {
-        if let Some(rule) = &rule {
-            let earlier = fs::read_to_string(self.at(&rule.path)).ok();
-            self.write_rule(rule).inspect_err(|_| drop(self.take_rule(rule)))?;
-            undo::write_setting(&target.setting, &kb.to_string()).inspect_err(|_| {
-                let _ = match earlier {
-                    Some(text) => replace(&self.at(&rule.path), &text),
-                    None => self.take_rule(rule).map(drop),
-                };
-            })?;
-        } else {
-            undo::write_setting(&target.setting, &kb.to_string())?;
-        }
-        Ok(rule.map(|rule| self.at(&rule.path)))
+    fn write(&self, target: &Target, kb: u64, rule: Option<&Rule>) -> Result<()> {
+        let before = rule.map(|rule| self.files(rule).write()).transpose()?;
+        undo::write_setting(&target.setting, &kb.to_string()).inspect_err(|_| {
+            if let Some(before) = before {
+                before.put_back();
+            }
+        })?;
+        Ok(())
     }
 
     /// Compares the rule of a target with what is set.
@@ -190,325 +259,106 @@ impl Store {
     /// Errors: no rule can be about it; it has vanished.
     pub fn check(&self, target: &Target) -> Result<Checked> {
         let what = || format!("a rule for {}", target.name);
-        let identity = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why))?;
+        // The rule may name it in another way than it would be named now: by another partition, say.
+        let kept = self.of_window(target).unwrap_or_default();
+        let mut kept = kept.iter().filter_map(|kept| kept.state.identity.as_ref());
+        let written = kept.find(|identity| self.files(&Rule::new(identity, 0)).text().is_some());
+        let own = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why));
+        let identity = written.map_or(own, Ok)?;
         let running_kb = target.current_kb()?;
-        let path = self.at(&Rule::new(identity, running_kb).path);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let rule_kb = Rule::kb(&text);
-        let intact = rule_kb.is_some_and(|kb| {
+        let rule = Rule::new(identity, running_kb);
+        let text = self.files(&rule).text();
+        let rule_kb = text.as_deref().and_then(Rule::kb);
+        let is_as_written = |kb: u64| {
             let rule = Rule::new(identity, kb);
-            text == rule.text && rule.link.is_none_or(|link| self.at(&link).exists())
-        });
-        Ok(Checked { rule: path, rule_kb, running_kb, intact })
+            text.as_ref() == Some(&rule.text) && self.files(&rule).is_linked()
+        };
+        Ok(Checked { rule: self.at(&rule.path), rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
     }
 
-    /// Takes back what was set for a target. `None`: nothing was.
+    /// Takes back what was set for a target, by whichever way its window was come to; nothing: nothing was.
     ///
     /// Errors: not root; something cannot be written or removed; the state is not ours.
-    pub fn restore(&self, target: &Target) -> Result<Option<Restored>> {
-        let key = key(target);
-        let Some(state) = self.state(&key)? else { return Ok(None) };
-        self.take_back(&key, &state, Some(target)).map(Some)
+    pub fn restore(&self, target: &Target) -> Result<Vec<Restored>> {
+        let done = self.take_back_all(self.of_window(target)?);
+        done.into_iter().map(|(_, done)| done).collect()
     }
 
-    /// Takes back everything that is kept. Of targets that are not here now only the rules are taken away.
+    /// Takes back everything that is kept, and says of each by its name how that went. Of what is not here now only the rules
+    /// are taken away.
     ///
-    /// Errors: as in [`Store::restore`].
-    pub fn restore_all(&self, targets: &[Target]) -> Result<Vec<Restored>> {
-        let mut done = Vec::new();
-        for own in self.keys()? {
-            if let Some(state) = self.state(&own)? {
-                let mut known: Vec<Target> = targets.to_vec();
-                // One file system may be mounted in several places, of which only one is among the targets.
-                if let Some(Identity::Mount { point, .. }) = &state.identity {
-                    known.extend(find(&self.system, Path::new(point)).unwrap_or_default());
-                }
-                let target = known.iter().find(|target| key(target) == own);
-                done.push(self.take_back(&own, &state, target)?);
+    /// Errors: what is kept cannot be listed.
+    pub fn restore_all(&self) -> Result<Vec<(String, Result<Restored>)>> {
+        let (mut kept, mut done) = (Vec::new(), Vec::new());
+        for (key, state) in self.kept()? {
+            match state {
+                Ok(state) => kept.push(Kept { key, state }),
+                Err(error) => done.push((key, Err(error))),
             }
         }
+        done.extend(self.take_back_all(kept));
+        self.sweep()?;
         Ok(done)
     }
 
-    fn take_back(&self, key: &str, state: &Settings, target: Option<&Target>) -> Result<Restored> {
+    /// The last change of a window first, where there are several of it.
+    fn take_back_all(&self, mut kept: Vec<Kept>) -> Vec<(String, Result<Restored>)> {
+        let is_last = |kept: &Kept| match kept.place(&self.system) {
+            Place::Here(setting) => bdi::read_kb(setting).is_ok_and(|now| kept.state.is_ours(now)),
+            _ => false,
+        };
+        let mut done = Vec::new();
+        while !kept.is_empty() {
+            let next = kept.remove(kept.iter().position(is_last).unwrap_or(0));
+            done.push((next.state.name.clone(), self.take_back(&next)));
+        }
+        done
+    }
+
+    fn take_back(&self, kept: &Kept) -> Result<Restored> {
+        let state = &kept.state;
         if !machine::is_root() {
             return Err(ahead_kernel::Error::needs_root(format!("taking back the window of {}", state.name)).into());
         }
-        let mut done = Restored { name: state.name.clone(), ..Restored::default() };
-        if let Some(identity) = &state.identity {
-            done.removed = self.take_rule(&Rule::new(identity, state.applied_kb))?;
-        }
-        match target.map(|target| Ok::<_, Error>((target, target.current_kb()?))).transpose()? {
-            None => done.left_alone = Some("it is not here now".into()),
-            Some((target, now)) if now == state.applied_kb => {
-                undo::write_setting(&target.setting, &state.previous_kb.to_string())?;
-                done.restored_kb = Some(state.previous_kb);
+        let place = kept.place(&self.system);
+        let mut done = Restored { name: state.name.clone(), removed: self.take_rule(state)?, ..Restored::default() };
+        match place {
+            Place::Gone => done.left_alone = Some("it is not here now".into()),
+            Place::Unknown(why) => {
+                (done.left_alone, done.kept_kb) = (Some(why), Some(state.previous_kb));
+                return Ok(done);
             }
-            Some((_, now)) if now == state.previous_kb => done.restored_kb = Some(now),
-            Some((_, now)) => done.left_alone = Some(format!("it was set to {now} KiB since")),
+            Place::Here(setting) => match bdi::read_kb(setting.clone())? {
+                now if now == state.previous_kb => done.restored_kb = Some(now),
+                now if state.is_ours(now) => {
+                    undo::write_setting(&setting, &state.previous_kb.to_string())?;
+                    done.restored_kb = Some(state.previous_kb);
+                }
+                now => done.left_alone = Some(format!("it was set to {now} KiB since")),
+            },
         }
-        self.forget(key, state)?;
+        self.forget(&kept.key, state)?;
         Ok(done)
     }
 
-    /// Of whom something is kept.
-    fn keys(&self) -> Result<Vec<String>> {
-        let entries = match fs::read_dir(self.at(Path::new(STATES))) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|e| Error::io("list what is kept", e))?,
-        };
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
-        keys.sort();
-        Ok(keys)
+    /// Removes a rule of ours, and says what is gone.
+    fn take_rule(&self, state: &Settings) -> Result<Vec<PathBuf>> {
+        let rule = state.identity.as_ref().map(|identity| Rule::new(identity, state.applied_kb));
+        rule.map_or(Ok(Vec::new()), |rule| self.files(&rule).remove())
+    }
+
+    fn files<'a>(&'a self, rule: &'a Rule) -> RuleFiles<'a> {
+        RuleFiles::new(&self.system.kept, rule)
     }
 
     fn at(&self, path: &Path) -> PathBuf {
         self.system.kept.join(path)
     }
-
-    fn state_file(&self, key: &str) -> PathBuf {
-        self.at(Path::new(STATES)).join(format!("{key}.json"))
-    }
-
-    fn state(&self, key: &str) -> Result<Option<Settings>> {
-        let path = self.state_file(key);
-        match fs::metadata(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Ok(metadata) if metadata.len() <= LONGEST_BYTES => {}
-            Ok(_) => return Err(Error::State { path, why: "it is too long".into() }),
-            Err(e) => return Err(Error::io(format!("look at {}", path.display()), e)),
-        }
-        let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
-        serde_json::from_slice(&text).map(Some).map_err(|e| Error::State { path, why: e.to_string() })
-    }
-
-    fn write_state(&self, key: &str, state: &Settings) -> Result<()> {
-        let text = serde_json::to_string_pretty(state).expect("plain values");
-        replace(&self.state_file(key), &(text + "\n"))
-    }
-
-    /// Removes a state, and the directories that were made, as long as nobody has put anything into them.
-    fn forget(&self, key: &str, state: &Settings) -> Result<()> {
-        remove(&self.state_file(key))?;
-        state.directories.iter().for_each(|directory| drop(fs::remove_dir(self.at(directory))));
-        Ok(())
-    }
-
-    fn write_rule(&self, rule: &Rule) -> Result<()> {
-        let path = self.at(&rule.path);
-        if fs::read_to_string(&path).is_ok_and(|text| !Rule::is_ours(&text)) {
-            return Err(Error::State { path, why: "it is not ours".into() });
-        }
-        replace(&path, &rule.text)?;
-        let Some(link) = rule.link.as_ref().map(|link| self.at(link)) else { return Ok(()) };
-        make_parent(&link)?;
-        let name = path.file_name().expect("a rule has a name");
-        match symlink(Path::new("..").join(name), &link) {
-            Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(Error::io(format!("make {}", link.display()), e)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes a rule of ours, and says what is gone.
-    fn take_rule(&self, rule: &Rule) -> Result<Vec<PathBuf>> {
-        let path = self.at(&rule.path);
-        if !fs::read_to_string(&path).is_ok_and(|text| Rule::is_ours(&text)) {
-            return Ok(Vec::new());
-        }
-        let link = rule.link.as_ref().map(|link| self.at(link));
-        if let Some(link) = &link {
-            remove(link)?;
-        }
-        remove(&path)?;
-        Ok([Some(path), link].into_iter().flatten().collect())
-    }
 }
 
-fn make_parent(path: &Path) -> Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    Ok(fs::create_dir_all(directory).map_err(|e| unwritable(directory, e))?)
-}
-
-fn unwritable(directory: &Path, error: std::io::Error) -> ahead_kernel::Error {
-    ahead_kernel::Error::unwritable("keeping a window", directory, error)
-}
-
-/// Renamed into place: half of a rule would be worse than none.
-fn replace(path: &Path, text: &str) -> Result<()> {
-    make_parent(path)?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
-        file.write_all(text.as_bytes())?;
-        // udev and systemd are root; people may want to read it.
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-        file.as_file().sync_all()?;
-        file.persist(path).map(drop).map_err(|failed| failed.error)
-    };
-    Ok(write().map_err(|e| unwritable(directory, e))?)
-}
-
-fn remove(path: &Path) -> Result<bool> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        done => done.map(|()| true).map_err(|e| Error::io(format!("remove {}", path.display()), e)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::target::Kind;
-
-    struct Home {
-        home: tempfile::TempDir,
-        store: Store,
-        target: Target,
-    }
-
-    /// A system below a directory, with a target whose window is 128. `None`: only root may set anything.
-    fn home(identity: Identity) -> Option<Home> {
-        if !machine::is_root() {
-            eprintln!("skipped: needs root");
-            return None;
-        }
-        let home = tempfile::tempdir().unwrap();
-        for directory in ["etc/udev", "etc/systemd"] {
-            fs::create_dir_all(home.path().join(directory)).unwrap();
-        }
-        let setting = home.path().join("read_ahead_kb");
-        fs::write(&setting, "128\n").unwrap();
-        let (number, kind, name) = ((8, 0), Kind::Disk, "sda".into());
-        let target = Target {
-            number,
-            setting,
-            kind,
-            name,
-            directory: None,
-            device: None,
-            identity: Ok(identity),
-            notes: Vec::new(),
-        };
-        Some(Home { store: Store::new(System::keeping_in(home.path())), home, target })
-    }
-
-    fn serial() -> Identity {
-        Identity::Property { name: "ID_SERIAL".into(), value: "x".into() }
-    }
-
-    fn mounted() -> Identity {
-        Identity::Mount { point: "/mnt/x".into(), source: "s:/x".into(), fs_type: "nfs4".into() }
-    }
-
-    fn files(directory: &Path) -> usize {
-        let entries = fs::read_dir(directory).unwrap().flatten();
-        entries.map(|entry| if entry.file_type().unwrap().is_dir() { files(&entry.path()) } else { 1 }).sum()
-    }
-
-    /// Those that `home` has not made.
-    fn directories(home: &Path) -> Vec<PathBuf> {
-        let made = ["etc/udev/rules.d", "etc/systemd/system", "var"].map(|path| home.join(path));
-        made.into_iter().filter(|path| path.exists()).collect()
-    }
-
-    /// Regression: directories that were made for the first of two targets stayed.
-    #[test]
-    fn the_last_target_takes_the_directories_away() {
-        let Some(Home { home, store, target: one }) = home(serial()) else { return };
-        let other = Identity::Property { name: "ID_SERIAL".into(), value: "y".into() };
-        let other = Target { number: (8, 1), identity: Ok(other), ..one.clone() };
-        store.set(&one, 256, true).unwrap();
-        store.set(&other, 256, true).unwrap();
-        store.restore(&one).unwrap();
-        assert_eq!(directories(home.path()).len(), 2);
-        store.restore(&other).unwrap();
-        assert!(directories(home.path()).is_empty());
-    }
-
-    #[test]
-    fn a_rule_that_nobody_reads_is_told() {
-        let Some(Home { home, mut store, target }) = home(serial()) else { return };
-        store.system.root = home.path().into();
-        assert!(store.unread(&target).unwrap().contains("/run/udev/control"));
-        fs::create_dir_all(home.path().join("run/udev/control")).unwrap();
-        assert_eq!(store.unread(&target), None);
-    }
-
-    #[test]
-    fn what_is_set_is_taken_back_to_what_was_there_first() {
-        for identity in [serial(), mounted()] {
-            let Some(Home { home, store, target }) = home(identity) else { return };
-            store.set(&target, 256, false).unwrap();
-            let rule = store.set(&target, 512, true).unwrap().unwrap();
-            assert!(rule.starts_with(home.path()) && target.current_kb().unwrap() == 512);
-            assert!(store.check(&target).unwrap().agrees());
-            let done = store.restore(&target).unwrap().unwrap();
-            assert_eq!((done.restored_kb, target.current_kb().unwrap()), (Some(128), 128));
-            assert_eq!(files(home.path()), 1, "only the setting");
-            assert!(directories(home.path()).is_empty(), "none but those that were there");
-            assert_eq!(store.restore(&target).unwrap(), None);
-        }
-    }
-
-    #[test]
-    fn rule_and_running_value_are_told_apart() {
-        let Some(Home { home: _home, store, target }) = home(serial()) else { return };
-        let none = store.check(&target).unwrap();
-        assert_eq!((none.rule_kb, none.agrees()), (None, false));
-        let rule = store.set(&target, 512, true).unwrap().unwrap();
-        fs::write(&target.setting, "128\n").unwrap();
-        let checked = store.check(&target).unwrap();
-        assert_eq!((checked.rule_kb, checked.running_kb, checked.agrees()), (Some(512), 128, false));
-        fs::write(&target.setting, "512\n").unwrap();
-        let text = fs::read_to_string(&rule).unwrap();
-        fs::write(&rule, text.replace("ID_SERIAL", "ID_WWN")).unwrap();
-        assert!(!store.check(&target).unwrap().intact, "somebody has changed it");
-    }
-
-    #[test]
-    fn what_others_have_set_or_written_stays() {
-        let Some(Home { home: _home, store, target }) = home(serial()) else { return };
-        let rule = store.set(&target, 512, true).unwrap().unwrap();
-        fs::write(&target.setting, "4096\n").unwrap();
-        fs::write(&rule, "mine").unwrap();
-        let done = store.restore(&target).unwrap().unwrap();
-        assert_eq!((done.restored_kb, done.removed), (None, Vec::new()));
-        assert!(done.left_alone.unwrap().contains("4096"));
-        assert_eq!(fs::read_to_string(&rule).unwrap(), "mine");
-        assert!(matches!(store.set(&target, 64, true), Err(Error::State { .. })));
-        assert_eq!(target.current_kb().unwrap(), 4096);
-        assert_eq!(store.restore(&target).unwrap(), None, "nothing was kept");
-    }
-
-    #[test]
-    fn of_what_is_not_here_the_rule_goes() {
-        let Some(Home { home, store, target }) = home(mounted()) else { return };
-        store.set(&target, 512, true).unwrap();
-        let done = store.restore_all(&[]).unwrap();
-        assert_eq!((done.len(), done[0].removed.len(), done[0].restored_kb), (1, 2, None));
-        assert_eq!(files(home.path()), 1);
-        assert_eq!(store.restore_all(&[]).unwrap(), []);
-    }
-
-    #[test]
-    fn what_nothing_names_is_set_but_not_kept() {
-        let Some(Home { home, store, mut target }) = home(serial()) else { return };
-        target.identity = Err("it has no serial number".into());
-        let refused = store.set(&target, 512, true).unwrap_err();
-        assert!(refused.to_string().contains("it has no serial number"), "{refused}");
-        assert_eq!((target.current_kb().unwrap(), files(home.path())), (128, 1));
-        assert_eq!(store.set(&target, 512, false).unwrap(), None);
-        assert_eq!(store.restore(&target).unwrap().unwrap().restored_kb, Some(128));
-    }
-
-    #[test]
-    fn a_state_that_is_damaged_is_an_error() {
-        let Some(Home { home: _home, store, target }) = home(serial()) else { return };
-        store.set(&target, 512, false).unwrap();
-        for text in ["{", "[]", "{\"name\":1}", &"x".repeat(LONGEST_BYTES as usize + 1)] {
-            fs::write(store.state_file(&key(&target)), text).unwrap();
-            assert!(matches!(store.restore(&target), Err(Error::State { .. })));
-        }
-    }
+/// Of several states of one window, the one that was written first: what was there before it is none of ours.
+fn first(kept: &[Kept]) -> Option<&Kept> {
+    let is_first =
+        |one: &&Kept| !kept.iter().any(|other| other.key != one.key && other.state.is_ours(one.state.previous_kb));
+    kept.iter().find(is_first).or(kept.first())
 }

@@ -23,6 +23,7 @@
 //! could name another one; call a difference that is noise a gain.
 
 mod below;
+mod device;
 mod error;
 mod ground;
 mod identity;
@@ -41,7 +42,7 @@ mod wu;
 
 pub use error::{Error, Result};
 pub use identity::Identity;
-pub use keep::{Checked, Restored, Settings, Store};
+pub use keep::{Checked, Restored, Set, Settings, Store, Window};
 pub use measure::{Measured, Measurement, Plan, Progress, Workload, measure};
 pub use search::{CANDIDATES_KB, Depth};
 pub use system::System;

@@ -1,5 +1,6 @@
 //! Where the kernel's and the system's files are: below `/`, or below another directory in tests.
 
+use crate::{Error, Result};
 use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::mounts::{self, Mount};
 use std::fs;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The roots of what is looked at and of what is written.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Of `/sys`, `/run/udev` and the rules that udev brings along.
+    /// Of `/sys`, `/proc`, `/run/udev` and the rules that udev brings along.
     pub root: PathBuf,
     /// Of `/etc` and `/var`, where rules and earlier values are kept.
     pub kept: PathBuf,
@@ -65,8 +66,26 @@ impl System {
     }
 
     /// What is mounted.
-    pub(crate) fn mounts(&self) -> crate::Result<Vec<Mount>> {
-        Ok(mounts::own()?)
+    pub(crate) fn mounts(&self) -> Result<Vec<Mount>> {
+        let path = self.root.join("proc/self/mountinfo");
+        let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+        Ok(mounts::parse(&text)?)
+    }
+
+    /// Which start of the machine this is: numbers of devices mean something until the next one.
+    pub(crate) fn boot(&self) -> Option<String> {
+        Self::text(&self.root.join("proc/sys/kernel/random/boot_id"))
+    }
+
+    /// What tells a disk from those that have had its number before it (Linux 5.15 and later).
+    pub(crate) fn diskseq(&self, device: DeviceNumber) -> Option<u64> {
+        Self::text(&self.block(device).join("diskseq"))?.parse().ok()
+    }
+
+    /// Every block device, partitions included.
+    pub(crate) fn block_devices(&self) -> Vec<DeviceNumber> {
+        let entries = fs::read_dir(self.sys("dev/block")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| bdi::parse_number(entry.file_name().to_str()?)).collect()
     }
 }
 
@@ -95,10 +114,13 @@ pub(crate) mod testing {
             std::os::unix::fs::symlink(&directory, link).unwrap();
             write(home.path().join(format!("run/udev/data/b{major}:{minor}")), record);
             if !name.contains('/') {
-                write(directory.join("bdi/read_ahead_kb"), "128\n");
-                write(home.path().join(format!("sys/class/bdi/{major}:{minor}/read_ahead_kb")), "128\n");
+                let window = home.path().join(format!("sys/class/bdi/{major}:{minor}"));
+                write(window.join("read_ahead_kb"), "128\n");
+                std::os::unix::fs::symlink(&window, directory.join("bdi")).unwrap();
             }
         }
+        write(home.path().join("proc/sys/kernel/random/boot_id"), "this-start\n");
+        write(home.path().join("proc/self/mountinfo"), "");
         let root = home.path().to_path_buf();
         (home, System { kept: root.clone(), root })
     }

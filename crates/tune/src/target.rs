@@ -12,6 +12,7 @@
 //! window of the disk below has no effect there. Of devices that lie on one another (LVM, RAID, encryption) the uppermost counts:
 //! the page cache, whose window this is, is above all of them.
 
+use crate::device::of_device;
 use crate::identity::{self, Identity};
 use crate::{Error, Result, System};
 use ahead_kernel::bdi::DeviceNumber;
@@ -133,20 +134,48 @@ pub fn find(system: &System, path: &Path) -> Result<Vec<Target>> {
 /// Every backing device that something is mounted from, each once.
 pub fn all(system: &System) -> Result<Vec<Target>> {
     let mounts = system.mounts()?;
-    let mut targets: Vec<Target> = Vec::new();
-    for mount in mounts.iter().filter(|mount| mount.fs_type != "overlay") {
-        let point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
-        // What is mounted over, or a single file that something is mounted on, is no place to measure in.
-        let is_seen = holding(&mounts, &point).is_some_and(|seen| seen.id == mount.id);
-        if !is_seen || !point.is_dir() || targets.iter().any(|target| Some(target.number) == backing(system, mount)) {
-            continue;
+    let own = mounts.iter().filter(|mount| mount.fs_type != "overlay");
+    let governed: Vec<(DeviceNumber, &Mount)> =
+        own.filter_map(|mount| Some((backing(system, mount)?, mount))).collect();
+    let mut numbers: Vec<DeviceNumber> = Vec::new();
+    for (number, _) in &governed {
+        if !numbers.contains(number) {
+            numbers.push(*number);
         }
-        targets.extend(of_mount(system, &mounts, mount, &point).ok());
     }
-    Ok(targets)
+    let target = |number: DeviceNumber| {
+        let places = governed.iter().filter(|(other, _)| *other == number).map(|(_, mount)| *mount);
+        let mount = best_place(&mounts, places)?;
+        of_mount(system, &mounts, mount, &point_of(mount)).ok()
+    };
+    Ok(numbers.into_iter().filter_map(target).collect())
 }
 
-fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
+pub(crate) fn point_of(mount: &Mount) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(&mount.mount_point))
+}
+
+/// Where files can be made: the first of these mounts that may be written to, or the first one.
+pub(crate) fn best_place<'a>(mounts: &[Mount], candidates: impl Iterator<Item = &'a Mount>) -> Option<&'a Mount> {
+    let is_read_only = |mount: &&Mount| {
+        let options = [&mount.options, &mount.super_options];
+        options.into_iter().any(|options| options.split(|byte| *byte == b',').any(|option| option == b"ro"))
+    };
+    candidates.filter(|mount| is_place(mounts, mount)).min_by_key(is_read_only)
+}
+
+/// What is mounted over, or a single file that something is mounted on, is no place to measure in.
+pub(crate) fn is_place(mounts: &[Mount], mount: &Mount) -> bool {
+    is_seen(mounts, mount) && point_of(mount).is_dir()
+}
+
+/// Whether a path leads to it, and not to what is mounted over it.
+pub(crate) fn is_seen(mounts: &[Mount], mount: &Mount) -> bool {
+    holding(mounts, &point_of(mount)).is_some_and(|seen| seen.id == mount.id)
+}
+
+/// Whose window governs a mount.
+pub(crate) fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
     system.governing_mount(mount).map(|(number, _)| number)
 }
 
@@ -215,16 +244,17 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
     }
 }
 
-fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) -> Result<Target> {
+pub(crate) fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) -> Result<Target> {
     let Some((number, setting)) = system.governing_mount(mount) else {
         let point = OsStr::from_bytes(&mount.mount_point).to_string_lossy().into_owned();
         let why = format!("it is a {}, which reads from no device", mount.fs_type);
         return Err(Error::unsupported(format!("a read-ahead window of {point}"), why));
     };
-    let mut target = of_number(system, number, setting, Some(mount), Some(directory));
+    let mut target = of_number(system, mounts, number, setting, Some((mount, directory)));
     if target.kind == Kind::Btrfs {
         // Of the places where it is mounted, always the same one.
-        let first = mounts.iter().find(|other| other.device == mount.device).unwrap_or(mount);
+        let first =
+            mounts.iter().find(|other| other.device == mount.device && is_place(mounts, other)).unwrap_or(mount);
         target.identity = Identity::of_btrfs(system, first);
     }
     if number != mount.device {
@@ -236,57 +266,23 @@ fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directory: &Path) 
     Ok(target)
 }
 
-fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumber) -> Result<Target> {
-    let no_window = || Error::unsupported(format!("a read-ahead window of {}", node.display()), "it has none");
-    let governed = system.governing(device).ok_or_else(no_window)?;
-    let is_from = |mount: &&Mount| {
-        let source = Path::new(OsStr::from_bytes(&mount.source));
-        mount.device == device || fs::canonicalize(source).is_ok_and(|source| source == *node)
-    };
-    let is_on_partition =
-        |mount: &&Mount| system.governing_mount(mount).is_some_and(|(number, _)| number == governed.0);
-    let mount = mounts.iter().find(is_from).or_else(|| mounts.iter().find(is_on_partition));
-    let Some(mount) = mount else {
-        let mut target = of_number(system, governed.0, governed.1, None, None);
-        target.device = Some(node.to_owned());
-        target.notes.push(format!("nothing is mounted from {}; it is measured by reading it", node.display()));
-        if governed.0 != device {
-            target.notes.push(format!(
-                "{} is a partition; the window is that of all of {}",
-                node.display(),
-                target.name
-            ));
-        }
-        return Ok(target);
-    };
-    let point = PathBuf::from(OsStr::from_bytes(&mount.mount_point));
-    let mut target = of_mount(system, mounts, mount, &point)?;
-    if target.number != governed.0 {
-        let what = format!(
-            "{} on {} has a window of its own, which takes the place of the device's",
-            mount.fs_type,
-            point.display()
-        );
-        target.notes.push(what);
-    }
-    Ok(target)
-}
-
-fn of_number(
+/// `mount`: what is mounted from it, and a directory in that.
+pub(crate) fn of_number(
     system: &System,
+    mounts: &[Mount],
     number: DeviceNumber,
     setting: PathBuf,
-    mount: Option<&Mount>,
-    directory: Option<&Path>,
+    mount: Option<(&Mount, &Path)>,
 ) -> Target {
-    let kind = kind_of(system, number, mount);
-    let source = mount.map(|mount| OsStr::from_bytes(&mount.source).to_string_lossy().into_owned());
+    let mounted = mount.map(|(mount, _)| mount);
+    let kind = kind_of(system, number, mounted);
+    let source = mounted.map(|mount| OsStr::from_bytes(&mount.source).to_string_lossy().into_owned());
     let own_name = kind.is_block().then(|| name_of(system, number)).flatten();
     let name = own_name.or(source).unwrap_or_else(|| format!("{}:{}", number.0, number.1));
     let identity = if kind.is_block() {
-        identity::of_block(system, number, mount.zip(directory))
+        identity::of_block(system, number, mount, mounts)
     } else {
-        mount.map(Identity::of_mount).unwrap_or_else(|| Err("nothing is mounted from it".into()))
+        mounted.map(Identity::of_mount).unwrap_or_else(|| Err("nothing is mounted from it".into()))
     };
     Target { number, setting, kind, name, directory: None, device: None, identity, notes: Vec::new() }
 }

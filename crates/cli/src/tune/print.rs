@@ -62,8 +62,11 @@ pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
     if let Some(kb) = tuned.applied_kb {
         text += &format!("set: {kb} KiB\n");
     }
-    if let Some(rule) = &tuned.rule {
+    if let Some(rule) = &tuned.set.rule {
         text += &format!("kept by {}{}\n", path(rule), daemon_reload(rule));
+    }
+    for replaced in &tuned.set.replaced {
+        text += &format!("in place of {}, which was about the same window and is gone\n", path(replaced));
     }
     text
 }
@@ -144,7 +147,8 @@ pub fn tuned_json(tuned: &Tuned) -> Value {
         "noise": Value::Null,
         "doubt": Value::Null,
         "applied_kb": tuned.applied_kb,
-        "rule": tuned.rule,
+        "rule": tuned.set.rule,
+        "replaced": tuned.set.replaced,
     });
     if let Some(measurement) = &tuned.measurement
         && let (Value::Object(whole), Ok(Value::Object(measured))) = (&mut value, serde_json::to_value(measurement))
@@ -194,10 +198,11 @@ pub fn restored(restored: &Restored) -> String {
         (None, None) => "left alone".into(),
     };
     let gone: String = restored.removed.iter().map(|file| format!("; removed {}", path(file))).collect();
-    format!("{}: {window}{gone}\n", shown(&restored.name))
+    let kept = restored.kept_kb.map(|kb| format!("; the {kb} KiB of before are kept for another --restore"));
+    format!("{}: {window}{gone}{}\n", shown(&restored.name), kept.unwrap_or_default())
 }
 
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     printable(text.as_bytes())
 }
 

@@ -1,0 +1,204 @@
+//! From a block device to the window that governs what is read from it.
+//!
+//! ```text
+//!     a file system is mounted from it ──────────────▶ that one's: the device's own, or its own (btrfs)
+//!     one of the disks of a btrfs ───────────────────▶ the btrfs'
+//!     others lie on it (LVM, RAID, encryption) ──────▶ refused: theirs count, and they are named
+//!     a file system is mounted from a partition of it, or from another one of its disk ──▶ the disk's
+//!     nothing of all that ───────────────────────────▶ its own; it is read itself
+//! ```
+
+use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
+use crate::{Error, Result, System, Target};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::mounts::Mount;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Devices on devices are followed so far: more than anybody has.
+const DEEPEST: u32 = 8;
+
+pub(crate) fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumber) -> Result<Target> {
+    let no_window = || Error::unsupported(window_of(node), "it has none");
+    let (number, setting) = system.governing(device).ok_or_else(no_window)?;
+    let found = mounted_from(system, mounts, node, device, number)?;
+    let Some(mount) = best_place(mounts, found.iter().copied()).or(found.first().copied()) else {
+        let mut target = of_number(system, mounts, number, setting, None);
+        target.device = Some(node.to_owned());
+        target.notes.push(format!("nothing is mounted from {}; it is measured by reading it", node.display()));
+        if number != device {
+            let whole = &target.name;
+            target.notes.push(format!("{} is a partition; the window is that of all of {whole}", node.display()));
+        }
+        return Ok(target);
+    };
+    let point = point_of(mount);
+    let mut target = of_mount(system, mounts, mount, &point)?;
+    if !is_place(mounts, mount) {
+        target.directory = None;
+        target.notes.push(format!("nothing can be written to it by {}; the device itself is read", point.display()));
+    }
+    if target.number != number {
+        let what = format!(
+            "{} on {} has a window of its own, which takes the place of the device's",
+            mount.fs_type,
+            point.display()
+        );
+        target.notes.push(what);
+    }
+    Ok(target)
+}
+
+fn window_of(node: &Path) -> String {
+    format!("a read-ahead window of {}", node.display())
+}
+
+/// What is mounted from a device, or from a partition of the same disk. `number`: whose window governs it.
+///
+/// Errors: what lies on it has a window of its own.
+fn mounted_from<'a>(
+    system: &System,
+    mounts: &'a [Mount],
+    node: &Path,
+    device: DeviceNumber,
+    number: DeviceNumber,
+) -> Result<Vec<&'a Mount>> {
+    let is_from = |mount: &&Mount| {
+        let source = Path::new(OsStr::from_bytes(&mount.source));
+        mount.device == device || fs::canonicalize(source).is_ok_and(|source| source == *node)
+    };
+    let found: Vec<&Mount> = mounts.iter().filter(is_from).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    if let Some(directory) = btrfs_of(system, device) {
+        let is_its = |mount: &&Mount| mount.fs_type == "btrfs" && system.btrfs(mount).as_ref() == Some(&directory);
+        let found: Vec<&Mount> = mounts.iter().filter(is_its).collect();
+        let uuid = directory.file_name().unwrap_or_default().to_string_lossy();
+        let why = || format!("it is a disk of btrfs {uuid}, which is mounted where it cannot be seen from here");
+        return if found.is_empty() { Err(Error::unsupported(window_of(node), why())) } else { Ok(found) };
+    }
+    let directory = system.block(device);
+    refuse_held(system, node, std::slice::from_ref(&directory))?;
+    let found: Vec<&Mount> = mounts.iter().filter(|mount| backing(system, mount) == Some(number)).collect();
+    if found.is_empty() {
+        let entries = fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let partitions: Vec<PathBuf> = entries.filter(|path| path.join("partition").exists()).collect();
+        refuse_held(system, node, &partitions)?;
+    }
+    Ok(found)
+}
+
+/// The directory of the btrfs that a device is one of the disks of.
+fn btrfs_of(system: &System, device: DeviceNumber) -> Option<PathBuf> {
+    let name = fs::canonicalize(system.block(device)).ok()?.file_name()?.to_owned();
+    let all = fs::read_dir(system.sys("fs/btrfs")).into_iter().flatten().flatten().map(|entry| entry.path());
+    all.into_iter().find(|directory| directory.join("devices").join(&name).exists())
+}
+
+/// Errors: other devices lie on one of these; what is read from them goes by their windows.
+fn refuse_held(system: &System, node: &Path, directories: &[PathBuf]) -> Result<()> {
+    let mut above: Vec<String> = directories.iter().flat_map(|directory| uppermost(system, directory, 0)).collect();
+    above.sort_unstable();
+    above.dedup();
+    if above.is_empty() {
+        return Ok(());
+    }
+    let commands: Vec<String> = above.iter().map(|name| format!("ahead tune /dev/{name}")).collect();
+    let why = format!("{} lies on it, and its window counts: {}", above.join(", "), commands.join("; "));
+    Err(Error::unsupported(window_of(node), why))
+}
+
+/// The devices on a device that nothing more lies on.
+fn uppermost(system: &System, directory: &Path, depth: u32) -> Vec<String> {
+    let holders = fs::read_dir(directory.join("holders")).into_iter().flatten().flatten();
+    let names = holders.filter_map(|entry| entry.file_name().into_string().ok()).filter(|_| depth < DEEPEST);
+    let of = |name: String| {
+        let above = uppermost(system, &system.sys("block").join(&name), depth + 1);
+        if above.is_empty() { vec![name] } else { above }
+    };
+    names.flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::system::testing::{Disk, machine};
+    use ahead_kernel::mounts;
+
+    fn targets(disks: &[Disk], table: &str, device: DeviceNumber) -> Result<Target> {
+        let (_home, system) = machine(disks);
+        of_device(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new("/dev/x"), device)
+    }
+
+    /// Regression: the first mount in the table was taken, though it was a single file, covered, or read-only.
+    #[test]
+    fn of_all_places_the_one_that_can_be_written_to_is_taken() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
+        for name in ["covered", "read-only", "good", "later"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("file"), "").unwrap();
+        let line = |id, name: &str, options: &str, rest: &str| {
+            format!("{id} 1 8:0 / {} {options} - ext4 /dev/sda {rest}\n", at(name))
+        };
+        let (file, covered) = (line(2, "file", "rw", "rw"), line(3, "covered", "rw", "rw"));
+        let cover = format!("4 3 0:50 / {} rw - tmpfs x rw\n", at("covered"));
+        let (read_only, good) = (line(5, "read-only", "ro,relatime", "rw"), line(6, "good", "rw,relatime", "rw"));
+        let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
+        let directory = |table: &[&str]| targets(&disks, &table.concat(), (8, 0)).unwrap().directory;
+        let all = [file.as_str(), &covered, &cover, &read_only, &good, &line(7, "later", "rw", "rw")];
+        assert_eq!(directory(&all), Some(at("good").into()));
+        assert_eq!(directory(&all[..4]), Some(at("read-only").into()));
+        assert_eq!(directory(&all[..3]), None, "it is read itself");
+    }
+
+    /// Regression: the window of a disk was measured and set that has no effect on what lies on it.
+    #[test]
+    fn of_what_lies_on_a_device_the_window_counts() {
+        let member: &[(&str, &str)] = &[("holders/md0/x", "")];
+        let array: &[(&str, &str)] = &[("md/level", "raid1"), ("holders/dm-0/x", "")];
+        let mut disks: Vec<Disk> = vec![
+            ("sda", (8, 0), &[], ""),
+            ("sda/sda1", (8, 1), &[("partition", "1")], ""),
+            ("sda/sda2", (8, 2), &[("partition", "2"), ("holders/md0/x", "")], ""),
+            ("sdb", (8, 16), member, ""),
+            ("md0", (9, 0), array, ""),
+            ("dm-0", (253, 0), &[("dm/name", "vg-data")], ""),
+        ];
+        for device in [(8, 0), (8, 2), (8, 16), (9, 0)] {
+            let refused = targets(&disks, "", device).unwrap_err().to_string();
+            assert!(refused.contains("its window counts: ahead tune /dev/dm-0"), "{device:?}: {refused}");
+        }
+        assert_eq!(targets(&disks, "", (253, 0)).unwrap().number, (253, 0));
+        // A file system on another partition does not make it a window of this one, but of the whole disk.
+        let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n";
+        assert_eq!(targets(&disks, table, (8, 0)).unwrap().number, (8, 0));
+        assert!(targets(&disks, table, (8, 2)).is_err());
+        disks[2].2 = &[("partition", "2")];
+        assert_eq!(targets(&disks, table, (8, 2)).unwrap().number, (8, 0));
+    }
+
+    /// Regression: only the disk that it was mounted from led to a btrfs.
+    #[test]
+    fn every_disk_of_a_btrfs_leads_to_it() {
+        let (home, system) = machine(&[("sda", (8, 0), &[], ""), ("sdb", (8, 16), &[], "")]);
+        let directory = home.path().join("sys/fs/btrfs/12-34");
+        for name in ["devices/sda", "devices/sdb", "bdi"] {
+            std::fs::create_dir_all(directory.join(name)).unwrap();
+        }
+        std::fs::write(directory.join("bdi/read_ahead_kb"), "4096\n").unwrap();
+        let table = mounts::parse(b"1 0 0:43 / / rw - btrfs /dev/sda rw\n").unwrap();
+        for device in [(8, 0), (8, 16)] {
+            let found = of_device(&system, &table, Path::new("/dev/x"), device);
+            let target = found.unwrap();
+            assert_eq!((target.number, target.kind), ((0, 43), Kind::Btrfs));
+            assert!(target.notes[0].contains("takes the place of the device's"), "{:?}", target.notes);
+        }
+        assert!(of_device(&system, &[], Path::new("/dev/x"), (8, 16)).unwrap_err().to_string().contains("btrfs 12-34"));
+    }
+}

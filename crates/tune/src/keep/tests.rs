@@ -1,0 +1,436 @@
+//! Below a directory in place of a system.
+
+use super::files::temporary;
+use super::state::LONGEST_BYTES;
+use super::*;
+use crate::system::testing::{Disk, machine as system_of};
+use crate::target::Kind;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+struct Home {
+    home: tempfile::TempDir,
+    store: Store,
+    target: Target,
+}
+
+const DISKS: [Disk; 2] =
+    [("sda", (8, 0), &[("diskseq", "7")], "E:ID_SERIAL=x\n"), ("sdb", (8, 16), &[("diskseq", "8")], "E:ID_SERIAL=y\n")];
+/// The number of what is mounted.
+const NUMBER: (u32, u32) = (0, 50);
+
+/// A system below a directory, with a target whose window is 128. `None`: only root may set anything.
+fn home(identity: Identity) -> Option<Home> {
+    if !machine::is_root() {
+        eprintln!("skipped: needs root");
+        return None;
+    }
+    let (home, system) = system_of(&DISKS);
+    for directory in ["etc/udev", "etc/systemd", "sys/class/bdi/0:50"] {
+        fs::create_dir_all(home.path().join(directory)).unwrap();
+    }
+    fs::write(home.path().join("sys/class/bdi/0:50/read_ahead_kb"), "128\n").unwrap();
+    let is_mount = matches!(identity, Identity::Mount { .. });
+    let (number, kind, name) = if is_mount { (NUMBER, Kind::Network, "s:/x") } else { ((8, 0), Kind::Disk, "sda") };
+    let target = Target { kind, name: name.into(), identity: Ok(identity), ..of_number(home.path(), number) };
+    let home = Home { store: Store::new(system), home, target };
+    home.mount(if is_mount { &["/mnt/x"] } else { &[] }, "s:/x");
+    Some(home)
+}
+
+fn of_number(home: &Path, number: (u32, u32)) -> Target {
+    let setting = home.join(format!("sys/class/bdi/{}:{}/read_ahead_kb", number.0, number.1));
+    let (name, identity) = ("sda".into(), Err("nothing names it".into()));
+    Target { number, setting, kind: Kind::Disk, name, directory: None, device: None, identity, notes: Vec::new() }
+}
+
+impl Home {
+    /// What is mounted, and where, from now on.
+    fn mount(&self, points: &[&str], source: &str) {
+        let line = |(id, point): (usize, &&str)| format!("{} 1 0:50 / {point} rw - nfs4 {source} rw\n", id + 2);
+        let table: String = points.iter().enumerate().map(line).collect();
+        fs::write(self.home.path().join("proc/self/mountinfo"), table).unwrap();
+    }
+
+    /// What is set now.
+    fn set_by_hand(&self, kb: u64) {
+        fs::write(&self.target.setting, format!("{kb}\n")).unwrap();
+    }
+
+    fn now(&self) -> u64 {
+        self.target.current_kb().unwrap()
+    }
+
+    /// Every file that is kept.
+    fn kept(&self) -> usize {
+        files(&self.home.path().join("etc")) + files(&self.home.path().join("var"))
+    }
+
+    /// The same window by another identity.
+    fn also(&self, uuid: &str) -> Target {
+        let identity = Identity::FileSystem { uuid: uuid.into(), on_partition: true };
+        Target { identity: Ok(identity), ..self.target.clone() }
+    }
+
+    /// Takes back the only thing that is kept of the target.
+    fn restore(&self) -> Restored {
+        let mut done = self.store.restore(&self.target).unwrap();
+        assert_eq!(done.len(), 1, "{done:?}");
+        done.remove(0)
+    }
+
+    fn restart(&self) {
+        fs::write(self.home.path().join("proc/sys/kernel/random/boot_id"), "next-start\n").unwrap();
+        self.set_by_hand(128);
+    }
+}
+
+fn serial() -> Identity {
+    Identity::Property { name: "ID_SERIAL".into(), value: "x".into() }
+}
+
+fn mounted() -> Identity {
+    Identity::Mount { point: "/mnt/x".into(), source: "s:/x".into(), fs_type: "nfs4".into() }
+}
+
+fn files(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.file_type().unwrap().is_dir() { files(&entry.path()) } else { 1 }).sum()
+}
+
+/// Those that `home` has not made.
+fn directories(home: &Path) -> Vec<PathBuf> {
+    let made = ["etc/udev/rules.d", "etc/systemd/system", "var"].map(|path| home.join(path));
+    made.into_iter().filter(|path| path.exists()).collect()
+}
+
+/// Regression: directories that were made for the first of two targets stayed.
+#[test]
+fn the_last_target_takes_the_directories_away() {
+    let Some(Home { home, store, target: one }) = home(serial()) else { return };
+    let other = Identity::Property { name: "ID_SERIAL".into(), value: "y".into() };
+    let other = Target { identity: Ok(other), ..of_number(home.path(), (8, 16)) };
+    store.set(&one, 256, true).unwrap();
+    store.set(&other, 256, true).unwrap();
+    store.restore(&one).unwrap();
+    assert_eq!(directories(home.path()).len(), 2);
+    store.restore(&other).unwrap();
+    assert!(directories(home.path()).is_empty());
+}
+
+#[test]
+fn a_rule_that_nobody_reads_is_told() {
+    let Some(Home { home, store, target }) = home(serial()) else { return };
+    assert!(store.unread(&target).unwrap().contains("/run/udev/control"));
+    fs::create_dir_all(home.path().join("run/udev/control")).unwrap();
+    assert_eq!(store.unread(&target), None);
+}
+
+#[test]
+fn what_is_set_is_taken_back_to_what_was_there_first() {
+    for identity in [serial(), mounted()] {
+        let Some(home) = home(identity) else { return };
+        home.store.set(&home.target, 256, false).unwrap();
+        let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
+        assert!(rule.starts_with(home.home.path()) && home.now() == 512);
+        assert!(home.store.check(&home.target).unwrap().agrees());
+        assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
+        assert_eq!(home.kept(), 0);
+        assert!(directories(home.home.path()).is_empty(), "none but those that were there");
+        assert_eq!(home.store.restore(&home.target).unwrap(), []);
+    }
+}
+
+#[test]
+fn rule_and_running_value_are_told_apart() {
+    let Some(home) = home(serial()) else { return };
+    let check = || home.store.check(&home.target).unwrap();
+    assert_eq!((check().rule_kb, check().agrees()), (None, false));
+    let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
+    home.set_by_hand(128);
+    let checked = check();
+    assert_eq!((checked.rule_kb, checked.running_kb, checked.agrees()), (Some(512), 128, false));
+    home.set_by_hand(512);
+    let text = fs::read_to_string(&rule).unwrap();
+    fs::write(&rule, text.replace("ID_SERIAL", "ID_WWN")).unwrap();
+    assert!(!check().intact, "somebody has changed it");
+}
+
+#[test]
+fn what_others_have_set_or_written_stays() {
+    let Some(home) = home(serial()) else { return };
+    let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
+    home.set_by_hand(4096);
+    fs::write(&rule, "mine").unwrap();
+    let done = home.restore();
+    assert_eq!((done.restored_kb, done.removed), (None, Vec::new()));
+    assert!(done.left_alone.unwrap().contains("4096"));
+    assert_eq!(fs::read_to_string(&rule).unwrap(), "mine");
+    assert!(matches!(home.store.set(&home.target, 64, true), Err(Error::State { .. })));
+    assert_eq!(home.now(), 4096);
+    assert_eq!(home.store.restore(&home.target).unwrap(), [], "nothing was kept");
+}
+
+/// Regression: what somebody else had set between two changes was lost.
+#[test]
+fn what_somebody_has_set_in_between_is_what_was_there_before() {
+    let Some(home) = home(serial()) else { return };
+    home.store.set(&home.target, 512, false).unwrap();
+    home.set_by_hand(4096);
+    home.store.set(&home.target, 1024, false).unwrap();
+    assert_eq!((home.restore().restored_kb, home.now()), (Some(4096), 4096));
+}
+
+/// Regression: killed between the state and the window, the earlier window of ours was taken for somebody else's.
+#[test]
+fn a_change_that_was_cut_short_is_taken_back() {
+    let Some(home) = home(serial()) else { return };
+    home.store.set(&home.target, 512, false).unwrap();
+    home.store.set(&home.target, 1024, false).unwrap();
+    home.set_by_hand(512);
+    assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
+}
+
+/// Regression: half-written files of one that was killed stayed under names of their own.
+#[test]
+fn what_a_killed_one_has_half_written_is_removed() {
+    let Some(home) = home(serial()) else { return };
+    let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
+    let state = home.store.state_file(&serial().file_name());
+    for half in [temporary(&rule), temporary(&state)] {
+        fs::write(half, "half").unwrap();
+    }
+    home.restore();
+    assert_eq!((home.kept(), directories(home.home.path()).len()), (0, 0));
+    // Before its first state was whole.
+    fs::create_dir_all(state.parent().unwrap()).unwrap();
+    fs::write(temporary(&state), "half").unwrap();
+    assert!(home.store.restore_all().unwrap().is_empty());
+    assert_eq!(files(&home.home.path().join("var")), 0);
+}
+
+/// Regression: two rules of one window contradicted one another, and the first window was lost.
+#[test]
+fn a_window_has_one_rule() {
+    let Some(home) = home(serial()) else { return };
+    let (one, other) = (home.also("1-1"), home.also("2-2"));
+    let first = home.store.set(&one, 512, true).unwrap().rule.unwrap();
+    let set = home.store.set(&other, 1024, true).unwrap();
+    assert_eq!((set.replaced, first.exists(), home.kept()), (vec![first], false, 2));
+    // By whichever way: its rule is the other's.
+    assert!(home.store.check(&one).unwrap().agrees());
+    assert_eq!(home.store.restore(&one).unwrap()[0].restored_kb, Some(128));
+    assert_eq!((home.now(), home.kept()), (128, 0));
+    assert_eq!(home.store.restore(&other).unwrap(), []);
+}
+
+/// Regression: a window that was set by its device was not found by what was mounted from it later, nor the other way round.
+#[test]
+fn a_window_is_found_by_every_way_to_it() {
+    let Some(home) = home(serial()) else { return };
+    let unnamed = of_number(home.home.path(), (8, 0));
+    home.store.set(&unnamed, 512, false).unwrap();
+    assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
+    let mounted = home.also("1-1");
+    home.store.set(&mounted, 512, true).unwrap();
+    assert_eq!(home.store.restore(&unnamed).unwrap()[0].restored_kb, Some(128));
+    home.store.set(&mounted, 512, true).unwrap();
+    let done = home.store.restore_all().unwrap();
+    assert_eq!(done[0].1.as_ref().unwrap().restored_kb, Some(128), "nothing is mounted from it");
+    assert_eq!((home.now(), home.kept()), (128, 0));
+}
+
+/// Regression: of one file system at two places the second one's earlier window was that of the first change.
+#[test]
+fn one_mount_at_two_places_has_one_window() {
+    let Some(home) = home(mounted()) else { return };
+    home.mount(&["/mnt/x", "/mnt/y"], "s:/x");
+    let second = Identity::Mount { point: "/mnt/y".into(), source: "s:/x".into(), fs_type: "nfs4".into() };
+    let second = Target { identity: Ok(second), ..home.target.clone() };
+    home.store.set(&home.target, 512, false).unwrap();
+    home.store.set(&second, 1024, false).unwrap();
+    assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
+    assert_eq!(home.store.restore(&second).unwrap(), []);
+}
+
+/// Regression: a number that was given to another device brought it the window of the one before it.
+#[test]
+fn a_number_that_is_given_again_is_another_window() {
+    let Some(home) = home(serial()) else { return };
+    let unnamed = of_number(home.home.path(), (8, 0));
+    home.store.set(&unnamed, 512, false).unwrap();
+    fs::write(home.home.path().join("sys/block/sda/diskseq"), "9\n").unwrap();
+    assert_eq!(home.store.restore(&unnamed).unwrap(), [], "another disk");
+    assert_eq!(home.store.restore_all().unwrap()[0].1.as_ref().unwrap().restored_kb, None);
+    home.set_by_hand(128);
+    home.store.set(&unnamed, 512, false).unwrap();
+    home.restart();
+    home.set_by_hand(512);
+    assert_eq!(home.store.restore(&unnamed).unwrap(), [], "another start");
+    let Some(home) = self::home(mounted()) else { return };
+    home.store.set(&home.target, 512, false).unwrap();
+    home.mount(&["/mnt/y"], "s:/other");
+    let other = Target { name: "s:/other".into(), identity: Err("x".into()), ..home.target.clone() };
+    assert_eq!(home.store.restore(&other).unwrap(), [], "another mount");
+}
+
+/// After a restart the rule has set it.
+#[test]
+fn what_a_rule_has_set_is_taken_back() {
+    for identity in [serial(), mounted()] {
+        let Some(home) = home(identity) else { return };
+        home.store.set(&home.target, 512, true).unwrap();
+        home.restart();
+        home.set_by_hand(512);
+        assert_eq!((home.restore().restored_kb, home.now(), home.kept()), (Some(128), 128, 0));
+    }
+}
+
+/// States of older versions do not say whose window it was.
+#[test]
+fn states_of_older_versions_are_read() {
+    let Some(home) = home(serial()) else { return };
+    for (key, identity) in
+        [(serial().file_name(), r#"{"by":"property","name":"ID_SERIAL","value":"x"}"#), ("bdi-8-0".to_owned(), "null")]
+    {
+        let state = format!(r#"{{"name":"sda","identity":{identity},"previous_kb":128,"applied_kb":512}}"#);
+        let file = home.store.state_file(&key);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, state).unwrap();
+        home.set_by_hand(512);
+        assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
+    }
+}
+
+#[test]
+fn of_what_is_not_here_the_rule_goes() {
+    let Some(home) = home(mounted()) else { return };
+    home.store.set(&home.target, 512, true).unwrap();
+    home.mount(&[], "");
+    fs::remove_file(&home.target.setting).unwrap();
+    let done = home.store.restore_all().unwrap();
+    let restored = done[0].1.as_ref().unwrap();
+    assert_eq!((done.len(), restored.removed.len(), restored.restored_kb), (1, 2, None));
+    assert_eq!(home.kept(), 0);
+    assert!(home.store.restore_all().unwrap().is_empty());
+}
+
+/// Regression: a window that could not be set again was forgotten.
+#[test]
+fn of_what_cannot_be_seen_the_earlier_window_is_kept() {
+    let Some(home) = home(mounted()) else { return };
+    home.store.set(&home.target, 512, true).unwrap();
+    home.mount(&[], "");
+    let done = home.store.restore_all().unwrap().remove(0).1.unwrap();
+    assert_eq!((done.restored_kb, done.kept_kb, done.removed.len()), (None, Some(128), 2));
+    home.mount(&["/mnt/x"], "s:/x");
+    assert_eq!((home.restore().restored_kb, home.now(), home.kept()), (Some(128), 128, 0));
+}
+
+/// Regression: a copy of a file system took over the state of the first one.
+#[test]
+fn what_another_device_is_kept_by_is_no_name() {
+    let Some(home) = home(serial()) else { return };
+    let one = home.also("1-1");
+    home.store.set(&one, 512, true).unwrap();
+    let copy = Target { identity: one.identity.clone(), ..of_number(home.home.path(), (8, 16)) };
+    let refused = home.store.set(&copy, 1024, true).unwrap_err().to_string();
+    assert!(refused.contains("1-1 is what another device is kept by"), "{refused}");
+    assert_eq!(home.store.restore(&copy).unwrap(), []);
+    let set = || home.store.set(&copy, 1024, false).unwrap();
+    set();
+    assert_eq!(home.store.restore(&copy).unwrap()[0].restored_kb, Some(128));
+    assert!(home.store.check(&home.target).unwrap().agrees(), "the rule of the first one stays");
+    set();
+    assert_eq!((home.restore().restored_kb, copy.current_kb().unwrap()), (Some(128), 1024));
+    assert_eq!(home.store.restore(&copy).unwrap()[0].restored_kb, Some(128));
+}
+
+/// Regression: a rule that could not be written took the earlier one with it.
+#[test]
+fn what_cannot_be_written_leaves_everything_as_it_was() {
+    for identity in [serial(), mounted()] {
+        let Some(home) = home(identity) else { return };
+        let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
+        let (text, kept) = (fs::read_to_string(&rule).unwrap(), home.kept());
+        // What is in the way fails for root, too.
+        fs::create_dir(temporary(&rule)).unwrap();
+        home.store.set(&home.target, 1024, true).unwrap_err();
+        fs::remove_dir(temporary(&rule)).unwrap();
+        assert_eq!((fs::read_to_string(&rule).unwrap(), home.now(), home.kept()), (text.clone(), 512, kept));
+        let broken = Target { setting: home.home.path().join("no/such"), ..home.target.clone() };
+        home.store.set(&broken, 1024, true).unwrap_err();
+        assert_eq!((fs::read_to_string(&rule).unwrap(), home.kept()), (text, kept));
+        assert!(home.store.check(&home.target).unwrap().agrees());
+    }
+}
+
+fn link_of(home: &Home, point: &str) -> PathBuf {
+    let name = format!("ahead-tune-{}.service", home.target.identity.as_ref().unwrap().file_name());
+    home.home.path().join(format!("etc/systemd/system/{point}.mount.wants")).join(name)
+}
+
+/// Regression: a link that led elsewhere was taken for one that switches the unit on.
+#[test]
+fn a_link_that_leads_elsewhere_is_mended() {
+    let Some(home) = home(mounted()) else { return };
+    home.store.set(&home.target, 512, true).unwrap();
+    let link = link_of(&home, "mnt-x");
+    fs::remove_file(&link).unwrap();
+    symlink("/no/such", &link).unwrap();
+    assert!(!home.store.check(&home.target).unwrap().intact);
+    home.store.set(&home.target, 512, true).unwrap();
+    assert!(link.exists() && home.store.check(&home.target).unwrap().agrees());
+}
+
+/// Regression: by another place of the same btrfs, the link of the earlier one stayed.
+#[test]
+fn a_file_system_has_one_link_wherever_it_is_mounted() {
+    let at = |point: &str| Identity::Btrfs { uuid: "12-34".into(), point: point.into() };
+    let Some(mut home) = home(at("/a")) else { return };
+    let directory = home.home.path().join("sys/fs/btrfs/12-34/bdi");
+    fs::create_dir_all(&directory).unwrap();
+    (home.target.number, home.target.setting) = ((0, 43), directory.join("read_ahead_kb"));
+    home.set_by_hand(128);
+    home.store.set(&home.target, 512, true).unwrap();
+    let first = link_of(&home, "a");
+    home.target.identity = Ok(at("/b"));
+    let set = home.store.set(&home.target, 512, true).unwrap();
+    assert_eq!(set.replaced, std::slice::from_ref(&first));
+    assert!(!first.is_symlink() && link_of(&home, "b").exists());
+    symlink("../x", &first).unwrap();
+    home.restore();
+    assert_eq!((home.kept(), directories(home.home.path()).len()), (0, 0));
+}
+
+#[test]
+fn what_nothing_names_is_set_but_not_kept() {
+    let Some(mut home) = home(serial()) else { return };
+    home.target.identity = Err("it has no serial number".into());
+    let refused = home.store.set(&home.target, 512, true).unwrap_err();
+    assert!(refused.to_string().contains("it has no serial number"), "{refused}");
+    assert_eq!((home.now(), home.kept()), (128, 0));
+    assert_eq!(home.store.set(&home.target, 512, false).unwrap(), Set::default());
+    assert_eq!(home.restore().restored_kb, Some(128));
+}
+
+#[test]
+fn a_state_that_is_damaged_is_an_error() {
+    let Some(home) = home(serial()) else { return };
+    home.store.set(&home.target, 512, false).unwrap();
+    for text in ["{", "[]", "{\"name\":1}", &"x".repeat(LONGEST_BYTES as usize + 1)] {
+        fs::write(home.store.state_file(&serial().file_name()), text).unwrap();
+        assert!(matches!(home.store.restore(&home.target), Err(Error::State { .. })));
+    }
+}
+
+/// Regression: one damaged state kept all others from being taken back.
+#[test]
+fn a_damaged_state_does_not_stop_the_others() {
+    let Some(home) = home(serial()) else { return };
+    home.store.set(&home.target, 512, true).unwrap();
+    fs::write(home.store.state_file("0-damaged"), "{").unwrap();
+    let done = home.store.restore_all().unwrap();
+    assert!(done[0].1.is_err() && done[1].1.as_ref().unwrap().restored_kb == Some(128), "{done:?}");
+    assert_eq!((home.now(), home.kept()), (128, 1));
+}
