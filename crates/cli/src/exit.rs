@@ -59,7 +59,7 @@ pub fn status_beside_program(result: anyhow::Result<ExitCode>) -> anyhow::Result
 
 /// The error and its causes as one line. A cause is left out where the text of what it caused ends with it already, as
 /// that of most errors does.
-fn message(error: &anyhow::Error) -> String {
+pub fn message(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.ends_with(&cause) {

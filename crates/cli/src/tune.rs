@@ -161,7 +161,7 @@ struct Failures(Vec<anyhow::Error>);
 impl Failures {
     /// Tells what went wrong with `name`.
     fn add(&mut self, name: &str, error: anyhow::Error) {
-        eprintln!("ahead: {}: {}", print::shown(name), print::shown(&format!("{error:#}")));
+        eprintln!("ahead: {}: {}", print::shown(name), exit::message(&error));
         self.0.push(error);
     }
 
