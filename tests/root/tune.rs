@@ -4,11 +4,13 @@ use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use ahead_conform::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_kernel::{bdi, loopdev, mounting, mounts, undo};
+use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
 use std::fs;
 use std::io::BufRead;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -195,6 +197,26 @@ fn what_cannot_be_kept_is_told_before_anything_is_measured() {
     let _read_only = Unmounted(root.path().into());
     let refused = tune(&[mounted.root.to_str().unwrap(), "--apply", "--root", root.path().to_str().unwrap()]).assert();
     refused.code(77).stdout("").stderr(predicate::str::contains("cannot be written"));
+}
+
+/// Regression: what had been found out was not printed where it could not be set.
+#[test]
+fn what_was_found_out_is_printed_though_it_cannot_be_set() {
+    let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
+    let mut mount = std::process::Command::new("mount");
+    let mount = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(root.path());
+    if !mount.status().is_ok_and(|made| made.success()) {
+        eprintln!("skipped: no tmpfs");
+        return;
+    }
+    let _full = Unmounted(root.path().into());
+    fs::write(root.path().join("full"), vec![0; 1 << 20]).unwrap_err();
+    let (place, before) = (mounted.root.to_str().unwrap(), window_kb(&mounted.root));
+    let failed = tune(&[place, "--kb", "512", "--apply", "--json", "--root", root.path().to_str().unwrap()]).assert();
+    let failed = failed.code(1).stderr(predicate::str::contains("No space left").count(1));
+    let found: Value = serde_json::from_slice(&failed.get_output().stdout).unwrap();
+    assert_eq!((&found["recommended_kb"], &found["applied_kb"]), (&512.into(), &Value::Null));
+    assert_eq!((window_kb(&mounted.root), files(root.path()).len()), (before, 1));
 }
 
 /// The window of the disk below has no effect on btrfs, and stat(2) names a device that is none.
@@ -411,6 +433,22 @@ fn a_trace_is_a_workload() {
         );
     }
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
+}
+
+/// Regression: that a profile tells nothing of faults was not told.
+#[test]
+fn of_a_profile_it_is_told_what_it_does_not_tell() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let path = mounted.file("read", 4 << 20).canonicalize().unwrap();
+    let extents = vec![Extent { length_bytes: 4 << 20, runs: 1, ..Extent::default() }];
+    let file = File { path: path.as_os_str().as_bytes().into(), extents, size_bytes: 4 << 20, ..File::default() };
+    let profile = mounted.root.join("x.ahead");
+    let mut recorded = Profile { files: vec![file], ..Profile::default() };
+    recorded.recording.runs = 1;
+    ahead_profile::save(&recorded, &profile).unwrap();
+    let found = answer(&[mounted.root.to_str().unwrap(), "--workload", profile.to_str().unwrap()]);
+    assert!(found["notes"].to_string().contains("ahead sim trace"), "{found:#}");
+    assert_eq!(found["candidates"][0]["jobs"][0]["name"], "x.ahead", "{found:#}");
 }
 
 /// `tune`, begun on what is mounted, with its first window set.
