@@ -145,14 +145,14 @@ impl Probe {
     }
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
-        let subject = Subject::new(&self.path, self.size_bytes()?, watching)?;
+        let subject = Subject::new(&self.path, self.size_bytes()?, self.timing_only, watching)?;
         let path = std::fs::canonicalize(&self.path).with_context(|| format!("look at {}", shown(&self.path)))?;
         let directory = path.is_dir().then_some(path.as_path());
         let run = Run { subject: &subject, directory, watcher: watching };
         let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
         let limit = self.only.is_empty().then_some(CACHE_TIME);
         let parts: Vec<Part> = wanted.iter().map(|choice| choice.part(limit)).collect();
-        let answers = find(&run, &parts, self.timing_only)?;
+        let answers = find(&run, &parts)?;
         let figures = match &self.figures {
             Some(_) => pelouin(&run)?,
             None => Vec::new(),

@@ -28,7 +28,9 @@ pub fn everything() -> Result<()> {
     rustix::fs::sync();
     let mounts = crate::mounts::own()?;
     for mount in mounts.iter().filter(|mount| mount.fs_type == "ext4" || mount.fs_type == "ext3") {
-        if let Err(error) = checkpoint(Path::new(OsStr::from_bytes(&mount.mount_point))) {
+        let mount_point = Path::new(OsStr::from_bytes(&mount.mount_point));
+        let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        if let Err(error) = directory.map_err(|e| Error::io("open a mount point", e)).and_then(journal) {
             tracing::debug!("{error}");
         }
     }
@@ -45,18 +47,21 @@ pub fn everything() -> Result<()> {
     Ok(())
 }
 
-/// Writes the journal of an ext3 or ext4 file system to where its content belongs. Until then, the metadata blocks that
-/// it holds stay in memory, clean or not (Linux 5.14 and later can be asked).
-fn checkpoint(mount_point: &Path) -> Result<()> {
-    let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| Error::io(format!("open {}", mount_point.display()), e))?;
+/// Writes the journal of the ext3 or ext4 file system that this file or directory is of to where its content belongs. Until
+/// then, the metadata blocks that it holds stay in memory, clean or not. Where there is no journal, or a kernel that cannot be
+/// asked (before Linux 5.14), nothing happens. Needs root.
+pub fn journal(fd: impl AsFd) -> Result<()> {
     let flags: u32 = 0;
     // SAFETY: the request reads one u32, which outlives the call.
-    if unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_CHECKPOINT, &raw const flags) } != 0 {
-        let what = format!("empty the journal of {}", mount_point.display());
-        return Err(Error::io(what, std::io::Error::last_os_error()));
+    if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), EXT4_IOC_CHECKPOINT, &raw const flags) } == 0 {
+        return Ok(());
     }
-    Ok(())
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EROFS) => Ok(()),
+        Some(libc::EACCES | libc::EPERM) => Err(Error::needs_root("emptying a journal")),
+        _ => Err(Error::io("empty a journal", error)),
+    }
 }
 
 fn drop_caches() -> Result<()> {

@@ -16,7 +16,7 @@ const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
 const EXTENTS_PER_CALL: usize = 72;
 
 /// Answers taken from one file at most. A position is a hint for order; a file in a million pieces is not worth more.
-const MAX_EXTENTS: usize = 65_536;
+pub const MAX_EXTENTS: usize = 65_536;
 
 /// `FIEMAP_EXTENT_*` of linux/fiemap.h.
 mod flag {

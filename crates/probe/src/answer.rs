@@ -83,6 +83,22 @@ impl Answer {
     }
 }
 
+/// How sure a list is and how it was found, or why it is empty.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct How {
+    /// As of an [`Answer`]; none: not determined.
+    pub confidence: Option<f64>,
+    /// How it was found, or why it was not.
+    pub method: String,
+}
+
+impl How {
+    /// Not determined, and why.
+    pub fn none(why: impl Into<String>) -> How {
+        How { confidence: None, method: why.into() }
+    }
+}
+
 /// How likely the next observation agrees, too, when so many of all did: (agree + 1) / (all + 2), Laplace's rule of
 /// succession. Three of three give 0.8, twelve of twelve 0.93; it never says 1.
 pub fn agreement(agree: u64, all: u64) -> f64 {

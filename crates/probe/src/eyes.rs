@@ -10,6 +10,7 @@
 //! brings one page, and passes the marks that make the kernel read on, which nobody can see. A read would trip over them, whatever
 //! was advised for the file, and what it then sends to the disk takes as long as a read of a drive's buffer.
 
+use crate::Run;
 use crate::error::Result;
 use crate::statistics::{parting, quantile};
 use crate::subject::{PAGE_BYTES, Subject};
@@ -58,11 +59,11 @@ impl Eyes {
     /// Asks the kernel if it answers, and unless timing alone is wanted.
     ///
     /// `Err` as text: neither can be done, and why.
-    pub fn open(subject: &Subject, timing_only: bool) -> Result<std::result::Result<Eyes, String>> {
-        if !timing_only && is_told_the_truth(subject)? {
+    pub fn open(run: &Run) -> Result<std::result::Result<Eyes, String>> {
+        if run.subject.is_counted() {
             return Ok(Ok(Eyes::Asking));
         }
-        Ok(Clock::learn(subject)?.map(Eyes::Timing))
+        Ok(Clock::learn(run)?.map(Eyes::Timing))
     }
 
     /// As a method in an answer.
@@ -120,14 +121,6 @@ impl Eyes {
     pub fn is_there(self, subject: &Subject, page: u64, run: &Prepare) -> Result<bool> {
         Ok(self.end_of_cached(subject, page, page + 1, run)? > page)
     }
-}
-
-/// Whether the kernel tells what is cached: it may refuse, and of a file of overlayfs, whose pages belong to a file of another file
-/// system, it sees none.
-fn is_told_the_truth(subject: &Subject) -> Result<bool> {
-    let look = subject.open_exact()?;
-    subject.read_page(&look, 0)?;
-    Ok(cache::cachestat(subject.held(), 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0))
 }
 
 /// What has to stay open after a run, and the opening to look through.
@@ -211,8 +204,12 @@ impl<'a> Looks<'a> {
 
 impl Clock {
     /// Learns what the times of cached and absent pages are.
-    fn learn(subject: &Subject) -> Result<std::result::Result<Clock, String>> {
-        subject.make_cold()?;
+    fn learn(run: &Run) -> Result<std::result::Result<Clock, String>> {
+        let subject = run.subject;
+        if let Some(why) = subject.missing() {
+            return Ok(Err(why.to_owned()));
+        }
+        subject.make_cold(run.watcher)?;
         let look = subject.open_exact()?;
         let pages = subject.pages();
         let (mut misses, mut near, mut hits) = (Vec::new(), Vec::new(), Vec::new());
@@ -230,7 +227,7 @@ impl Clock {
             near.push(look_at(&mapping, page, 0)?);
         }
         drop(mapping);
-        subject.make_cold()?;
+        subject.make_cold(run.watcher)?;
         let long = LONG_PAGES.min(pages / 2);
         let long_ns = subject.read(&look, 0, (long * PAGE_BYTES) as usize)? as f64;
         for _ in 0..HIT_MAPPINGS {
@@ -253,8 +250,9 @@ impl Clock {
     /// file's end is asked for after them, and then time passes that would do for all of them.
     fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
         subject.read_page(look, subject.pages() - 1)?;
-        let ns = SETTLE * (self.access_ns + pages as f64 * self.page_ns);
-        std::thread::sleep(Duration::from_nanos(ns as u64));
+        let takes = Duration::from_nanos((SETTLE * (self.access_ns + pages as f64 * self.page_ns)) as u64);
+        subject.expect(takes);
+        std::thread::sleep(takes);
         Ok(())
     }
 }

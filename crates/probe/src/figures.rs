@@ -28,15 +28,19 @@ pub struct Figure {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Reads a file in steps of `step` bytes up to `end`, and gives bytes per microsecond at each place: the mean over the runs.
+/// Reads a file in steps of `step` bytes up to `end`, and gives bytes per microsecond at each place but the first: the mean over the
+/// runs. None of a file that does not lie on the disk.
 fn rates(run: &Run, step: u64, end: u64, with_read_ahead: bool, cold_metadata: bool) -> Result<Vec<(f64, f64)>> {
     let subject = run.subject;
+    if subject.missing().is_some() {
+        return Ok(Vec::new());
+    }
     let count = (end.min(subject.pages() * PAGE_BYTES) / step) as usize;
-    let mut sums = vec![0.0; count];
+    let mut sums = vec![0.0; count.saturating_sub(1)];
     for _ in 0..RUNS {
         run.watcher.go_on("figures")?;
-        if !cold_metadata || !subject.make_metadata_cold()? {
-            subject.make_cold()?;
+        if !cold_metadata || !subject.make_metadata_cold(run.watcher)? {
+            subject.make_cold(run.watcher)?;
         }
         let file = if with_read_ahead { subject.open()? } else { subject.open_exact()? };
         let passed = passed(run, &file, step, count)?;
@@ -44,7 +48,7 @@ fn rates(run: &Run, step: u64, end: u64, with_read_ahead: bool, cold_metadata: b
             *sum += rate / RUNS as f64;
         }
     }
-    Ok(sums.into_iter().enumerate().map(|(index, rate)| (index as f64 * step as f64, rate)).collect())
+    Ok((1_u64..).zip(sums).map(|(index, rate)| ((index * step) as f64, rate)).collect())
 }
 
 /// Time when each step was read, nanoseconds.
@@ -58,16 +62,15 @@ fn passed(run: &Run, file: &File, step: u64, count: usize) -> Result<Vec<f64>> {
     Ok(passed)
 }
 
-/// Bytes per microsecond by his differences: centred within, one-sided at the beginning and at the end.
+/// Bytes per microsecond by his differences: centred within, one-sided at the end. He has one at the beginning, too, by the first
+/// three times; the first waits for the arm, so that it comes out as no time at all, and nothing else is seen beside that rate.
 fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
     let last = passed_ns.len().saturating_sub(1);
-    let at = |index: usize| passed_ns[index.min(last)];
     let time_ns = |index: usize| match index {
-        0 => (-3.0 * at(0) + 4.0 * at(1) - at(2)) / 2.0,
-        _ if index == last => at(last) - at(last - 1),
-        _ => (at(index + 1) - at(index - 1)) / 2.0,
+        _ if index == last => passed_ns[last] - passed_ns[last - 1],
+        _ => (passed_ns[index + 1] - passed_ns[index - 1]) / 2.0,
     };
-    (0..passed_ns.len()).map(|index| step as f64 * 1e3 / time_ns(index).max(1.0)).collect()
+    (1..passed_ns.len()).map(|index| step as f64 * 1e3 / time_ns(index).max(1.0)).collect()
 }
 
 /// Time of the first page, read directly again after so many others: microseconds by bytes.
@@ -118,5 +121,15 @@ mod tests {
     fn an_even_reader_has_an_even_rate() {
         let passed: Vec<f64> = (1..=10).map(|index| 1000.0 * f64::from(index)).collect();
         assert!(centred(&passed, 512).iter().all(|rate| (rate - 512.0).abs() < 1e-9));
+    }
+
+    /// Regression: figure 5 began with 2 TB/s, and nothing else was seen on its axis.
+    #[test]
+    fn the_wait_for_the_arm_is_no_rate() {
+        let passed: Vec<f64> = (0..48).map(|index| 9e6 + 1000.0 * f64::from(index)).collect();
+        let rates = centred(&passed, 2048);
+        assert_eq!(rates.len(), 47);
+        assert!(rates.iter().all(|rate| (rate - 2048.0).abs() < 1e-6), "{rates:?}");
+        assert!(centred(&[9e6], 2048).is_empty() && centred(&[], 2048).is_empty());
     }
 }

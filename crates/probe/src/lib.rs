@@ -18,12 +18,15 @@
 //! else uses; leave a file behind.
 
 pub mod answer;
+mod cold;
+mod data;
 pub mod disk;
 mod error;
 mod eyes;
 pub mod figures;
 pub mod layout;
 mod mapped;
+mod node;
 mod retention;
 mod statistics;
 mod subject;
@@ -31,7 +34,7 @@ pub mod twin;
 mod window;
 
 use answer::NOT_ASKED;
-pub use answer::{Answer, Value};
+pub use answer::{Answer, How, Value};
 pub use error::{Error, Result};
 pub use subject::{PAGE_BYTES, Subject};
 pub use window::Windows;
@@ -78,6 +81,8 @@ pub struct Answers {
     pub direct_blocks: Answer,
     /// Before these places of a file a block of pointers is read, bytes.
     pub indirect_at: Vec<u64>,
+    /// How these were found.
+    pub indirect_by: How,
     /// The disk.
     #[serde(flatten)]
     pub disk: disk::Found,
@@ -98,21 +103,21 @@ pub enum Part {
     Disk,
 }
 
-/// Asks for these parts. With `timing_only` nothing is asked of the kernel but reads, advice and their times.
+/// Asks for these parts.
 ///
 /// Errors: reads fail, or the watcher ends it.
-pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
+pub fn find(run: &Run, parts: &[Part]) -> Result<Answers> {
     let is_asked = |part| parts.contains(&part);
     let limit = parts.iter().find_map(|part| match part {
         Part::Cache(limit) => Some(*limit),
         _ => None,
     });
     let eyes = match is_asked(Part::Windows) || limit.is_some() {
-        true => Eyes::open(run.subject, timing_only)?,
+        true => Eyes::open(run)?,
         false => Err(NOT_ASKED.to_owned()),
     };
     let (windows, read_around) = match (&eyes, is_asked(Part::Windows)) {
-        (Ok(eyes), true) => windows(run, *eyes, timing_only)?,
+        (Ok(eyes), true) => windows(run, *eyes)?,
         (Err(why), true) => no_windows(why),
         _ => no_windows(NOT_ASKED),
     };
@@ -121,7 +126,7 @@ pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
         (Err(why), Some(_)) => Answer::none("bytes", why),
         _ => Answer::none("bytes", NOT_ASKED),
     };
-    let layout = if is_asked(Part::Layout) { layout::find(run, timing_only)? } else { Layout::unknown(NOT_ASKED) };
+    let layout = if is_asked(Part::Layout) { layout::find(run)? } else { Layout::unknown(NOT_ASKED) };
     let fault_around = match is_asked(Part::Faults) {
         true => mapped::fault_around(run)?,
         false => Answer::none("bytes", NOT_ASKED),
@@ -135,17 +140,18 @@ pub fn find(run: &Run, parts: &[Part], timing_only: bool) -> Result<Answers> {
         page_cache,
         direct_blocks: layout.direct_blocks,
         indirect_at: layout.indirect_at,
+        indirect_by: layout.indirect_by,
         disk,
     })
 }
 
-fn windows(run: &Run, eyes: Eyes, timing_only: bool) -> Result<(Windows, Answer)> {
+fn windows(run: &Run, eyes: Eyes) -> Result<(Windows, Answer)> {
     if window::brings_blocks(run, eyes)? {
         return Ok(no_windows(window::BRINGS_BLOCKS));
     }
     let mut windows = window::find(run, eyes)?;
     let read_around = mapped::read_around(run, eyes)?;
-    if timing_only {
+    if run.subject.is_untold() {
         windows.doubt(&read_around, run.subject.is_served()?);
     }
     Ok((windows, read_around))

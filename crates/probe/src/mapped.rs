@@ -31,7 +31,7 @@ pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     let page = (pages / 2) & !((1_u64 << (pages / 4).max(1).ilog2()) - 1);
     let fault = || -> Result<Ran> {
         run.watcher.go_on("what is read around a fault")?;
-        subject.make_cold()?;
+        subject.make_cold(run.watcher)?;
         let (_reader, look) = (subject.open()?, subject.open_exact()?);
         let mapping = Mapping::new(&_reader, (pages * PAGE_BYTES) as usize)?;
         mapping.fault((page * PAGE_BYTES) as usize)?;

@@ -59,7 +59,7 @@ enum Ended {
 
 fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
     let subject = run.subject;
-    subject.make_cold()?;
+    subject.make_cold(run.watcher)?;
     let (reader, look) = (subject.open()?, subject.open_exact()?);
     let all_bytes = subject.pages() * PAGE_BYTES;
     let (mut read_bytes, mut gone_since) = (0, None);

@@ -53,14 +53,12 @@ pub fn parting(quick: &[f64], slow: &[f64]) -> Option<f64> {
     (above > 0.0 && below >= 3.0 * above).then(|| (above * below).sqrt())
 }
 
-/// The value that stands out above its neighbours: its index and by how many of their median absolute deviations. Change
-/// points of a level that comes back at once, as an indirect block in the way of a reader.
-pub fn standing_out(values: &[f64]) -> Option<(usize, f64)> {
+/// What stands out among some values lies above this: their middle and so many median absolute deviations. Change points of a
+/// level that comes back at once, as an indirect block in the way of a reader.
+pub fn stands_out_above(values: &[f64], deviations: f64) -> f64 {
     let middle = median(values);
-    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let scale = median(&deviations).max(middle * 1e-3).max(f64::MIN_POSITIVE);
-    let (index, most) = values.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
-    Some((index, (most - middle) / scale))
+    let away: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    middle + deviations * median(&away).max(middle * 1e-3).max(f64::MIN_POSITIVE)
 }
 
 /// The slope and the value at 0 of the line through some points (least squares); none of fewer than two places.
@@ -92,8 +90,8 @@ mod tests {
 
     #[test]
     fn what_stands_out_is_found() {
-        let (index, by) = standing_out(&[10.0, 11.0, 9.0, 30.0, 10.0]).unwrap();
-        assert!(index == 3 && by > 10.0);
+        let above = stands_out_above(&[10.0, 11.0, 9.0, 30.0, 10.0], 10.0);
+        assert!((11.0..30.0).contains(&above), "{above}");
     }
 
     proptest! {

@@ -3,10 +3,11 @@
 //! Our own file has no name: whatever ends us, it is gone. Where a file system cannot make such files it has one for as long as
 //! it takes to remove it.
 
-use crate::Watcher;
+use crate::cold::Told;
 use crate::error::{Error, Result};
+use crate::{Watcher, data, node};
 use ahead_kernel::mapping::Mapping;
-use ahead_kernel::{block, cache, evict, machine, mounts, openat};
+use ahead_kernel::{block, cache, machine, mounts, openat};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -26,8 +27,6 @@ const SYNCED_BYTES: u64 = 16 << 20;
 const LEAST_BYTES: u64 = 16 * PAGE_BYTES;
 /// A file system is not filled beyond what leaves free one part in so many of the file's size.
 const RESERVE: u64 = 8;
-/// How often eviction is tried again while reads are under way: each time the read that is waited for has ended.
-const EVICTIONS: u32 = 1000;
 
 /// What is probed.
 #[derive(Debug)]
@@ -35,28 +34,34 @@ pub struct Subject {
     held: File,
     /// Where it can be opened anew.
     path: PathBuf,
+    /// How it is named in messages.
+    name: String,
     pages: u64,
     is_device: bool,
     /// The block device that it lies on, where we may read that.
     device: Option<PathBuf>,
+    pub(crate) told: Told,
+    /// Why times of its reads are not the disk's.
+    missing: Option<String>,
 }
 
 impl Subject {
-    /// A file, a device, or a test file of `size_bytes` in a directory.
+    /// A file, a device, or a test file of `size_bytes` in a directory. With `timing_only` nothing is asked of the kernel about it.
     ///
     /// Errors: no such path, no room, not permitted, a device that is in use, a kind of file that cannot be probed.
-    pub fn new(path: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<Subject> {
+    pub fn new(path: &Path, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         // From here on it has one name, whatever is mounted or renamed on the way to it.
         let path = &fs::canonicalize(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
         let kind = fs::metadata(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?.file_type();
         if kind.is_dir() {
             lies_on_a_disk(path)?;
-            Subject::test_file(path, size_bytes, watcher)
+            let held = test_file(path, size_bytes, watcher)?;
+            Subject::of(held, "the test file".into(), size_bytes, timing_only, watcher)
         } else if kind.is_block_device() {
-            Subject::device(path)
+            Subject::device(path, timing_only, watcher)
         } else if kind.is_file() {
             lies_on_a_disk(path)?;
-            Subject::file(path)
+            Subject::file(path, timing_only, watcher)
         } else {
             Err(Error::Unsuitable(format!(
                 "{} is no file, directory or block device; give a directory on what is to be probed",
@@ -65,22 +70,7 @@ impl Subject {
         }
     }
 
-    fn test_file(directory: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<Subject> {
-        let refused = |errno: Errno| refused(directory, errno);
-        let space = rustix::fs::statvfs(directory).map_err(refused)?;
-        // A file system that nothing can be written to tells no free space either.
-        let mut held = nameless(directory).map_err(refused)?;
-        let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-        if free_bytes < size_bytes + size_bytes / RESERVE {
-            let directory = directory.display().to_string();
-            return Err(Error::NoSpace { directory, free_bytes, wanted_bytes: size_bytes });
-        }
-        write_all(&mut held, size_bytes, directory, watcher)?;
-        let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-        Subject::of(held, path, size_bytes)
-    }
-
-    fn file(path: &Path) -> Result<Subject> {
+    fn file(path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         let held = File::open(path).map_err(|e| match e.kind() {
             ErrorKind::PermissionDenied => not_permitted(
                 format!("reading {}", path.display()),
@@ -93,10 +83,10 @@ impl Subject {
             let why = "a file of some MiB is wanted, or a directory, in which one is made";
             return Err(Error::Unsuitable(format!("{} has only {size_bytes} bytes: {why}", path.display())));
         }
-        Subject::of(held, path.to_owned(), size_bytes)
+        Subject::of(held, path.display().to_string(), size_bytes, timing_only, watcher)
     }
 
-    fn device(path: &Path) -> Result<Subject> {
+    fn device(path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         let what = format!("open {}", path.display());
         let in_use = || {
             let why = "is in use (mounted, or part of something); probe a directory on it instead";
@@ -120,16 +110,27 @@ impl Subject {
             let why = format!("has only {size_bytes} bytes: there is nothing to be read");
             return Err(Error::Unsuitable(format!("{} {why}", path.display())));
         }
-        let mut subject = Subject::of(held, path.to_owned(), size_bytes)?;
+        let mut subject = Subject::of(held, path.display().to_string(), size_bytes, timing_only, watcher)?;
         (subject.is_device, subject.device) = (true, Some(path.to_owned()));
         Ok(subject)
     }
 
-    fn of(held: File, path: PathBuf, size_bytes: u64) -> Result<Subject> {
+    fn of(held: File, name: String, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         let metadata = held.metadata().map_err(|e| Error::io("look at a file", e))?;
-        let device = if metadata.file_type().is_file() { readable_device(metadata.dev()) } else { None };
-        let subject = Subject { held, path, pages: size_bytes / PAGE_BYTES, is_device: false, device };
-        subject.make_cold()?;
+        // A node that may not be read is as good as none.
+        let node = if metadata.file_type().is_file() { node::of(metadata.dev()) } else { None };
+        let device = node.filter(|node| File::open(node).is_ok());
+        // What is opened again is the same file, whatever its name names by then.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+        let exact = File::open(&path).map_err(|e| Error::io(format!("open {name} again"), e))?;
+        cache::exact_reads(&exact)?;
+        let told = Told::of(&held, &exact, timing_only)?;
+        let pages = size_bytes / PAGE_BYTES;
+        let mut subject = Subject { held, path, name, pages, is_device: false, device, told, missing: None };
+        subject.make_cold(watcher)?;
+        if metadata.file_type().is_file() && !subject.is_served()? {
+            subject.missing = data::missing(&subject.held, size_bytes, timing_only)?;
+        }
         Ok(subject)
     }
 
@@ -144,13 +145,18 @@ impl Subject {
     }
 
     /// How it is named in messages: our own file has no name.
-    fn shown(&self) -> String {
-        if self.path.starts_with("/proc/self/fd") { "the test file".into() } else { self.path.display().to_string() }
+    pub(crate) fn shown(&self) -> &str {
+        &self.name
     }
 
     /// The block device that it lies on, or that it is; none where there is none, or where we may not read it.
     pub fn block_device(&self) -> Option<&Path> {
         self.device.as_deref()
+    }
+
+    /// Why times of its reads are not those of the disk, if they are not: it has holes, or space that was never written.
+    pub fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
     }
 
     /// A block device itself.
@@ -175,7 +181,7 @@ impl Subject {
 
     /// A new opening: the kernel knows nothing of its reader.
     pub fn open(&self) -> Result<File> {
-        File::open(&self.path).map_err(|e| Error::io("open the test file again", e))
+        File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
     }
 
     /// A new opening that reads exactly what it is asked for.
@@ -190,62 +196,11 @@ impl Subject {
         &self.held
     }
 
-    /// Evicts all of its pages. What is on its way is waited for by reading it.
-    pub fn make_cold(&self) -> Result<()> {
-        for _ in 0..EVICTIONS {
-            evict::file(&self.held)?;
-            let left = match cache::present(&self.held, 0, self.pages * PAGE_BYTES) {
-                Ok(left) => left,
-                // Nobody tells us what is there: one more eviction after what was under way is all that can be done.
-                Err(error) if error.is_unavailable() => return Ok(evict::file(&self.held)?),
-                Err(error) => return Err(error.into()),
-            };
-            if left.is_empty() && self.cached_pages().is_none_or(|pages| pages == 0) {
-                return Ok(());
-            }
-            for range in cache::resident(&self.held, 0, self.pages * PAGE_BYTES).unwrap_or(left) {
-                self.wait_for(range.start)?;
-                self.wait_for(range.end - 1)?;
-            }
-        }
-        let why = "its pages cannot be evicted: somebody else uses them (has them mapped or locked, writes them), or they lie in memory";
-        Err(Error::Unsuitable(format!("{}: {why}", self.shown())))
-    }
-
-    /// Waits until the page at this place is there, and reads nothing else. A read would: of what is under way a page carries the
-    /// mark that makes the kernel read on, whatever was advised for the file, and eviction would chase that to the file's end.
-    /// Where files are not mapped there is no other way.
-    fn wait_for(&self, offset_bytes: u64) -> Result<()> {
-        match self.map_exact(&self.held) {
-            Ok(mapping) => mapping.fault(offset_bytes as usize)?,
-            Err(_) => {
-                cache::wait_for(&self.held, offset_bytes)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Maps all of it through an opening; a fault there brings one page, and passes the marks that make the kernel read on.
     pub fn map_exact(&self, file: &File) -> Result<Mapping> {
         let mapping = Mapping::new(file, (self.pages * PAGE_BYTES) as usize)?;
         mapping.exact_faults()?;
         Ok(mapping)
-    }
-
-    fn cached_pages(&self) -> Option<u64> {
-        cache::cachestat(&self.held, 0, self.pages * PAGE_BYTES).ok().map(|stat| stat.cached_pages)
-    }
-
-    /// Evicts the block device's own pages, too, those of a file system's metadata, and what is remembered of where blocks lie.
-    /// `false`: we may not.
-    pub fn make_metadata_cold(&self) -> Result<bool> {
-        self.make_cold()?;
-        let Some(device) = self.block_device() else { return Ok(false) };
-        match evict::block_map(&self.held).and_then(|()| evict::block_device(device)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_unavailable() => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Reads the byte of a page through an opening, and gives nanoseconds.
@@ -257,16 +212,24 @@ impl Subject {
     pub fn read(&self, file: &File, offset_bytes: u64, length_bytes: usize) -> Result<u64> {
         let mut buffer = vec![0_u8; length_bytes];
         let began = std::time::Instant::now();
-        file.read_exact_at(&mut buffer, offset_bytes).map_err(|e| Error::io("read the test file", e))?;
+        file.read_exact_at(&mut buffer, offset_bytes).map_err(|e| Error::io(format!("read {}", self.name), e))?;
         Ok(began.elapsed().as_nanos() as u64)
     }
 }
 
-/// The block device with this number, if we may read it.
-fn readable_device(number: u64) -> Option<PathBuf> {
-    let key = openat::device_key(number);
-    let node = openat::block_device_node(key).ok()?;
-    File::open(&node).is_ok().then_some(node)
+/// A file of our own.
+fn test_file(directory: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<File> {
+    let refused = |errno: Errno| refused(directory, errno);
+    let space = rustix::fs::statvfs(directory).map_err(refused)?;
+    // A file system that nothing can be written to tells no free space either.
+    let mut held = nameless(directory).map_err(refused)?;
+    let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
+    if free_bytes < size_bytes + size_bytes / RESERVE {
+        let directory = directory.display().to_string();
+        return Err(Error::NoSpace { directory, free_bytes, wanted_bytes: size_bytes });
+    }
+    write_all(&mut held, size_bytes, directory, watcher)?;
+    Ok(held)
 }
 
 /// Whether a file system of this device is mounted here.
@@ -352,4 +315,47 @@ fn write_all(file: &mut File, size_bytes: u64, directory: &Path, watcher: &dyn W
         }
     }
     file.sync_all().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    struct Nobody;
+
+    impl Watcher for Nobody {
+        fn go_on(&self, _: &str) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Regression: what had taken the file's name was read, too, and the answers were of both.
+    #[test]
+    fn a_file_that_is_replaced_is_read_as_it_was() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = home.path().join("file");
+        fs::write(&path, vec![1; LEAST_BYTES as usize]).unwrap();
+        let subject = Subject::new(&path, 0, false, &Nobody).unwrap();
+        fs::write(home.path().join("other"), "another").unwrap();
+        fs::rename(home.path().join("other"), &path).unwrap();
+        assert_eq!(subject.open().unwrap().metadata().unwrap().len(), LEAST_BYTES);
+        assert!(subject.shown().ends_with("file"));
+    }
+
+    /// Regression: a file of a terabyte was looked at page by page before each run, for 40 seconds.
+    #[test]
+    fn a_file_of_a_terabyte_is_cold_at_once() {
+        let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        if file.as_file().set_len(1 << 40).is_err() {
+            return eprintln!("skipped: no file of a terabyte on this file system");
+        }
+        let began = Instant::now();
+        for timing_only in [false, true] {
+            let subject = Subject::new(file.path(), 0, timing_only, &Nobody).unwrap();
+            subject.read_page(&subject.open().unwrap(), 0).unwrap();
+            subject.make_cold(&Nobody).unwrap();
+        }
+        assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    }
 }

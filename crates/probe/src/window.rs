@@ -12,7 +12,7 @@
 //! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
 
 use crate::Run;
-use crate::answer::{Answer, Value};
+use crate::answer::{Answer, How, Value, agreement};
 use crate::error::Result;
 use crate::eyes::{Eyes, Ran, count};
 use crate::statistics::most_frequent;
@@ -62,6 +62,8 @@ pub struct Windows {
     pub initial_window: Answer,
     /// All of them up to the largest, bytes.
     pub growth: Vec<u64>,
+    /// How these were found.
+    pub growth_by: How,
     /// So many bytes before the end of what was read ahead lies the page that triggers the next window.
     pub trigger: Answer,
     /// The largest request that the page cache sends, bytes.
@@ -78,6 +80,7 @@ impl Windows {
             window: none(),
             initial_window: none(),
             growth: Vec::new(),
+            growth_by: How::none(why),
             trigger: none(),
             max_request: none(),
             willneed_cap: none(),
@@ -113,6 +116,7 @@ impl Windows {
             *answer = Answer::none("bytes", why.clone());
         }
         self.growth.clear();
+        self.growth_by = How::none(why);
     }
 }
 
@@ -126,9 +130,10 @@ pub fn find(run: &Run, eyes: Eyes) -> Result<Windows> {
         trigger = trigger_of_growth(eyes, &seen, &by_cap);
         window = by_cap;
     }
-    let (initial_window, growth) = first_answers(eyes, &seen, &window);
+    let initial_window = first_answer(eyes, &seen, &window);
+    let (growth, growth_by) = growth(eyes, &seen, &window);
     let max_request = max_request(run, &window, &willneed_cap)?;
-    Ok(Windows { window, initial_window, growth, trigger, max_request, willneed_cap })
+    Ok(Windows { window, initial_window, growth, growth_by, trigger, max_request, willneed_cap })
 }
 
 /// Whether a page comes together with its neighbour though nothing is read ahead. Where it does, every window ends where a block of the
@@ -137,7 +142,7 @@ pub(crate) fn brings_blocks(run: &Run, eyes: Eyes) -> Result<bool> {
     // Neither the first page of a block, whatever its length, nor the last.
     let page = (run.subject.pages() / 2) | 1;
     let read_one = || {
-        run.subject.make_cold()?;
+        run.subject.make_cold(run.watcher)?;
         let (reader, look) = (run.subject.open_exact()?, run.subject.open_exact()?);
         run.subject.read_page(&reader, page)?;
         Ok(Ran { look, _reader: reader, _mapping: None })
@@ -149,11 +154,15 @@ pub(crate) fn brings_blocks(run: &Run, eyes: Eyes) -> Result<bool> {
 fn steady_answers(run: &Run, eyes: Eyes, seen: &Seen) -> Result<(Answer, Answer)> {
     let sizes: Vec<u64> = seen.lasts.iter().map(|step| step.pages()).collect();
     let distances: Vec<u64> = seen.lasts.iter().map(|step| step.before_end()).collect();
-    let (Some((pages, votes)), Some((distance, distance_votes))) = (most_frequent(&sizes), most_frequent(&distances))
+    let (Some((pages, mut votes)), Some((distance, mut distance_votes))) =
+        (most_frequent(&sizes), most_frequent(&distances))
     else {
         let why = format!("no {STEADY} equal steps within the test file: the window is larger than a quarter of it");
         return Ok((Answer::none("bytes", why.clone()), Answer::none("bytes", why)));
     };
+    // A run without equal steps has shown something else as often as the others have shown this.
+    let others = STEADY as u64 * seen.unsteady;
+    (votes.1, distance_votes.1) = (votes.1 + others, distance_votes.1 + others);
     let method = |what: &str| format!("{}: {what} while a reader goes from page to page, {RUNS} runs", eyes.name());
     if pages <= 1 {
         return without_window(run, eyes);
@@ -169,7 +178,7 @@ fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     let mut more = Vec::new();
     for _ in 0..RUNS {
         more.push(u64::from(eyes.is_there(run.subject, LARGE_READ, &|| {
-            run.subject.make_cold()?;
+            run.subject.make_cold(run.watcher)?;
             let (_reader, look) = (run.subject.open()?, run.subject.open_exact()?);
             run.subject.read(&_reader, 0, (LARGE_READ * PAGE_BYTES) as usize)?;
             Ok(Ran { look, _reader, _mapping: None })
@@ -188,26 +197,38 @@ fn without_window(run: &Run, eyes: Eyes) -> Result<(Answer, Answer)> {
     Ok((Answer::counted(pages * PAGE_BYTES, "bytes", votes, method), trigger))
 }
 
-fn first_answers(eyes: Eyes, seen: &Seen, window: &Answer) -> (Answer, Vec<u64>) {
+fn first_answer(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
+    match most_frequent(&seen.firsts) {
+        _ if window.whole() == Some(0) => Answer::none("bytes", "nothing is read ahead"),
+        Some((pages, (agree, all))) => {
+            let method = format!("{}: what the read of the first page brings, {RUNS} runs", eyes.name());
+            Answer::counted(pages * PAGE_BYTES, "bytes", (agree, all + seen.blind_runs()), method)
+        }
+        None => Answer::none("bytes", "the test file is too small"),
+    }
+}
+
+/// All windows up to the largest, as the first run has shown them; how many of the runs that were followed show the same.
+fn growth(eyes: Eyes, seen: &Seen, window: &Answer) -> (Vec<u64>, How) {
     let largest = window.whole().map_or(u64::MAX, |bytes| bytes / PAGE_BYTES);
-    let mut growth = seen.runs.first().map_or(Vec::new(), |steps| {
+    let up_to_largest = |steps: &Vec<Step>| -> Vec<u64> {
         let grows = steps.iter().position(|step| step.pages() >= largest).map_or(steps.len(), |at| at + 1);
         steps[..grows].iter().map(|step| step.pages() * PAGE_BYTES).collect()
-    });
+    };
+    let all: Vec<Vec<u64>> = seen.runs.iter().map(up_to_largest).collect();
+    let growth = all.first().cloned().unwrap_or_default();
+    if growth.is_empty() {
+        return (growth, How::none("the test file is too small"));
+    }
     // Windows that shrink while they grow, or outgrow the largest, are a time that was long for another reason.
     let grows = growth.is_sorted() && growth.last().is_none_or(|last| *last <= largest.saturating_mul(PAGE_BYTES));
     if eyes != Eyes::Asking && !grows {
-        growth.clear();
+        let why = "timing: windows shrink while they grow: something else disturbs the times";
+        return (Vec::new(), How::none(why));
     }
-    let initial = match most_frequent(&seen.firsts) {
-        _ if largest == 0 => Answer::none("bytes", "nothing is read ahead"),
-        Some((pages, votes)) => {
-            let method = format!("{}: what the read of the first page brings, {RUNS} runs", eyes.name());
-            Answer::counted(pages * PAGE_BYTES, "bytes", votes, method)
-        }
-        None => Answer::none("bytes", "the test file is too small"),
-    };
-    (initial, growth)
+    let agree = all.iter().filter(|other| **other == growth).count() as u64;
+    let method = format!("{}: the steps of a reader that goes from page to page, {} runs", eyes.name(), all.len());
+    (growth, How { confidence: Some(agreement(agree, all.len() as u64)), method })
 }
 
 /// The last steps, if they are equal.
@@ -226,13 +247,22 @@ struct Seen {
     firsts: Vec<u64>,
     /// Steps that repeat, of all runs.
     lasts: Vec<Step>,
+    /// Runs in which none do.
+    unsteady: u64,
 }
 
 impl Seen {
     fn add(&mut self, steps: Vec<Step>) {
         self.firsts.extend(steps.first().map(|step| step.pages()));
-        self.lasts.extend(steady(&steps).into_iter().flatten());
+        let last = steady(&steps);
+        self.unsteady += u64::from(last.is_none());
+        self.lasts.extend(last.into_iter().flatten());
         self.runs.push(steps);
+    }
+
+    /// Runs that show no step at all.
+    fn blind_runs(&self) -> u64 {
+        self.runs.iter().filter(|steps| steps.is_empty()).count() as u64
     }
 
     /// Where timing has seen them again in a run: the first step and the last.
@@ -272,7 +302,7 @@ fn is_seen_again(run: &Run, eyes: Eyes, first: Step, last: Step) -> Result<bool>
 /// One run, asking after each page.
 fn asked_steps(run: &Run) -> Result<Vec<Step>> {
     let subject = run.subject;
-    subject.make_cold()?;
+    subject.make_cold(run.watcher)?;
     let (reader, look) = (subject.open()?, subject.open_exact()?);
     let (mut steps, mut end) = (Vec::new(), 0);
     for page in 0..subject.pages() {
@@ -348,7 +378,7 @@ fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64) -> Result<u64> {
 fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
     let subject = run.subject;
     run.watcher.go_on("read-ahead of a sequential reader, by timing")?;
-    subject.make_cold()?;
+    subject.make_cold(run.watcher)?;
     let (_reader, look) = (subject.open()?, subject.open_exact()?);
     for page in 0..reads.min(subject.pages()) {
         subject.read_page(&_reader, page)?;
@@ -395,7 +425,7 @@ fn willneed_cap(run: &Run, eyes: Eyes, is_doubled: bool) -> Result<Answer> {
     for _ in 0..RUNS {
         run.watcher.go_on("what an explicit request brings")?;
         ends.push(eyes.end_of_cached(subject, 0, subject.pages(), &|| {
-            subject.make_cold()?;
+            subject.make_cold(run.watcher)?;
             let (_reader, look) = (subject.open()?, subject.open_exact()?);
             if is_doubled {
                 cache::sequential_reads(&_reader)?;
@@ -467,5 +497,29 @@ mod tests {
         let ends = [step(12, 28, 60), step(28, 60, 92), step(60, 92, 124), step(92, 124, 156)];
         assert_eq!(steady(&ends), Some(&ends[1..]));
         assert_eq!(steady(&ends[..2]), None);
+    }
+
+    fn steps_of(pages: [u64; 4]) -> Vec<Step> {
+        let (mut from, mut steps) = (0, Vec::new());
+        for pages in pages {
+            steps.push(step(from, from, from + pages));
+            from += pages;
+        }
+        steps
+    }
+
+    /// Regression: a window that one of three runs had shown was as sure as one that all had.
+    #[test]
+    fn runs_that_show_no_window_make_it_less_sure() {
+        let (mut all, mut one) = (Seen::default(), Seen::default());
+        for run in 0..RUNS {
+            all.add(steps_of([4, 32, 32, 32]));
+            one.add(steps_of(if run == 0 { [4, 32, 32, 32] } else { [4, 8, 16, 24] }));
+        }
+        assert_eq!((all.unsteady, one.unsteady), (0, 2));
+        let window = Answer::counted(32 * PAGE_BYTES, "bytes", (3, 3), "");
+        let (growth_of_all, by) = growth(Eyes::Asking, &all, &window);
+        assert_eq!(growth_of_all, [4 * PAGE_BYTES, 32 * PAGE_BYTES]);
+        assert!(by.confidence > growth(Eyes::Asking, &one, &window).1.confidence);
     }
 }
