@@ -3,7 +3,7 @@
 //! ```text
 //!     counted     cachestat says 0: nothing is there, nothing under way, however large it is
 //!     looked at   no cachestat, or none that tells the truth: mincore, where reads go
-//!     untold      by timing alone nobody is asked: evicted, given the time that reads under way take, and evicted again
+//!     untold      by timing alone nobody is asked: evicted after reads under way have had the time that they take
 //! ```
 
 use crate::Watcher;
@@ -30,8 +30,13 @@ pub enum Told {
     Counted,
     /// By mincore, if at all.
     Looked,
-    /// By nothing: what is under way is given so long.
-    Untold(Cell<Duration>),
+    /// By nothing: what may be under way is given so long.
+    Untold {
+        /// How long.
+        given: Cell<Duration>,
+        /// Since somebody read nothing has been given time yet.
+        is_under_way: Cell<bool>,
+    },
 }
 
 impl Told {
@@ -39,7 +44,7 @@ impl Told {
     /// of overlayfs, whose pages belong to a file of another file system, it sees none.
     pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<Told> {
         if timing_only {
-            return Ok(Told::Untold(Cell::new(UNKNOWN)));
+            return Ok(Told::Untold { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });
         }
         cache::wait_for(exact, 0)?;
         match cache::cachestat(file, 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0) {
@@ -57,23 +62,32 @@ impl Subject {
 
     /// Whether nothing but times may be looked at.
     pub fn is_untold(&self) -> bool {
-        matches!(self.told, Told::Untold(_))
+        matches!(self.told, Told::Untold { .. })
     }
 
-    /// What may be under way takes this long to arrive: eviction by timing alone gives it the time.
-    pub fn expect(&self, takes: Duration) {
-        if let Told::Untold(given) = &self.told {
+    /// Somebody will read.
+    pub(crate) fn is_read(&self) {
+        if let Told::Untold { is_under_way, .. } = &self.told {
+            is_under_way.set(true);
+        }
+    }
+
+    /// What may have been under way was given so long to arrive, which is enough: eviction needs not wait once more.
+    pub fn has_settled(&self, took: Duration) {
+        if let Told::Untold { given, is_under_way } = &self.told {
             // Until something is known it is a guess.
             let known = if given.get() == UNKNOWN { Duration::ZERO } else { given.get() };
-            given.set(known.max(takes));
+            given.set(known.max(took));
+            is_under_way.set(false);
         }
     }
 
     /// Evicts all of its pages. What is on its way is waited for by reading it.
     pub fn make_cold(&self, watcher: &dyn Watcher) -> Result<()> {
-        if let Told::Untold(given) = &self.told {
-            evict::file(self.held())?;
-            std::thread::sleep(given.get());
+        if let Told::Untold { given, is_under_way } = &self.told {
+            if is_under_way.replace(false) {
+                std::thread::sleep(given.get());
+            }
             return Ok(evict::file(self.held())?);
         }
         for _ in 0..EVICTIONS {

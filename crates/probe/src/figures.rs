@@ -76,7 +76,7 @@ fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
 /// Time of the first page, read directly again after so many others: microseconds by bytes.
 /// None where nothing can be read past the page cache.
 fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
-    let Ok(mut reads) = Reads::open(run) else { return Ok(Vec::new()) };
+    let Ok(mut reads) = Reads::open(run)? else { return Ok(Vec::new()) };
     let mut points = Vec::new();
     let place = reads.within(
         0,

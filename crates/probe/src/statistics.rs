@@ -4,6 +4,26 @@
 /// Half the width of an interval that holds a mean with 95 %, in standard errors (normal distribution).
 const Z95: f64 = 1.96;
 
+/// Numbers by chance, the same ones each time (splitmix64, Steele and others 2014).
+#[derive(Clone, Debug)]
+pub struct Chance(pub u64);
+
+impl Chance {
+    /// Any number below this one, which is not 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+
+    /// As many of these values, each drawn from all of them: what another experiment might have shown (the bootstrap, Efron 1979).
+    pub fn resample(&mut self, values: &[f64]) -> Vec<f64> {
+        values.iter().map(|_| values[self.below(values.len() as u64) as usize]).collect()
+    }
+}
+
 /// The quantile of some values (0 to 1), by rank; 0 of none.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();

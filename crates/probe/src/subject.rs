@@ -181,6 +181,7 @@ impl Subject {
 
     /// A new opening: the kernel knows nothing of its reader.
     pub fn open(&self) -> Result<File> {
+        self.is_read();
         File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
     }
 

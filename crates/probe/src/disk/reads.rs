@@ -2,9 +2,11 @@
 
 use crate::Run;
 use crate::error::{Error, Result};
+use crate::statistics::Chance;
 use crate::subject::PAGE_BYTES;
 use ahead_kernel::block;
 use ahead_kernel::direct::{AlignedBuffer, DirectReads};
+use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -26,13 +28,16 @@ pub struct Reads {
     pub capacity_bytes: u64,
     /// It is the whole disk, not a file on it.
     pub is_whole: bool,
-    /// State of the generator of places.
-    state: u64,
+    chance: Chance,
+    /// Stretches that were asked for lie behind this place, bytes.
+    before: u64,
 }
 
 impl Reads {
     /// The block device where we may read it, else the file. `Err` as text: neither can be read directly.
-    pub fn open(run: &Run) -> std::result::Result<Reads, String> {
+    ///
+    /// Errors: it can, and the read fails.
+    pub fn open(run: &Run) -> Result<std::result::Result<Reads, String>> {
         let subject = run.subject;
         let file_bytes = subject.pages() * PAGE_BYTES;
         let mut too_small = None;
@@ -42,18 +47,23 @@ impl Reads {
             let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).unwrap_or(file_bytes);
             let capacity_bytes = if is_whole { end } else { file_bytes } & !(LONGEST - 1);
             let buffer = AlignedBuffer::new(LONGEST as usize);
-            let mut reads =
-                Reads { path: path.to_owned(), file, buffer, capacity_bytes, is_whole, state: 0x2545_f491_4f6c_dd1d };
+            let (chance, before) = (Chance(0x2545_f491_4f6c_dd1d), capacity_bytes / 4 * 3 & !(LONGEST - 1));
+            let mut reads = Reads { path: path.to_owned(), file, buffer, capacity_bytes, is_whole, chance, before };
             if capacity_bytes < LEAST_CAPACITY {
                 too_small = Some(end);
-            } else if reads.one(0, PAGE_BYTES).is_ok() {
-                return Ok(reads);
+                continue;
+            }
+            match (reads.one(0, PAGE_BYTES), subject.missing().filter(|_| !is_whole)) {
+                (Ok(_), Some(why)) => return Ok(Err(why.to_owned())),
+                (Ok(_), None) => return Ok(Ok(reads)),
+                (Err(error), _) if is_refusal(&error) => {}
+                (Err(error), _) => return Err(error),
             }
         }
         if let Some(bytes) = too_small {
-            return Err(format!("only {bytes} bytes can be read: times and rates want {LEAST_CAPACITY} at least"));
+            return Ok(Err(format!("only {bytes} bytes can be read: times and rates want {LEAST_CAPACITY} at least")));
         }
-        Err("the file system does not read past the page cache (O_DIRECT)".to_owned())
+        Ok(Err("the file system does not read past the page cache (O_DIRECT)".to_owned()))
     }
 
     /// One read; nanoseconds.
@@ -64,20 +74,26 @@ impl Reads {
         Ok(began.elapsed().as_nanos() as f64)
     }
 
-    /// A place by chance, a multiple of the length (splitmix64, Steele and others 2014).
+    /// A place by chance, a multiple of the length.
     pub fn anywhere(&mut self, length_bytes: u64) -> u64 {
         self.within(0, self.capacity_bytes, length_bytes)
     }
 
     /// A place by chance in a part of the disk, a multiple of the length.
     pub fn within(&mut self, from: u64, to: u64, length_bytes: u64) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
-        let places = ((to - from) / length_bytes).max(1);
-        from + mixed % places * length_bytes
+        from + self.chance.below(((to - from) / length_bytes).max(1)) * length_bytes
+    }
+
+    /// A stretch of this length, at most a half of the disk, that was not asked for before: right before the last one, so that it does
+    /// not reach into what a drive has read on behind that either. On a small disk it begins again at the end, when a buffer holds other
+    /// things long since.
+    pub fn apart(&mut self, length_bytes: u64) -> u64 {
+        let length_bytes = length_bytes.next_multiple_of(PAGE_BYTES);
+        if self.before < length_bytes {
+            self.before = self.capacity_bytes;
+        }
+        self.before -= length_bytes;
+        self.before
     }
 
     /// Reads these places, so many at once, for at most so long; when each was done, nanoseconds from the beginning, in that
@@ -127,6 +143,13 @@ impl Reads {
     }
 }
 
+/// Whether a file system says by this that it cannot read directly: a disk that fails says something else.
+fn is_refusal(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else { return false };
+    let number = source.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(number, Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
 /// Reads per second, from when each was done, nanoseconds. Where a queue is longer than the disk's, reads that were asked for together
 /// are cut into requests that are served in turn, and end together: it is counted from one such end to another.
 fn steady_rate(done: &[f64]) -> f64 {
@@ -153,5 +176,13 @@ mod tests {
         assert_eq!(steady_rate(&done), 1000.0);
         assert_eq!(steady_rate(&done[..35]), 1000.0);
         assert_eq!((steady_rate(&[]), steady_rate(&[5.0]), steady_rate(&[5.0; 9])), (0.0, 0.0, 0.0));
+    }
+
+    /// Regression: a disk all of whose reads failed was said to be a file system without direct reads.
+    #[test]
+    fn a_disk_that_fails_does_not_refuse_direct_reads() {
+        for (errno, refuses) in [(Errno::INVAL, true), (Errno::OPNOTSUPP, true), (Errno::IO, false)] {
+            assert_eq!(is_refusal(&Error::io("read the disk", errno)), refuses);
+        }
     }
 }

@@ -63,7 +63,7 @@ fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<(Observed, V
         run.watcher.go_on(what)
     };
     step("the disk's latency")?;
-    let by_length = LENGTHS.iter().map(|length| Ok((*length, paced(reads, *length, READS)?))).collect::<Result<_>>()?;
+    let by_length = LENGTHS.iter().map(|length| Ok((*length, paced(run, reads, *length)?))).collect::<Result<_>>()?;
     step("the disk's latency")?;
     let sequential_page_ns = median(&single.forwards);
     step("requests at once")?;
@@ -84,9 +84,10 @@ fn observe(run: &Run, reads: &mut Reads, single: &Single) -> Result<(Observed, V
 }
 
 /// Median of single reads anywhere, each after a pause as long as it took twice.
-fn paced(reads: &mut Reads, length: u64, count: u32) -> Result<f64> {
+fn paced(run: &Run, reads: &mut Reads, length: u64) -> Result<f64> {
     let mut times = Vec::new();
-    for _ in 0..count {
+    for _ in 0..READS {
+        run.watcher.go_on("the disk's latency")?;
         let place = reads.anywhere(length);
         let took = reads.one(place, length)?;
         std::thread::sleep(Duration::from_nanos(2 * took as u64));
