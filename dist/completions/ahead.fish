@@ -145,7 +145,7 @@ faults\t'What a fault of cached pages maps'
 cache\t'Where cached data stops being cached: reads all of the file, by default for no longer than 2 seconds'
 layout\t'Block size, direct and indirect blocks'
 disk\t'Access time, bandwidth, requests at once, seeks, limits'"
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file [default: 128M, or what there is room for]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file that is made in a directory, at least 1M [default: 128M, or what there is room for]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw Pelouin\'s figures 1 to 5 from this disk\'s data into this directory, as SVG and as a page' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'

@@ -108,3 +108,36 @@ fn a_part_can_be_asked_for_alone() {
     ahead(&["/", "--only", "disk", "--model", "x"]).assert().code(2);
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "no test file is left");
 }
+
+/// Regression: `--size 0` made a file of 1 MiB, and beside a file or a device it did nothing.
+#[test]
+fn a_size_without_a_test_file_of_that_size_is_a_mistake() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let directory = home.path().to_str().unwrap();
+    for size in ["0", "1", "1023K"] {
+        ahead(&[directory, "--size", size]).assert().code(2).stderr(contains("1M at least"));
+    }
+    let file = home.path().join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    for path in [file.to_str().unwrap(), "/dev/null"] {
+        ahead(&[path, "--size", "8M"]).assert().code(2).stdout("").stderr(contains("leave out --size"));
+    }
+}
+
+/// Regression: times of a hole were those of the disk.
+#[test]
+fn a_hole_has_no_times() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = home.path().join("file");
+    fs::File::create(&file).unwrap().set_len(64 << 20).unwrap();
+    for options in [&["--only", "windows,layout", "--timing-only", "--json"][..], &["--only", "layout", "--json"]] {
+        let output = ahead(&[&[file.to_str().unwrap()], options].concat()).assert().success();
+        let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+        assert_eq!(found["direct_blocks"]["value"], serde_json::Value::Null, "{found:#}");
+        assert_eq!(found["indirect_by"]["confidence"], serde_json::Value::Null, "{found:#}");
+        if options.contains(&"--timing-only") {
+            let method = found["window"]["method"].as_str().unwrap();
+            assert!(found["window"]["value"].is_null() && method.contains("data in only"), "{found:#}");
+        }
+    }
+}

@@ -105,6 +105,51 @@ fn windows_and_direct_blocks_are_found_on_ext2() {
     assert_eq!(found["indirect_at"].as_array().unwrap()[..2], [49_152, (12 + 1024) * 4096], "{found:#}");
 }
 
+/// Regression: blocks of pointers that the journal held in memory could not be evicted, and it was said that there were extents.
+#[test]
+fn direct_blocks_are_found_below_a_journal() {
+    let Some(mounted) = Mounted::new("ext3") else { return };
+    let found = probe(&mounted.root, &["--only", "layout", "--size", "16M", "--verify"]);
+    assert_eq!(found["direct_blocks"]["value"], 12, "{found:#}");
+    assert_eq!(found["indirect_at"].as_array().unwrap()[..2], [49_152, (12 + 1024) * 4096], "{found:#}");
+    assert!(found["indirect_by"]["confidence"].as_f64().unwrap() > 0.5, "{found:#}");
+}
+
+/// Regression: a file whose bytes lie in inodes ended everything with ENXIO.
+#[test]
+fn a_file_of_one_byte_may_lie_in_its_inode() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    drop(mounted.mount.take());
+    let mut mkfs = std::process::Command::new("mkfs.ext4");
+    mkfs.args(["-q", "-F", "-O", "inline_data"]).arg(&mounted.device.device);
+    assert!(mkfs.status().unwrap().success());
+    let own = ProcessId::own().unwrap();
+    mounted.mount = Some(mounting::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", false, "").unwrap());
+    let found = probe(&mounted.root, &["--only", "layout", "--size", "16M"]);
+    assert!(found["block_size"]["value"].is_null(), "{found:#}");
+    assert!(found["block_size"]["method"].as_str().unwrap().contains("inode"), "{found:#}");
+}
+
+/// Regression: before each run every page was looked at: a file of a terabyte took minutes. What was allocated and never written was a
+/// disk of 3 us.
+#[test]
+fn a_huge_file_of_holes_is_probed_at_once() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let file = mounted.root.join("file");
+    fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
+    fs::write(read_ahead_file(mounted.number()).unwrap(), "256").unwrap();
+    let began = std::time::Instant::now();
+    let found = probe(&file, &["--only", "windows,layout"]);
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    assert_eq!(found["window"]["value"], 256 << 10, "{found:#}");
+    assert!(found["direct_blocks"]["method"].as_str().unwrap().contains("data in only 0 of"), "{found:#}");
+    let allocated = mounted.root.join("allocated");
+    let made = std::process::Command::new("fallocate").args(["-l", "32M"]).arg(&allocated).status();
+    assert!(made.unwrap().success());
+    let found = probe(&allocated, &["--only", "layout"]);
+    assert!(found["direct_blocks"]["method"].as_str().unwrap().contains("data in only 0 of"), "{found:#}");
+}
+
 #[test]
 fn extents_have_no_direct_blocks() {
     let Some(mounted) = Mounted::new("ext4") else { return };
@@ -225,6 +270,35 @@ fn a_tiny_disk_has_no_rates() {
         assert_eq!(found[what]["value"], Value::Null, "{found:#}");
         assert!(found[what]["method"].as_str().unwrap().contains("only 4194304 bytes"), "{found:#}");
     }
+}
+
+/// Regression: a disk whose reads fail was a file system that cannot read directly, and all was well.
+#[test]
+fn a_disk_that_always_fails_is_an_error() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    drop(mounted.mount.take());
+    fs::OpenOptions::new().write(true).open(mounted.image()).unwrap().set_len(0).unwrap();
+    let device = mounted.device.device.clone();
+    for options in [&["--only", "disk"][..], &["--only", "disk", "--timing-only"]] {
+        let mut command = Command::cargo_bin("ahead").unwrap();
+        command.arg("probe").arg(&device).args(options).assert().code(1).stderr(contains("Input/output error"));
+    }
+}
+
+/// Regression: where too little was known for a model nothing was told at all.
+#[test]
+fn answers_are_told_whatever_becomes_of_the_model() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let file = mounted.root.join("file");
+    fs::write(&file, vec![7; 4 << 20]).unwrap();
+    let binary = mounted.root.join("ahead");
+    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // A stranger may read 4 MiB of the disk: that is too little for rates.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary).arg("probe").arg(&file);
+    command.arg("--model").arg(home.path().join("twin.toml")).assert().code(1).stdout(contains("access time"));
 }
 
 /// What was there when it began is gone: an error with its reason, and not a signal.

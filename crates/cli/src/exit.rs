@@ -88,6 +88,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         }
         let probing = match cause.downcast_ref() {
             Some(ahead_probe::Error::Kernel(own)) => Some(own),
+            Some(ahead_probe::Error::Usage(_)) => return USAGE,
             _ => None,
         };
         if probing.or_else(|| cause.downcast_ref()).is_some_and(ahead_kernel::Error::is_unavailable) {

@@ -9,7 +9,7 @@ use crate::units::parse_size;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
 use ahead_probe::figures::pelouin;
-use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Value, Watcher, find};
+use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
@@ -28,6 +28,9 @@ use verify::Check;
 const SIZE_BYTES: u64 = 128 << 20;
 /// Where there is less room a shorter one is made, but not shorter than this: some windows of the usual 128 KiB.
 const LEAST_BYTES: u64 = 8 << 20;
+
+/// Nobody may ask for a shorter one, bytes: nothing could be told from it.
+const LEAST_ASKED_BYTES: u64 = 1 << 20;
 
 /// So long the file is read to see where cached data stops being cached, if nobody asks for that in particular: the test file of a
 /// disk of 64 MB/s, and a small part of all that a probe takes.
@@ -48,8 +51,8 @@ pub struct Probe {
     /// Find out only this; several with commas between them [default: everything]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model"])]
     only: Vec<PartChoice>,
-    /// Length of the test file [default: 128M, or what there is room for]
-    #[arg(long, value_parser = parse_size)]
+    /// Length of the test file that is made in a directory, at least 1M [default: 128M, or what there is room for]
+    #[arg(long, value_parser = parse_length)]
     size: Option<u64>,
     /// Compare with what sysfs, the superblock, FIEMAP and the emulated disk's model say; exit status 1 if something differs
     #[arg(long)]
@@ -90,6 +93,14 @@ impl PartChoice {
             PartChoice::Layout => Part::Layout,
             PartChoice::Disk => Part::Disk,
         }
+    }
+}
+
+/// The length of a test file.
+fn parse_length(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes @ LEAST_ASKED_BYTES.. => Ok(bytes),
+        _ => Err(format!("{text} is too little to tell anything: a test file has 1M at least")),
     }
 }
 
@@ -138,10 +149,11 @@ impl Probe {
         }
         let (answers, figures, checks) = worked?;
         drop(watching);
-        output::with_rights_of(user.as_ref(), || self.write_outputs(&answers, &figures))?;
+        // First, whatever becomes of the files: what was found has taken its time.
         let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::from(u8::from(checks.iter().any(|check| !check.agrees))))
+        output::with_rights_of(user.as_ref(), || self.write_outputs(&answers, &figures))?;
+        Ok(ExitCode::from(u8::from(checks.iter().any(|check| check.agrees == Some(false)))))
     }
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
@@ -164,7 +176,11 @@ impl Probe {
     /// As long as is asked for, or as there is room for.
     fn size_bytes(&self) -> anyhow::Result<u64> {
         if let Some(bytes) = self.size {
-            return Ok(bytes.max(LEAST_BYTES / 8) & !4095);
+            if self.path.exists() && !self.path.is_dir() {
+                let why = "it is read as it is: leave out --size, or give a directory, in which a test file is made";
+                return Err(Error::Usage(format!("{} is no directory; {why}", shown(&self.path))).into());
+            }
+            return Ok(bytes & !4095);
         }
         let space = rustix::fs::statvfs(&self.path).with_context(|| format!("look at {}", self.path.display()))?;
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
@@ -271,7 +287,7 @@ fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
 fn value(answer: &Answer) -> String {
     match (answer.value, answer.unit) {
         (None, _) => "not determined".to_owned(),
-        (Some(Value::Whole(bytes)), "bytes") => size(bytes),
+        (Some(value), "bytes") => size(value.number().round() as u64),
         (Some(value), "us") => format!("{:.1} us", value.number()),
         (Some(value), "bytes_per_s") => format!("{:.1} MB/s", value.number() / 1e6),
         (Some(value), "requests_per_s") => format!("{:.0}/s", value.number()),
@@ -282,4 +298,18 @@ fn value(answer: &Answer) -> String {
 /// How a path is named in answers to people.
 pub(super) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: what is measured had no unit where it was bytes.
+    #[test]
+    fn bytes_have_a_unit_counted_or_measured() {
+        let bytes = (61_u64 << 20) as f64;
+        assert_eq!(value(&Answer::measured(bytes, "bytes", [bytes, bytes], "")), size(61 << 20));
+        assert_eq!(value(&Answer::counted(61 << 20, "bytes", (1, 1), "")), size(61 << 20));
+        assert_eq!(value(&Answer::none("bytes", "")), "not determined");
+    }
 }

@@ -34,6 +34,9 @@ pub enum Error {
     /// This can't be probed.
     #[error("{0}")]
     Unsuitable(String),
+    /// What is asked for makes no sense together.
+    #[error("{0}")]
+    Usage(String),
     /// Somebody asked for an end.
     #[error("stopped")]
     Stopped,

@@ -12,6 +12,7 @@ use crate::Run;
 use crate::answer::Answer;
 use crate::error::Result;
 use crate::eyes::Eyes;
+use crate::statistics::quantile;
 use crate::subject::PAGE_BYTES;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 const PIECE_BYTES: u64 = 1 << 20;
 /// Runs that are compared.
 const RUNS: usize = 3;
+/// They agree if the most is no more than so many times the least: the kernel gives back some MiB at a time.
+const AGREE: f64 = 1.25;
 
 /// After how many bytes that were read the first ones are not cached any more. It is not read longer than the limit, be it there
 /// or not.
@@ -39,12 +42,27 @@ pub fn find(run: &Run, eyes: Eyes, limit: Option<Duration>) -> Result<Answer> {
             }
         }
     }
+    Ok(concluded(&found, eyes))
+}
+
+/// What the runs say together.
+fn concluded(found: &[f64], eyes: Eyes) -> Answer {
+    let [least, most] = [0.0, 1.0].map(|share| quantile(found, share));
+    if most > AGREE * least {
+        let [least, most] = [least, most].map(|bytes| bytes as u64 >> 20);
+        let why = format!(
+            "{}: the first bytes are gone after {least} MiB in one of {RUNS} runs and after {most} MiB in another: what else is \
+             read or asks for memory decides",
+            eyes.name()
+        );
+        return Answer::none("bytes", why);
+    }
     let method = format!(
         "{}: after so many bytes that were read the first ones are gone, to {} MiB, {RUNS} runs",
         eyes.name(),
         PIECE_BYTES >> 20
     );
-    Ok(Answer::middle_of(&found, "bytes", method))
+    Answer::middle_of(found, "bytes", method)
 }
 
 /// How a run ended, and how many bytes it had read.
@@ -82,4 +100,18 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
         }
     }
     Ok(Ended::Kept(read_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: of 40, 90 and 160 MiB the middle was told.
+    #[test]
+    fn runs_that_contradict_each_other_are_no_answer() {
+        let found = |mib: [u64; RUNS]| concluded(&mib.map(|mib| (mib << 20) as f64), Eyes::Asking);
+        assert_eq!(found([61, 61, 63]).value.unwrap().number(), (61_u64 << 20) as f64);
+        let contradicts = found([40, 90, 160]);
+        assert!(contradicts.value.is_none() && contradicts.method.contains("40 MiB"), "{contradicts:?}");
+    }
 }

@@ -85,7 +85,8 @@ impl Twin {
     }
 
     fn toml(&self, name: &str, description: &str) -> String {
-        let mut text = format!("name = {name:?}\ndescription = {description:?}\n");
+        let [name, description] = [name, description].map(toml::Value::from);
+        let mut text = format!("name = {name}\ndescription = {description}\n");
         let _ = match self {
             Twin::Rotating(disk) => rotating(&mut text, disk),
             Twin::Flash(disk) => write!(
@@ -310,6 +311,16 @@ mod tests {
             batch: batch(&mut device(), 32),
             bytes_per_s: model.bandwidth_bytes_per_s(),
             by_depth: depths.map(|depth| (depth, S / rate_ns(&mut device(), 4096, depth, reads_at(depth)))).to_vec(),
+        }
+    }
+
+    /// Regression: what Rust writes of a text is not always TOML, and no model came of a disk below such a path.
+    #[test]
+    fn any_text_may_be_its_name_and_description() {
+        let twin = Twin::Flash(Flash { read_ns: 1e5, sequential_read_ns: 5e4, bytes_per_s: 5e8, channels: 4 });
+        for text in ["/srv/Größe", "/srv/e\u{301}\u{200b}x", "a \"quoted\" \\ path", "'''", "two\nlines\u{7f}"] {
+            let model = twin.model("twin", text).unwrap();
+            assert_eq!(Model::from_toml(&model.to_toml()).unwrap().to_toml(), model.to_toml(), "{text:?}");
         }
     }
 

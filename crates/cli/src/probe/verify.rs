@@ -3,7 +3,7 @@
 use ahead_device::{Device, Model, Op, Request};
 use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::{block, fiemap, openat};
-use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject};
+use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject, Value};
 use ahead_report::table::{Kind, Table};
 use ahead_sim::Chance;
 use anyhow::Context;
@@ -20,24 +20,25 @@ const TOLERANCE: f64 = 0.05;
 pub struct Check {
     /// Which answer.
     pub what: &'static str,
-    /// What was found.
-    pub found: f64,
+    /// What was found; none: it was asked for and not determined.
+    pub found: Option<f64>,
     /// What the system says.
     pub said: f64,
     /// Who says so.
     pub by: String,
-    /// They are the same, or close enough for what is measured.
-    pub agrees: bool,
+    /// They are the same, or close enough for what is measured; none: nothing was found that could be.
+    pub agrees: Option<bool>,
 }
 
 impl Check {
-    /// `None`: one of the two is not known.
+    /// `None`: the system says nothing, or nobody has asked.
     fn new(what: &'static str, answer: &Answer, said: Option<f64>, by: impl Into<String>) -> Option<Check> {
-        let (found, said) = (answer.value?.number(), said?);
-        let agrees = match answer.whole() {
+        let said = said.filter(|_| answer.is_asked())?;
+        let found = answer.value.map(Value::number);
+        let agrees = found.map(|found| match answer.whole() {
             Some(_) => found == said,
             None => (found / said - 1.0).abs() <= TOLERANCE,
-        };
+        });
         Some(Check { what, found, said, by: by.into(), agrees })
     }
 }
@@ -154,10 +155,30 @@ pub fn table(checks: &[Check]) -> Table {
         ("by", Kind::Text),
     ]);
     for check in checks {
-        let verdict = if check.agrees { "agrees" } else { "differs" };
-        let numbers = [check.found, check.said].map(|number| format!("{number:.0}"));
-        let [found, said] = numbers;
+        let verdict = match check.agrees {
+            Some(true) => "agrees",
+            Some(false) => "differs",
+            None => "not determined",
+        };
+        let number = |number: f64| format!("{number:.0}");
+        let (found, said) = (check.found.map_or(String::new(), number), number(check.said));
         table.row([check.what.to_owned(), found, said, verdict.to_owned(), check.by.clone()]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: what was not determined was left out, although somebody else knew it.
+    #[test]
+    fn what_was_not_determined_is_shown_beside_what_is_said() {
+        let check = |answer: Answer| Check::new("direct_blocks", &answer, Some(12.0), "FIEMAP");
+        let none = check(Answer::none("blocks", "extents")).unwrap();
+        assert_eq!((none.found, none.said, none.agrees), (None, 12.0, None));
+        assert_eq!(check(Answer::counted(12, "blocks", (2, 2), "")).unwrap().agrees, Some(true));
+        assert_eq!(check(Answer::counted(5, "blocks", (2, 2), "")).unwrap().agrees, Some(false));
+        assert!(check(Answer::none("blocks", "not asked for")).is_none());
+    }
 }
