@@ -65,7 +65,7 @@ impl Subject {
         matches!(self.told, Told::Untold { .. })
     }
 
-    /// Somebody will read.
+    /// Somebody will read, and the kernel ahead of him.
     pub(crate) fn is_read(&self) {
         if let Told::Untold { is_under_way, .. } = &self.told {
             is_under_way.set(true);

@@ -182,14 +182,18 @@ impl Subject {
     /// A new opening: the kernel knows nothing of its reader.
     pub fn open(&self) -> Result<File> {
         self.is_read();
-        File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
+        self.reopen()
     }
 
-    /// A new opening that reads exactly what it is asked for.
+    /// A new opening that reads exactly what it is asked for: when a read of it ends, nothing is under way.
     pub fn open_exact(&self) -> Result<File> {
-        let file = self.open()?;
+        let file = self.reopen()?;
         cache::exact_reads(&file)?;
         Ok(file)
+    }
+
+    fn reopen(&self) -> Result<File> {
+        File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
     }
 
     /// A file of our own in the directory, for questions about layout.
