@@ -85,7 +85,7 @@ impl Twin {
     }
 
     fn toml(&self, name: &str, description: &str) -> String {
-        let [name, description] = [name, description].map(toml::Value::from);
+        let [name, description] = [name, description].map(accepted);
         let mut text = format!("name = {name}\ndescription = {description}\n");
         let _ = match self {
             Twin::Rotating(disk) => rotating(&mut text, disk),
@@ -109,6 +109,13 @@ impl Twin {
         };
         text
     }
+}
+
+/// A text as models may have it: one line, cut to so many characters. Paths are longer, and may be anything.
+fn accepted(text: &str) -> toml::Value {
+    /// Longest name or description of a model, characters.
+    const MOST: usize = 200;
+    text.chars().filter(|character| !character.is_control()).take(MOST).collect::<String>().into()
 }
 
 fn rotating(text: &mut String, disk: &Rotating) -> std::fmt::Result {
@@ -318,7 +325,9 @@ mod tests {
     #[test]
     fn any_text_may_be_its_name_and_description() {
         let twin = Twin::Flash(Flash { read_ns: 1e5, sequential_read_ns: 5e4, bytes_per_s: 5e8, channels: 4 });
-        for text in ["/srv/Größe", "/srv/e\u{301}\u{200b}x", "a \"quoted\" \\ path", "'''", "two\nlines\u{7f}"] {
+        let long = "/längeres/Verzeichnis".repeat(20);
+        for text in [&long, "/srv/Größe", "/srv/e\u{301}\u{200b}x", "a \"quoted\" \\ path", "'''", "two\nlines\u{7f}"]
+        {
             let model = twin.model("twin", text).unwrap();
             assert_eq!(Model::from_toml(&model.to_toml()).unwrap().to_toml(), model.to_toml(), "{text:?}");
         }
