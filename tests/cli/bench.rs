@@ -185,7 +185,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
         assert_eq!((count("read_bytes"), count("used_bytes"), count("runs")), (4 << 20, 4 << 20, 2));
         assert!(row["elapsed_s"]["median"].as_f64().unwrap() > 0.0 && row["queue_waits"].is_u64());
         assert!(row["timeline"].as_array().unwrap().len() > 10);
-        assert_eq!(row.as_object().unwrap().len(), 29, "{row}");
+        assert_eq!(row.as_object().unwrap().len(), 30, "{row}");
     }
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.contains("How time went") && page.contains("<svg") && !page.contains("<script"));
