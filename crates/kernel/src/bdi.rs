@@ -52,9 +52,13 @@ pub fn btrfs(sys: &Path, mount: &Mount) -> Option<PathBuf> {
     let source = PathBuf::from(OsStr::from_bytes(&mount.source));
     // /dev/mapper/NAME is a link to /dev/dm-N.
     let device = fs::canonicalize(&source).unwrap_or(source);
-    let device = Path::new("devices").join(device.file_name()?);
+    btrfs_on(sys, device.file_name()?)
+}
+
+/// The same by the kernel's name of any of its devices.
+pub fn btrfs_on(sys: &Path, device: &OsStr) -> Option<PathBuf> {
     let all = fs::read_dir(sys.join("fs/btrfs")).into_iter().flatten().flatten();
-    all.map(|entry| entry.path()).find(|directory| directory.join(&device).exists())
+    all.map(|entry| entry.path()).find(|directory| directory.join("devices").join(device).exists())
 }
 
 /// The block devices that a btrfs lies on, one or several. Empty for other file systems.

@@ -10,7 +10,7 @@
 
 use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::mounts::Mount;
 use std::ffi::OsStr;
 use std::fs;
@@ -93,9 +93,8 @@ fn mounted_from<'a>(
 
 /// The directory of the btrfs that a device is one of the disks of.
 fn btrfs_of(system: &System, device: DeviceNumber) -> Option<PathBuf> {
-    let name = fs::canonicalize(system.block(device)).ok()?.file_name()?.to_owned();
-    let all = fs::read_dir(system.sys("fs/btrfs")).into_iter().flatten().flatten().map(|entry| entry.path());
-    all.into_iter().find(|directory| directory.join("devices").join(&name).exists())
+    let own = fs::canonicalize(system.block(device)).ok()?;
+    bdi::btrfs_on(&system.sys(""), own.file_name()?)
 }
 
 /// Errors: other devices lie on one of these; what is read from them goes by their windows.
