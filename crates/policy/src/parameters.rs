@@ -14,6 +14,9 @@ pub struct DeviceTraits {
     pub request_ns: u64,
 }
 
+/// A disk of one channel that serves pages near one another so many times as fast as pages anywhere has an arm.
+const ARM_FACTOR: u64 = 8;
+
 impl DeviceTraits {
     /// What the disk transfers in the time of one access, or of what a request costs it if that is more (a volume that
     /// is held to its requests per second), in pages: a shorter request is mostly waiting.
@@ -28,6 +31,11 @@ impl DeviceTraits {
     pub fn idle_ns(&self, wait_ns: u64, pages: u64) -> u64 {
         let idle_ns = wait_ns.saturating_sub(pages.saturating_mul(self.page_ns()));
         if idle_ns < wait_ns / 2 { 0 } else { idle_ns }
+    }
+
+    /// Whether it has an arm: it serves one request at a time, and pages near one another far sooner than pages anywhere.
+    pub fn has_arm(&self) -> bool {
+        self.parallelism == 1 && self.request_ns * ARM_FACTOR < self.access_ns
     }
 
     /// How long a page takes of a long sequential read, nanoseconds.

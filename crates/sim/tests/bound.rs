@@ -1,5 +1,5 @@
 //! `oracle` is the bound that others are measured by: none is faster by more than 2 %, whatever the pattern and the
-//! disk; where many read at the same time, by no more than 8 %.
+//! disk; where many read at the same time, by no more than 5 %.
 
 use ahead_sim::Scenario;
 
@@ -17,7 +17,7 @@ const PATTERNS: [&str; 9] = [
 ];
 
 /// Many readers and many files. How much to read for one while others wait cannot be known from the order of accesses
-/// alone: eight large files are read 7 % faster on `hdd` by who stays longer with each, but then slow readers wait
+/// alone: eight large files are read 4 % faster on `hdd` by who stays longer with each, but then slow readers wait
 /// longer for their first page.
 const MANY: [&str; 8] = [
     "pattern = \"interleaved\"\nfile_mb = 5\nstreams = 40",
@@ -52,7 +52,7 @@ fn beaten(disk: &str, workload: &str, most: f64) -> Vec<String> {
 
 fn nobody_beats_oracle(disk: &str) {
     let alone = PATTERNS.iter().flat_map(|pattern| beaten(disk, &format!("file_mb = 64\n{pattern}"), 1.02));
-    let many = MANY.iter().flat_map(|workload| beaten(disk, workload, 1.08));
+    let many = MANY.iter().flat_map(|workload| beaten(disk, workload, 1.05));
     let beaten: Vec<String> = alone.chain(many).collect();
     assert!(beaten.is_empty(), "{beaten:#?}");
 }

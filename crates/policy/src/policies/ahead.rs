@@ -190,6 +190,12 @@ impl Ahead {
         if distance.saturating_sub(stream.ahead) < self.size().min(part).max(1) {
             return;
         }
+        let hurries = stream.has_used_look(&self.device) && stream.since_wait <= stream.distance;
+        if self.is_contended() && self.device.has_arm() && distance < self.size() && hurries {
+            // It has waited for what it has just used, and would have a turn for little more than that.
+            stream.grow(self.size(), true, &self.device);
+            distance = stream.distance.min(self.most(stream)).min(room);
+        }
         let way = stream.way(&self.device);
         if way == Way::Up {
             // Where memory is short, what is still cached behind the reader, this access not included, tells how long

@@ -50,8 +50,6 @@ const WORTH_WAITING: f64 = 0.85;
 const SOON: u64 = 1024;
 /// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
 const LOOK_AGAIN: u64 = 4;
-/// A disk of one channel that serves pages near one another so many times as fast as pages anywhere has an arm.
-const ARM_FACTOR: u64 = 8;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
 const SHORT_SEEK: f64 = 0.35;
 /// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told
@@ -186,17 +184,9 @@ impl Oracle {
         at(self.front).max(at(self.front + soon)).max(1)
     }
 
-    fn is_serial(&self) -> bool {
-        self.device.parallelism == 1
-    }
-
-    fn has_arm(&self) -> bool {
-        self.is_serial() && self.device.request_ns * ARM_FACTOR < self.device.access_ns
-    }
-
     /// What it costs to leave out so many pages and go on behind them with a request of its own, nanoseconds.
     fn gap_ns(&self, pages: u64) -> f64 {
-        if !self.has_arm() {
+        if !self.device.has_arm() {
             return self.device.request_ns.saturating_sub(self.device.page_ns()) as f64;
         }
         let far = (pages as f64 / FAR_PAGES).sqrt().min(1.0);
@@ -267,7 +257,7 @@ impl Oracle {
     fn request_pages(&self, file: FileId, view: &dyn View) -> u64 {
         let longest_pages = view.limits(file).request_pages.max(1);
         let short_pages = self.device.pages_per_access().max(LEAST_REQUEST_PAGES);
-        if self.has_arm() { longest_pages } else { longest_pages.min(short_pages) }
+        if self.device.has_arm() { longest_pages } else { longest_pages.min(short_pages) }
     }
 
     /// The fewest next pages that come at nearly the best rate for each, among those that find room in memory.
@@ -353,7 +343,7 @@ impl Oracle {
         self.blowup = batch.pages as f64 / next.pages.len() as f64;
         self.unread.extend(next.pages);
         self.note_looked(next.looked_to);
-        if !self.has_arm() {
+        if !self.device.has_arm() {
             batch.runs.sort_unstable_by_key(|run| run.first_use);
         }
         self.unsent.extend(batch.runs);
@@ -400,20 +390,24 @@ impl Oracle {
         let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
         if !self.unsent.iter().any(holds) {
             self.look_again(file);
-            self.plan(file, view);
-            if self.readers() > 1 && !self.unsent.iter().any(holds) {
+            let others = self.readers() > 1;
+            // An arm stays for what this reader needs next; the best batch for all would take it on to the others.
+            if !(others && self.device.has_arm()) {
+                self.plan(file, view);
+            }
+            if others && !self.unsent.iter().any(holds) {
                 self.plan_part(file, view);
             }
         }
         let Some(at) = self.unsent.iter().position(holds) else { return };
         // Where an arm has to go there, it stays for what follows.
-        let most = if self.has_arm() { SENT_AT_ONCE as usize } else { 1 };
+        let most = if self.device.has_arm() { usize::MAX } else { 1 };
         let length = self.unsent.range(at..).take(most).take_while(|run| run.file == file).count();
         // Where others read besides, it takes along what lies on its way there: else it would have to come back for it.
         let queue = view.queue(file);
         let room = queue.limit.saturating_sub(queue.requests) as usize;
-        let from = if self.has_arm() && self.readers() > 1 && at + length <= room { 0 } else { at };
-        let when_full = if self.has_arm() { WhenFull::WaitForAll } else { WhenFull::Wait };
+        let from = if self.device.has_arm() && self.readers() > 1 && at + length <= room { 0 } else { at };
+        let when_full = if self.device.has_arm() { WhenFull::WaitForAll } else { WhenFull::Wait };
         for run in self.unsent.drain(from..at + length) {
             requests.add(Request { when_full, ..run.request() });
         }

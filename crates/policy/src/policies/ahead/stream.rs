@@ -18,6 +18,9 @@ const FIRST_GROWTH: u64 = 8;
 /// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end
 /// soon.
 const HISTORIES: u64 = 16;
+/// Where an arm goes to and fro between files it is worth more to get there at once: a first look of 1 MiB that was
+/// used leads to the longest request, 64 MiB.
+const HISTORIES_IN_TURNS: u64 = 64;
 
 /// Accesses upwards without a gap.
 #[derive(Clone, Copy, Debug, Default)]
@@ -344,12 +347,21 @@ impl Stream {
         }
     }
 
+    /// Whether it has used half of what is transferred in the time of an access.
+    pub fn has_used_look(&self, device: &DeviceTraits) -> bool {
+        2 * self.used >= device.pages_per_access()
+    }
+
     /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each
     /// request costs an access, so that it takes few of them to get there.
     pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
         let longer = if self.distance < size {
-            let longest = self.distance.max(self.used.saturating_mul(HISTORIES));
-            let growth = if turns { HISTORIES } else { FIRST_GROWTH };
+            let (histories, growth) = match turns {
+                true if device.has_arm() && self.has_used_look(device) => (HISTORIES_IN_TURNS, HISTORIES_IN_TURNS),
+                true => (HISTORIES, HISTORIES),
+                false => (HISTORIES, FIRST_GROWTH),
+            };
+            let longest = self.distance.max(self.used.saturating_mul(histories));
             self.distance.saturating_mul(growth).min(longest).max(device.pages_per_access())
         } else {
             self.distance.saturating_mul(2)
