@@ -1,6 +1,6 @@
 //! A reader meets a page: the policy is told of it as it wants, and the reader learns what to do.
 
-use crate::engine::{Locked, Shared, State};
+use crate::engine::{Asker, Locked, Shared, State};
 use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ pub(crate) enum Meeting {
     Wait {
         /// Nobody had asked for it.
         missed: bool,
+        /// It comes as a request of its own, whose end is told by who waits ([`Shared::ended`]).
+        alone: bool,
     },
 }
 
@@ -51,26 +53,27 @@ impl Shared {
     pub fn meet(&self, access: Access, end: Page, seen: Seen) -> Meeting {
         let mut state = self.lock();
         let first_found = found(&state, &access, seen);
+        let mut asker = Asker::of_absent(&access);
         if first_found.is_locked() && seen == Seen::Not {
             return Meeting::Look;
         }
         if is_told(&state, &access, first_found) {
-            state = self.ask(state, Access { found: first_found, ..access });
+            state = self.ask(state, Access { found: first_found, ..access }, &mut asker);
         }
         if first_found == Found::Absent {
             // What was asked for may carry a mark on the very page.
             let again = found(&state, &access, seen);
             if again.is_marked() {
-                state = self.ask(state, Access { begins: false, found: again, ..access });
+                state = self.ask(state, Access { begins: false, found: again, ..access }, &mut asker);
             }
             // A policy that drops when the queue is full may have dropped it; the reader needs it.
             let mut requests = Requests::default();
             requests.pages(access.file, access.page, 1);
-            drop(self.submit(state, requests.take(), access.open));
-            return Meeting::Wait { missed: true };
+            drop(self.submit(state, requests.take(), &mut asker));
+            return Meeting::Wait { missed: true, alone: asker.awaits_request };
         }
         if first_found.is_locked() {
-            return Meeting::Wait { missed: false };
+            return Meeting::Wait { missed: false, alone: false };
         }
         let most = if state.wants.pages || access.by != By::Read { access.page + 1 } else { end };
         let run_end = state.world.book(access.file).map_or(most, |book| book.run_end(access.page, most));
@@ -78,7 +81,7 @@ impl Shared {
     }
 
     /// Tells the policy of an access, and sends what it asks for.
-    fn ask<'a>(&'a self, mut state: Locked<'a>, access: Access) -> Locked<'a> {
+    fn ask<'a>(&'a self, mut state: Locked<'a>, access: Access, asker: &mut Asker) -> Locked<'a> {
         let mut requests = Requests::default();
         let State { policy, world, counters, .. } = &mut *state;
         if access.found.is_marked()
@@ -92,7 +95,7 @@ impl Shared {
         if access.found == Found::Absent && !requests.cover(access.file, access.page) {
             requests.pages(access.file, access.page, 1);
         }
-        self.submit(state, requests.take(), access.open)
+        self.submit(state, requests.take(), asker)
     }
 
     /// The reader used pages that were there.
@@ -100,6 +103,11 @@ impl Shared {
         if !pages.is_empty() {
             self.lock().used(file, pages);
         }
+    }
+
+    /// The request that a reader waited for alone has come to its end.
+    pub fn ended(&self, access: &Access, is_there: bool) {
+        drop(self.came(self.lock(), access.file, access.page..access.page + 1, is_there));
     }
 
     /// The reader waited for a page, which is there now.

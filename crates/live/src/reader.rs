@@ -99,11 +99,16 @@ impl Reader {
                     // The policy was told of the call.
                     access.begins = false;
                 }
-                Meeting::Wait { missed } => {
+                Meeting::Wait { missed, alone } => {
                     let room = (((access.page + 1) * PAGE_BYTES - at) as usize).min(part.len());
                     let began = Instant::now();
-                    let read = retry(|| self.fd.read_at(&mut part[..room], at))?;
-                    self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
+                    let read = retry(|| self.fd.read_at(&mut part[..room], at));
+                    let wait_ns = began.elapsed().as_nanos() as u64;
+                    if alone {
+                        self.shared().ended(&access, read.is_ok());
+                    }
+                    let read = read?;
+                    self.shared().waited(&access, missed, wait_ns);
                     return Ok(read);
                 }
                 Meeting::Look => unreachable!("the reader has looked"),
@@ -216,10 +221,14 @@ impl Reader {
                     self.shared().used(self.file, page..page + 1);
                     break;
                 }
-                Meeting::Wait { missed } => {
+                Meeting::Wait { missed, alone } => {
                     let began = Instant::now();
                     // By a call: an error of the disk is an error then, and no signal.
-                    cache::wait_for(&*self.fd, page * PAGE_BYTES)?;
+                    let waited = cache::wait_for(&*self.fd, page * PAGE_BYTES);
+                    if alone {
+                        self.shared().ended(&access, waited.is_ok());
+                    }
+                    waited?;
                     self.touch(page);
                     self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
                     break;

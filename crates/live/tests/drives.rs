@@ -2,7 +2,7 @@
 
 use ahead_kernel::evict;
 use ahead_live::{Counters, Engine, Reader, Settings};
-use ahead_policy::{DeviceTraits, Parameters, named};
+use ahead_policy::{Access, DeviceTraits, Found, Parameters, Policy, Requests, View, Wants, named};
 use std::io::Write;
 
 const PAGE: usize = 4096;
@@ -135,6 +135,40 @@ fn readers_who_want_much_of_a_small_queue_take_turns() {
     let counters = engine.counters();
     assert_eq!(counters.used_pages, 4096 * files.len() as u64, "{counters:?}");
     assert!(files.is_empty() || counters.queue_waits > 0, "{counters:?}");
+}
+
+/// What it misses comes as a request of its own, with another one behind it.
+struct Apart;
+
+impl Policy for Apart {
+    fn wants(&self) -> Wants {
+        Wants { calls: true, ..Wants::default() }
+    }
+
+    fn access(&mut self, access: &Access, _: &dyn View, requests: &mut Requests) {
+        if access.found == Found::Absent {
+            requests.pages(access.file, access.page, 1);
+            requests.pages(access.file, access.page + 100, 8);
+        }
+    }
+}
+
+/// A reader waits for the one page that it misses itself, and no reaper does. Where there is no room for what it asks for
+/// besides, that page has to come first, and is left to the reapers.
+#[test]
+fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
+    let Some(file) = cold_file(400) else { return };
+    for queue_limit in [1, 2, 64] {
+        evict::file(file.as_file()).unwrap();
+        let settings = Settings { queue_limit: Some(queue_limit), ..Settings::default() };
+        let engine = Engine::new(Box::new(Apart), settings).unwrap();
+        let mut reader = engine.open(file.path()).unwrap();
+        read_all(&mut reader, 400, PAGE);
+        let counters = engine.counters();
+        assert_eq!(counters.hits + counters.locked + counters.misses, 400, "{counters:?}");
+        assert_eq!((counters.issued_pages, counters.used_pages), (400, 400), "{queue_limit}: {counters:?}");
+        assert!(counters.queue_waits > 0 || queue_limit > 1, "{counters:?}");
+    }
 }
 
 /// Regression: each page that was gone was found out by its own read, one after the other.
