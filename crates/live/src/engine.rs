@@ -92,21 +92,29 @@ pub(crate) struct Asker {
     open: OpenId,
     /// The page that it is about to wait for.
     awaits: Option<(FileId, Page)>,
-    /// That page was sent as a request of its own, and the asker tells when it has arrived ([`Shared::came`]): a reaper beside it would
-    /// be woken twice for each miss, which on a disk of 0.1 ms costs a tenth of it.
-    pub awaits_request: bool,
+    /// The request that brings that page, if it is short: the asker tells when it has come ([`Shared::ended`]). A reaper beside it would
+    /// be woken for each miss, too, which on a disk of 0.1 ms costs a tenth of it.
+    request: Option<Range<Page>>,
 }
 
 impl Asker {
     /// Who comes to a page that is absent.
     pub fn of_absent(access: &Access) -> Asker {
-        Asker { open: access.open, awaits: Some((access.file, access.page)), awaits_request: false }
+        Asker { open: access.open, awaits: Some((access.file, access.page)), request: None }
+    }
+
+    /// The request that is waited for by the asker.
+    pub fn into_request(self) -> Option<Range<Page>> {
+        self.request
     }
 
     /// Whether it waits for this request itself.
     fn takes(&mut self, file: FileId, pages: &Range<Page>) -> bool {
-        let takes = self.awaits == Some((file, pages.start)) && pages.end - pages.start == 1;
-        self.awaits_request |= takes;
+        let brings = self.awaits.is_some_and(|(of, page)| of == file && pages.contains(&page));
+        let takes = brings && pages.end - pages.start <= PART_PAGES as u64;
+        if takes {
+            self.request = Some(pages.clone());
+        }
         takes
     }
 }
@@ -216,6 +224,12 @@ impl Engine {
         let state = self.running.shared.tell(state, &Event::Opened { open, file });
         drop(state);
         Ok(Reader::new(self.running.clone(), fd, open, file, metadata.size()))
+    }
+
+    /// Waits until nothing that was asked for is on its way any more, and all of it is known to have come.
+    pub fn settle(&self) {
+        let shared = &self.running.shared;
+        drop(shared.room.wait_while(shared.lock(), |state| state.world.queue.requests > 0));
     }
 
     /// What was counted until now.
@@ -420,12 +434,26 @@ impl Shared {
 
     /// Leaves what the asker would wait for to the reapers: it has to wait for something else first, perhaps for that very room.
     fn hand_over(&self, state: &mut State, asker: &mut Asker) {
-        if let Some((file, page)) = asker.awaits
-            && std::mem::take(&mut asker.awaits_request)
-            && let Some(fd) = state.world.book(file).map(|book| book.file.clone())
-        {
-            state.sent.push_back(Sent { fd, file, pages: page..page + 1 });
+        if let (Some((file, _)), Some(pages)) = (asker.awaits, asker.request.take()) {
+            self.leave(state, file, pages);
+        }
+    }
+
+    /// The reapers wait for a request that was sent.
+    fn leave(&self, state: &mut State, file: FileId, pages: Range<Page>) {
+        if let Some(fd) = state.world.book(file).map(|book| book.file.clone()) {
+            state.sent.push_back(Sent { fd, file, pages });
             self.sent.notify_one();
+        }
+    }
+
+    /// The reader has waited for its page of a request that was left to it. `is_whole`: all of it is there.
+    pub fn ended(&self, file: FileId, pages: Range<Page>, is_whole: bool) {
+        let mut state = self.lock();
+        if is_whole {
+            drop(self.came(state, file, pages, true));
+        } else {
+            self.leave(&mut state, file, pages);
         }
     }
 
@@ -490,7 +518,7 @@ impl Shared {
     }
 
     /// A request has come to its end: its pages are there, or could not be read.
-    pub fn came<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>, are_there: bool) -> Locked<'a> {
+    fn came<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>, are_there: bool) -> Locked<'a> {
         state.world.queue.requests -= 1;
         self.room.notify_all();
         let Some(book) = state.world.book_mut(file) else { return state };

@@ -29,8 +29,8 @@ pub(crate) enum Meeting {
     Wait {
         /// Nobody had asked for it.
         missed: bool,
-        /// It comes as a request of its own, whose end is told by who waits ([`Shared::ended`]).
-        alone: bool,
+        /// The request that brings it, if its end is told by who waits ([`Shared::ended`]).
+        request: Option<Range<Page>>,
     },
 }
 
@@ -70,10 +70,10 @@ impl Shared {
             let mut requests = Requests::default();
             requests.pages(access.file, access.page, 1);
             drop(self.submit(state, requests.take(), &mut asker));
-            return Meeting::Wait { missed: true, alone: asker.awaits_request };
+            return Meeting::Wait { missed: true, request: asker.into_request() };
         }
         if first_found.is_locked() {
-            return Meeting::Wait { missed: false, alone: false };
+            return Meeting::Wait { missed: false, request: None };
         }
         let most = if state.wants.pages || access.by != By::Read { access.page + 1 } else { end };
         let run_end = state.world.book(access.file).map_or(most, |book| book.run_end(access.page, most));
@@ -103,11 +103,6 @@ impl Shared {
         if !pages.is_empty() {
             self.lock().used(file, pages);
         }
-    }
-
-    /// The request that a reader waited for alone has come to its end.
-    pub fn ended(&self, access: &Access, is_there: bool) {
-        drop(self.came(self.lock(), access.file, access.page..access.page + 1, is_there));
     }
 
     /// The reader waited for a page, which is there now.

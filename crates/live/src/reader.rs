@@ -99,14 +99,12 @@ impl Reader {
                     // The policy was told of the call.
                     access.begins = false;
                 }
-                Meeting::Wait { missed, alone } => {
+                Meeting::Wait { missed, request } => {
                     let room = (((access.page + 1) * PAGE_BYTES - at) as usize).min(part.len());
                     let began = Instant::now();
                     let read = retry(|| self.fd.read_at(&mut part[..room], at));
                     let wait_ns = began.elapsed().as_nanos() as u64;
-                    if alone {
-                        self.shared().ended(&access, read.is_ok());
-                    }
+                    self.settle(access.page, request, read.is_ok());
                     let read = read?;
                     self.shared().waited(&access, missed, wait_ns);
                     return Ok(read);
@@ -125,6 +123,15 @@ impl Reader {
             }
             meeting => Ok(meeting),
         }
+    }
+
+    /// Tells of the request that has brought `page`. Where its other end has not come with it, or something went wrong, the reapers wait
+    /// for it.
+    fn settle(&mut self, page: Page, request: Option<Range<Page>>, is_there: bool) {
+        let Some(pages) = request else { return };
+        let mut ends = [pages.start, pages.end - 1].into_iter().filter(|end| *end != page);
+        let is_whole = is_there && ends.all(|end| self.is_there(end).unwrap_or(false));
+        self.shared().ended(self.file, pages, is_whole);
     }
 
     /// Whether a page that was asked for has arrived. Where the file system cannot tell, that is for the reapers to say.
@@ -221,13 +228,11 @@ impl Reader {
                     self.shared().used(self.file, page..page + 1);
                     break;
                 }
-                Meeting::Wait { missed, alone } => {
+                Meeting::Wait { missed, request } => {
                     let began = Instant::now();
                     // By a call: an error of the disk is an error then, and no signal.
                     let waited = cache::wait_for(&*self.fd, page * PAGE_BYTES);
-                    if alone {
-                        self.shared().ended(&access, waited.is_ok());
-                    }
+                    self.settle(page, request, waited.is_ok());
                     waited?;
                     self.touch(page);
                     self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
