@@ -46,6 +46,7 @@ mod book;
 mod engine;
 mod meeting;
 mod reader;
+mod sending;
 pub mod traits;
 mod world;
 

@@ -1,6 +1,7 @@
 //! A reader meets a page: the policy is told of it as it wants, and the reader learns what to do.
 
-use crate::engine::{Asker, Locked, Shared, State};
+use crate::engine::{Locked, Shared, State};
+use crate::sending::Asker;
 use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
 use std::ops::Range;
 

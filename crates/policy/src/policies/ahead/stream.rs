@@ -356,11 +356,9 @@ impl Stream {
     /// request costs an access, so that it takes few of them to get there.
     pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
         let longer = if self.distance < size {
-            let (histories, growth) = match turns {
-                true if device.has_arm() && self.has_used_look(device) => (HISTORIES_IN_TURNS, HISTORIES_IN_TURNS),
-                true => (HISTORIES, HISTORIES),
-                false => (HISTORIES, FIRST_GROWTH),
-            };
+            let hurries = turns && device.has_arm() && self.has_used_look(device);
+            let histories = if hurries { HISTORIES_IN_TURNS } else { HISTORIES };
+            let growth = if turns { histories } else { FIRST_GROWTH };
             let longest = self.distance.max(self.used.saturating_mul(histories));
             self.distance.saturating_mul(growth).min(longest).max(device.pages_per_access())
         } else {

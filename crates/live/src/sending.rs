@@ -1,0 +1,292 @@
+//! What a policy asks for goes to the disk, and comes back.
+//!
+//! ```text
+//!     requests ──▶ a place in the line, if they go together ──▶ pieces, as many as there is room for ──▶ the disk
+//!                                                                    ╰── waited for by reapers, or by who misses one
+//! ```
+
+use crate::engine::{Locked, Shared, State};
+use ahead_kernel::cache;
+use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// Parts of a request that are waited for one by one, pages: a file's pieces are seldom shorter than 128 KiB.
+const PART_PAGES: usize = 32;
+
+/// What was sent to the disk and has not arrived yet.
+pub(crate) struct Sent {
+    fd: Arc<File>,
+    file: FileId,
+    pages: Range<Page>,
+}
+
+/// On whose behalf something is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Asker {
+    open: OpenId,
+    /// The page that it is about to wait for.
+    awaits: Option<(FileId, Page)>,
+    /// The request that brings that page, if it is short: the asker tells when it has come ([`Shared::ended`]). A reaper beside it would
+    /// be woken for each miss, too, which on a disk of 0.1 ms costs a tenth of it.
+    request: Option<Range<Page>>,
+}
+
+impl Asker {
+    /// Who comes to a page that is absent.
+    pub fn of_absent(access: &Access) -> Asker {
+        Asker { open: access.open, awaits: Some((access.file, access.page)), request: None }
+    }
+
+    /// The request that is waited for by the asker.
+    pub fn into_request(self) -> Option<Range<Page>> {
+        self.request
+    }
+
+    /// Whether it waits for this request itself.
+    fn takes(&mut self, file: FileId, pages: &Range<Page>) -> bool {
+        let brings = self.awaits.is_some_and(|(of, page)| of == file && pages.contains(&page));
+        let takes = brings && pages.end - pages.start <= PART_PAGES as u64;
+        if takes {
+            self.request = Some(pages.clone());
+        }
+        takes
+    }
+}
+
+/// Waits until a request has arrived; false: it could not be read. Its pages come together where they lie in one piece; the
+/// block layer may have cut it where they do not, so a page of each part is waited for.
+fn wait_for(sent: &Sent) -> bool {
+    let mut parts = sent.pages.clone().step_by(PART_PAGES).chain([sent.pages.end - 1]);
+    parts.all(|page| cache::wait_for(&*sent.fd, page * PAGE_BYTES).is_ok())
+}
+
+/// Requests that continue one another become one, as the block layer's plug would make them.
+fn joined(requests: Vec<Request>) -> VecDeque<Request> {
+    let mut joined: VecDeque<Request> = VecDeque::new();
+    for request in requests {
+        match joined.back_mut() {
+            Some(last)
+                if (last.file, last.when_full, last.order) == (request.file, request.when_full, 0)
+                    && request.order == 0
+                    && last.parts.max(request.parts) == 1
+                    && last.first + last.pages == request.first
+                    && (last.mark.is_none() || request.mark.is_none()) =>
+            {
+                last.pages += request.pages;
+                last.mark = last.mark.or(request.mark);
+            }
+            _ => joined.push_back(request),
+        }
+    }
+    joined
+}
+
+impl Shared {
+    /// Asks the disk for pages on somebody's behalf. The lock is given up meanwhile.
+    pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, asker: &mut Asker) -> Locked<'a> {
+        let mut requests = joined(requests);
+        let needed = state.needs(&requests);
+        let turn = needed > 0;
+        if turn {
+            self.hand_over(&mut state, asker);
+            state = self.take_turn(state, needed);
+        }
+        while let Some(request) = requests.pop_front() {
+            let mut rows: VecDeque<Range<Page>> =
+                state.world.book_mut(request.file).map_or_else(VecDeque::new, |book| book.lay_out(&request).into());
+            let longest = request.pages.div_ceil(u64::from(request.parts.max(1)));
+            while let Some(row) = rows.front_mut() {
+                let pieces = state.take_pieces(request.file, row, longest);
+                if !pieces.is_empty() {
+                    state = self.send(state, request.file, pieces, turn, asker);
+                } else if state.next_piece(request.file, row, longest).is_none() {
+                    rows.pop_front();
+                } else if request.when_full == WhenFull::Drop {
+                    requests.extend(state.drop_rest(request.file, &rows, asker.open));
+                    break;
+                } else {
+                    self.hand_over(&mut state, asker);
+                    state = self.wait_for_room(state, turn);
+                }
+            }
+        }
+        if turn {
+            state.line.pop_front();
+            self.room.notify_all();
+        }
+        state
+    }
+
+    /// Waits until there is room for so many requests, and those before in the line have had their turn. Who has it stands first until
+    /// all that he wants is sent: a disk with a head would go to and fro otherwise.
+    fn take_turn<'a>(&'a self, mut state: Locked<'a>, requests: u32) -> Locked<'a> {
+        let number = state.next_in_line;
+        state.next_in_line += 1;
+        state.line.push_back(number);
+        let has_turn = |state: &State| state.line.front() == Some(&number) && state.has_room_for(requests);
+        state.counters.queue_waits += u64::from(!has_turn(&state));
+        let waited = self.room.wait_while(state, |state| !has_turn(state));
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves what the asker would wait for to the reapers: it has to wait for something else first, perhaps for that very room.
+    fn hand_over(&self, state: &mut State, asker: &mut Asker) {
+        if let (Some((file, _)), Some(pages)) = (asker.awaits, asker.request.take()) {
+            self.leave(state, file, pages);
+        }
+    }
+
+    /// The reapers wait for a request that was sent.
+    fn leave(&self, state: &mut State, file: FileId, pages: Range<Page>) {
+        if let Some(fd) = state.world.book(file).map(|book| book.file.clone()) {
+            state.sent.push_back(Sent { fd, file, pages });
+            self.sent.notify_one();
+        }
+    }
+
+    /// The reader has waited for its page of a request that was left to it. `is_whole`: all of it is there.
+    pub fn ended(&self, file: FileId, pages: Range<Page>, is_whole: bool) {
+        let mut state = self.lock();
+        if is_whole {
+            drop(self.came(state, file, pages, true));
+        } else {
+            self.leave(&mut state, file, pages);
+        }
+    }
+
+    /// Waits until there is room for a request: in the line, but for who has the turn.
+    fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, has_turn: bool) -> Locked<'a> {
+        if has_turn {
+            state.counters.queue_waits += 1;
+            let waited = self.room.wait_while(state, |state| !state.has_room());
+            return waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut state = self.take_turn(state, 1);
+        state.line.pop_front();
+        // There may be room for the next one, too.
+        self.room.notify_all();
+        state
+    }
+
+    /// Sends what was taken. `in_a_row`: other readers' requests do not go out meanwhile, so that a disk with a head reads all of it
+    /// before it turns to others.
+    fn send<'a>(
+        &'a self,
+        state: Locked<'a>,
+        file: FileId,
+        pieces: Vec<Range<Page>>,
+        in_a_row: bool,
+        asker: &mut Asker,
+    ) -> Locked<'a> {
+        let Some(fd) = state.world.book(file).map(|book| book.file.clone()) else { return state };
+        drop(state);
+        let row = in_a_row.then(|| self.row.lock().unwrap_or_else(PoisonError::into_inner));
+        for pages in &pieces {
+            let (first, count) = (pages.start, pages.end - pages.start);
+            if let Err(error) = cache::read_ahead(&*fd, first * PAGE_BYTES, count * PAGE_BYTES) {
+                // Whoever waits for the pages reads them, and gets the disk's own error.
+                tracing::debug!("{error}");
+            }
+        }
+        drop(row);
+        let mut state = self.lock();
+        for pages in pieces.into_iter().filter(|pages| !asker.takes(file, pages)) {
+            state.sent.push_back(Sent { fd: fd.clone(), file, pages });
+            self.sent.notify_one();
+        }
+        state
+    }
+
+    /// Waits for what was sent, one after the other, until there is nothing and will be nothing.
+    pub fn reap(&self) {
+        let mut state = self.lock();
+        loop {
+            let Some(sent) = state.sent.pop_front() else {
+                if state.closing {
+                    return;
+                }
+                state = self.sent.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(state);
+            let arrived = wait_for(&sent);
+            state = self.came(self.lock(), sent.file, sent.pages, arrived);
+        }
+    }
+
+    /// A request has come to its end: its pages are there, or could not be read.
+    fn came<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>, are_there: bool) -> Locked<'a> {
+        state.world.queue.requests -= 1;
+        self.room.notify_all();
+        let Some(book) = state.world.book_mut(file) else { return state };
+        if !are_there {
+            book.fail(pages);
+            return state;
+        }
+        book.arrive(pages.clone());
+        if !state.wants.arrivals {
+            return state;
+        }
+        self.tell(state, &Event::Arrived { file, first: pages.start, pages: pages.end - pages.start })
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        self.has_room_for(1)
+    }
+
+    fn has_room_for(&self, requests: u32) -> bool {
+        self.world.queue.requests + requests <= self.world.queue.limit
+    }
+
+    /// How much room what is to be sent at once has to wait for: all that it takes, but no more than half of the queue.
+    fn needs(&self, requests: &VecDeque<Request>) -> u32 {
+        let together = requests.iter().take_while(|request| request.when_full == WhenFull::WaitForAll);
+        let each = together.map(|request| {
+            let longest = self.world.limits(request.file).request_pages.max(1);
+            self.world.absent(request.file, request.first, request.pages).div_ceil(longest)
+        });
+        each.sum::<u64>().min(u64::from(self.world.queue.limit / 2)) as u32
+    }
+
+    /// The next absent pages of a row that was laid out: no more than a request may have, and than `longest`.
+    fn next_piece(&self, file: FileId, row: &Range<Page>, longest: u64) -> Option<Range<Page>> {
+        let book = self.world.book(file)?;
+        let end = row.end.min(book.file_pages());
+        let first = book.next_absent(row.start, end)?;
+        Some(first..book.absent_end(first, end.min(first + book.limits.request_pages.min(longest))))
+    }
+
+    /// Takes as much of a row as there is room for; it counts as asked for from now on.
+    fn take_pieces(&mut self, file: FileId, row: &mut Range<Page>, longest: u64) -> Vec<Range<Page>> {
+        let mut pieces = Vec::new();
+        while self.has_room()
+            && let Some(piece) = self.next_piece(file, row, longest)
+            && let Some(book) = self.world.book_mut(file)
+        {
+            book.ask(piece.clone());
+            let count = piece.end - piece.start;
+            self.world.queue.requests += 1;
+            self.world.added_pages += count;
+            self.counters.requests += 1;
+            self.counters.issued_pages += count;
+            row.start = piece.end;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    /// Leaves out what is left of a request, and gives what the policy asks for instead.
+    fn drop_rest(&mut self, file: FileId, rows: &VecDeque<Range<Page>>, open: OpenId) -> Vec<Request> {
+        let Some(book) = self.world.book_mut(file) else { return Vec::new() };
+        rows.iter().for_each(|row| book.leave_out(row.clone()));
+        let pages: u64 = rows.iter().map(|row| row.end - row.start).sum();
+        self.counters.dropped_pages += pages;
+        let first = rows.front().map_or(0, |row| row.start);
+        self.tell(&Event::Dropped { open, file, first, pages })
+    }
+}
