@@ -1,6 +1,6 @@
 //! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
 
-use crate::objects::{Compiled, attach_all, bpf_error, map, open};
+use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
@@ -35,7 +35,7 @@ pub struct Arrival {
 pub struct Arrived {
     /// The reads.
     pub reads: Vec<Arrival>,
-    /// Events that did not fit into the ring buffer.
+    /// Events that did not fit into the ring buffer, or that no program saw.
     pub lost_events: u64,
 }
 
@@ -73,6 +73,7 @@ impl Arrivals {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost_events = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
+        let lost_events = lost_events + passed_over(&self.object)?;
         Ok(Arrived { reads, lost_events })
     }
 }

@@ -36,7 +36,8 @@ pub struct Observed {
 impl Observed {
     /// Events that are missing here.
     pub fn lost_events(&self) -> u64 {
-        self.counters.ring_full + self.counters.table_full + self.malformed
+        let Counters { ring_full, table_full, passed_over, .. } = self.counters;
+        ring_full + table_full + passed_over + self.malformed
     }
 
     /// The last exec at or before `time_ns` of a process, or of the nearest ancestor that had one.

@@ -4,6 +4,7 @@ mod calls;
 mod event;
 
 use crate::objects::{self, Compiled, bpf_error, map};
+use crate::source;
 use ahead_conform::{Header, TraceError, Trailer, Writer};
 use ahead_kernel::{Error, Result, machine};
 use event::Numbers;
@@ -27,6 +28,8 @@ const WAKE_BYTES: u64 = 1 << 20;
 pub struct Decisions {
     object: Object,
     links: Vec<Link>,
+    /// Programs that had been passed over when it began.
+    passed_over: u64,
     stop: OwnedFd,
     reader: JoinHandle<std::result::Result<Output, TraceError>>,
 }
@@ -51,11 +54,18 @@ impl Decisions {
             };
             outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
         }
+        // A kernel without huge pages has nothing to collapse.
+        let collapses = source::has_tracepoint("mm_khugepaged_collapse_file")?;
+        for mut program in open.progs_mut().filter(|program| program.name() == "on_collapsed") {
+            program.set_autoload(collapses);
+        }
+        objects::choose_seconds(&mut open);
         let (object, links) = objects::attach_all(open).map_err(|error| Error::Unsupported {
             what: "observing read-ahead".into(),
             why: format!("the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses: {error}"),
         })?;
         fill_calls(&object)?;
+        let passed_over = objects::complete(&object)?;
         let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
@@ -63,7 +73,7 @@ impl Decisions {
             .name("decisions".into())
             .spawn(move || read(&events, &stopped, writer))
             .map_err(|e| Error::io("start a thread", e))?;
-        Ok(Decisions { object, links, stop, reader })
+        Ok(Decisions { object, links, passed_over, stop, reader })
     }
 
     /// Follows a process that has not run its program yet, and all that it starts.
@@ -82,8 +92,9 @@ impl Decisions {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
+        let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         let (writer, not_understood) = writer.map_err(written)?;
-        let (trailer, file) = writer.finish(lost + not_understood).map_err(written)?;
+        let (trailer, file) = writer.finish(lost + passed_over + not_understood).map_err(written)?;
         file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;
         Ok(trailer)
     }

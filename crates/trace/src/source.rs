@@ -82,14 +82,30 @@ pub struct Abilities {
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
-/// Reads the kernel's type information.
-pub fn abilities() -> Result<Abilities> {
-    let unsupported = |why: String| Error::Unsupported { what: "observing programs".into(), why };
+fn unsupported(why: String) -> Error {
+    Error::Unsupported { what: "observing programs".into(), why }
+}
+
+fn types() -> Result<Btf<'static>> {
     if !Path::new(BTF).exists() {
         return Err(unsupported(format!("this kernel has no type information ({BTF}, CONFIG_DEBUG_INFO_BTF)")));
     }
-    let btf = Btf::from_vmlinux().map_err(|e| unsupported(format!("its type information cannot be read: {e}")))?;
-    let has_tracepoint = |name: &&str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+    Btf::from_vmlinux().map_err(|e| unsupported(format!("its type information cannot be read: {e}")))
+}
+
+fn is_tracepoint(types: &Btf<'_>, name: &str) -> bool {
+    types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
+}
+
+/// Whether the kernel has a tracepoint of this name that BPF can use.
+pub(crate) fn has_tracepoint(name: &str) -> Result<bool> {
+    Ok(is_tracepoint(&types()?, name))
+}
+
+/// Reads the kernel's type information.
+pub fn abilities() -> Result<Abilities> {
+    let btf = types()?;
+    let has_tracepoint = |name: &&str| is_tracepoint(&btf, name);
     let has_function = |name: &&str| btf.type_by_name::<Func<'_>>(name).is_some();
     if let Some(missing) = ALWAYS.iter().find(|name| !has_tracepoint(name)) {
         return Err(unsupported(format!("this kernel has no tracepoint {missing} that BPF can use")));

@@ -48,6 +48,8 @@ pub struct Options {
 pub struct Tracer {
     object: Object,
     links: Vec<Link>,
+    /// Programs that had been passed over when it began.
+    passed_over: u64,
     source: Source,
     stop: OwnedFd,
     reader: JoinHandle<Result<Collector>>,
@@ -102,7 +104,7 @@ impl Tracer {
     }
 
     fn collect(attached: Attached, options: &Options, source: Source) -> Result<Tracer> {
-        let Attached { object, links, listing } = attached;
+        let Attached { object, links, passed_over, listing } = attached;
         let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
@@ -114,7 +116,7 @@ impl Tracer {
                 read_events(&events, &stopped, Collector::new(namespace))
             })
             .map_err(|e| Error::io("start a thread", e))?;
-        let tracer = Tracer { object, links, source, stop, reader };
+        let tracer = Tracer { object, links, passed_over, source, stop, reader };
         if let (Scope::Family(pid), Some(listing)) = (&options.scope, &listing) {
             tracer.follow_family(*pid, listing)?;
         }
@@ -152,7 +154,10 @@ impl Tracer {
         self.links.clear();
         drop(self.stop);
         let collector = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
-        let counters = counters(&self.object)?;
+        let counters = Counters {
+            passed_over: objects::lost_since(&self.object, self.passed_over)?,
+            ..counters(&self.object)?
+        };
         Ok(collector.finish(self.source, counters))
     }
 }
@@ -164,6 +169,8 @@ pub struct Counters {
     pub ring_full: u64,
     /// Accesses to files, or processes, for which there was no room in a table.
     pub table_full: u64,
+    /// Events that no program saw: it had been interrupted on that processor, and is not begun there again before it has ended.
+    pub passed_over: u64,
     /// Names that could not be sent at once, and were sent later.
     pub busy: u64,
     /// Paths that could not be read from the program's memory.
@@ -186,6 +193,7 @@ fn counters(object: &Object) -> Result<Counters> {
         busy: total(2)?,
         unreadable: total(3)?,
         repeated: total(4)?,
+        passed_over: 0,
     })
 }
 
@@ -196,6 +204,7 @@ fn is_denied(error: &Error) -> bool {
 struct Attached {
     object: Object,
     links: Vec<Link>,
+    passed_over: u64,
     /// Runs `on_listed` when it is read.
     listing: Option<Link>,
 }
@@ -203,6 +212,7 @@ struct Attached {
 fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<Attached> {
     let mut open = objects::open("ahead", OBJECT)?;
     choose_programs(&mut open, options, source, abilities);
+    objects::choose_seconds(&mut open);
     size_maps(&mut open, options, source)?;
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
     fill_calls(&object, options)?;
@@ -215,7 +225,8 @@ fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<At
             false => links.push(link),
         }
     }
-    Ok(Attached { object, links, listing })
+    let passed_over = objects::complete(&object)?;
+    Ok(Attached { object, links, passed_over, listing })
 }
 
 const LISTING: &str = "on_listed";

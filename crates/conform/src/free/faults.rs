@@ -2,6 +2,7 @@
 
 use super::{Free, Taken};
 use crate::judge::{changes_balance, fault_access, looks_at_marks};
+use crate::pages::Seen;
 use crate::record::{Mapping, Use};
 use crate::tally::Kind;
 use ahead_policy::{FileId, Folio, Found, Page, View};
@@ -19,7 +20,9 @@ impl Free {
         let is_again = self.tried.insert(task, (by.open, page)) == Some((by.open, page));
         self.take_balance(task, by, page);
         let access = fault_access(by, page, mapping, Found::Absent);
-        match self.pages.folio(FileId(by.file), page) {
+        // What another thread should have brought, but has not, is not there.
+        let found = Seen { pages: &self.pages, truth: &self.truth, task }.folio(FileId(by.file), page);
+        match found {
             None if self.is_comparable(task, by) => {
                 let expected = self.decide(task, by, |decision, state| decision.fault(state, &access));
                 if self.pages.folio(FileId(by.file), page).is_none() {

@@ -19,6 +19,7 @@
  *
  *     kernel.h   structures of the kernel, relocated
  *     folio.h    what a folio is a part of, and its size
+ *     twice.h    programs that may be interrupted, and what is lost by that
  *     event.h    what is sent to user space
  *     maps.h     the tables; who is followed
  *     path.h     inode → id, and its path, once
@@ -35,10 +36,14 @@
 #include <bpf/bpf_core_read.h>
 
 #include "folio.h"
+#include "twice.h"
 #include "event.h"
 #include "maps.h"
 #include "path.h"
 #include "access.h"
+
+enum { ON_GET_PAGES, ON_FAULT, ON_MAP_PAGES, ON_ADDED, ON_FORK, ON_EXEC, ON_EXIT, ON_SYSCALL_END };
+
 #include "lookup.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -72,16 +77,14 @@ static __always_inline void asked_for(struct address_space *mapping, u64 first, 
 
 #include "older.h"
 
-SEC("tp_btf/mm_filemap_get_pages")
-int on_get_pages(u64 *ctx)
+TWICE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
 		asked_for((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_fault")
-int on_fault(u64 *ctx)
+TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -91,8 +94,7 @@ int on_fault(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_map_pages")
-int on_map_pages(u64 *ctx)
+TWICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -101,8 +103,7 @@ int on_map_pages(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_add_to_page_cache")
-int on_added(u64 *ctx)
+TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
 	if (!is_followed())
 		return 0;
@@ -114,8 +115,7 @@ int on_added(u64 *ctx)
 }
 
 /* A child is followed from its first instruction on: it does not run before this. */
-SEC("tp_btf/sched_process_fork")
-int on_fork(u64 *ctx)
+TWICE(ON_FORK, on_fork, "sched_process_fork")
 {
 	struct task_struct *parent = (void *)ARGUMENT(ctx, 0);
 	struct task_struct *child = (void *)ARGUMENT(ctx, 1);
@@ -160,8 +160,7 @@ int on_listed(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
-int on_exit(u64 *ctx)
+TWICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
 	u32 tgid = BPF_CORE_READ(task, tgid);
@@ -171,8 +170,7 @@ int on_exit(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exec")
-int on_exec(u64 *ctx)
+TWICE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	if (!is_followed())
 		return 0;

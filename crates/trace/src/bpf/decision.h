@@ -26,7 +26,7 @@ enum kind {
 #define EVENT_UNMAPPED 2  /* the mapping of a fault was not found */
 #define EVENT_RECLAIMED 4 /* removed by a task that frees memory */
 #define EVENT_OTHER 8	  /* a read whose pages are not told by its arguments: sendfile, splice, too many buffers */
-#define EVENT_OWN 16	  /* added by a task that is followed */
+#define EVENT_OWN 16	  /* added by a task whose decisions are sent */
 
 struct event {
 	u64 time_ns;
@@ -90,6 +90,8 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #define FMODE_RANDOM 0x1000
 /* From include/linux/sched.h: frees memory, and may use the reserves for that. */
 #define PF_MEMALLOC 0x800
+/* Likewise: a thread of the kernel. */
+#define PF_KTHREAD 0x00200000
 /* Buffers of one readv that are counted; with more, its length is not told. */
 #define BUFFERS 16
 
@@ -142,6 +144,9 @@ struct address_space___operations {
 struct inode___mapping {
 	struct address_space *i_mapping;
 } RELOCATED;
+
+/* What came of an attempt to collapse pages into a huge one (include/trace/events/huge_memory.h). */
+enum scan_result { SCAN_SUCCEED = 1 };
 
 struct gendisk {
 	struct backing_dev_info *bdi;

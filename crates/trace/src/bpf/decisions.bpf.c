@@ -9,10 +9,14 @@
  *     a touched mapping ───────────▶ mm_filemap_fault     page absent     ─┴─▶ page_cache_ra_unbounded  exactly these pages
  *     posix_fadvise, readahead, madvise
  *
- *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, by whomever; writeback_dirty_folio
+ *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, mm_khugepaged_collapse_file, by whomever;
+ *     writeback_dirty_folio
  *
  * The state (struct file_ra_state) is read where the decision begins. A fault's tracepoint names the mapping's pages alone:
  * the open file, and what was said of the mapping, are found by the address (exceptions:page_fault_*) and bpf_find_vma.
+ *
+ * The kernel's own threads decide through a program's open file, too: khugepaged reads the pages that it lacks for a huge one
+ * (collapse_file), and moves the window by that. So theirs are sent with those of the programs that are followed.
  *
  * What it must never do: lose an event without counting it; send one of a program that is not followed, but for what is
  * added to and removed from the files that were seen.
@@ -25,8 +29,11 @@
 #include "decision.h"
 #include "decision_maps.h"
 #include "folio.h"
+#include "twice.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+enum { ON_PAGES, ON_SYNC, ON_ASYNC, ON_WINDOW, ON_EXACT, ON_ADDED, ON_COLLAPSED, ON_REMOVED, ON_DIRTIED, ON_USER_FAULT, ON_KERNEL_FAULT, ON_FAULT, ON_AROUND, ON_CALL, ON_CALL_END, ON_FORK, ON_EXEC, ON_EXIT };
 
 static __always_inline void fill(struct event *event, u8 kind, struct inode *inode)
 {
@@ -129,13 +136,23 @@ static __always_inline void place(void)
 	send(&event, sizeof(event));
 }
 
+/* Whether what this task decides on a file is sent. */
+static __always_inline bool is_told(struct inode *inode)
+{
+	struct identity identity;
+	struct task_struct *task = (void *)bpf_get_current_task();
+	return is_followed() || (BPF_CORE_READ(task, flags) & PF_KTHREAD && is_announced(inode, &identity));
+}
+
 static __always_inline void decision(u8 kind, u64 *ctx)
 {
 	struct inode *inode = (void *)ctx[0];
-	if (!is_followed())
+	if (!is_told(inode))
 		return;
-	place();
-	announce(inode, 0);
+	if (is_followed()) {
+		place();
+		announce(inode, 0);
+	}
 	struct long_event event = {};
 	fill(&event.head, kind, inode);
 	event.head.page = ctx[1];
@@ -146,33 +163,29 @@ static __always_inline void decision(u8 kind, u64 *ctx)
 }
 
 /* A read that meets nothing to be decided is told by this. */
-SEC("tp_btf/mm_filemap_get_pages")
-int on_pages(u64 *ctx)
+TWICE(ON_PAGES, on_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
 		place();
 	return 0;
 }
 
-SEC("tp_btf/page_cache_sync_ra")
-int on_sync(u64 *ctx)
+TWICE(ON_SYNC, on_sync, "page_cache_sync_ra")
 {
 	decision(SYNC, ctx);
 	return 0;
 }
 
-SEC("tp_btf/page_cache_async_ra")
-int on_async(u64 *ctx)
+TWICE(ON_ASYNC, on_async, "page_cache_async_ra")
 {
 	decision(ASYNC, ctx);
 	return 0;
 }
 
-SEC("tp_btf/page_cache_ra_order")
-int on_window(u64 *ctx)
+TWICE(ON_WINDOW, on_window, "page_cache_ra_order")
 {
 	struct file_ra_state *ra = (void *)ctx[2];
-	if (!is_followed())
+	if (!is_told((void *)ctx[0]))
 		return 0;
 	struct event event = {};
 	fill(&event, WINDOW, (void *)ctx[0]);
@@ -184,10 +197,9 @@ int on_window(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/page_cache_ra_unbounded")
-int on_exact(u64 *ctx)
+TWICE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
 {
-	if (!is_followed())
+	if (!is_told((void *)ctx[0]))
 		return 0;
 	struct event event = {};
 	fill(&event, EXACT, (void *)ctx[0]);
@@ -220,15 +232,23 @@ static __always_inline void cached(u8 kind, struct folio *folio, u8 flags)
 	send(&event, sizeof(event));
 }
 
-SEC("tp_btf/mm_filemap_add_to_page_cache")
-int on_added(u64 *ctx)
+TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
-	cached(ADDED, (void *)ctx[0], is_followed() ? EVENT_OWN : 0);
+	struct folio *folio = (void *)ctx[0];
+	cached(ADDED, folio, is_told(BPF_CORE_READ(folio, mapping, host)) ? EVENT_OWN : 0);
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_delete_from_page_cache")
-int on_removed(u64 *ctx)
+/* A huge folio has taken the place of what was cached there (collapse_file): nothing else tells of either. */
+TWICE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
+{
+	struct folio *folio = (void *)ctx[1];
+	if (folio && (int)ctx[7] == bpf_core_enum_value(enum scan_result, SCAN_SUCCEED))
+		cached(ADDED, folio, 0);
+	return 0;
+}
+
+TWICE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	bool is_reclaim = BPF_CORE_READ(task, flags) & PF_MEMALLOC;
@@ -237,8 +257,7 @@ int on_removed(u64 *ctx)
 }
 
 /* The bit of the mark is that of PG_reclaim, too: what is written loses its mark, now or when the writing ends. */
-SEC("tp_btf/writeback_dirty_folio")
-int on_dirtied(u64 *ctx)
+TWICE(ON_DIRTIED, on_dirtied, "writeback_dirty_folio")
 {
 	cached(DIRTIED, (void *)ctx[0], 0);
 	return 0;
@@ -251,15 +270,13 @@ static __always_inline void faulted(u64 address)
 		thread->address = address;
 }
 
-SEC("tp_btf/page_fault_user")
-int on_user_fault(u64 *ctx)
+TWICE(ON_USER_FAULT, on_user_fault, "page_fault_user")
 {
 	faulted(ctx[0]);
 	return 0;
 }
 
-SEC("tp_btf/page_fault_kernel")
-int on_kernel_fault(u64 *ctx)
+TWICE(ON_KERNEL_FAULT, on_kernel_fault, "page_fault_kernel")
 {
 	faulted(ctx[0]);
 	return 0;
@@ -289,8 +306,7 @@ static long on_mapping(struct task_struct *task, struct vm_area_struct *vma, str
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_fault")
-int on_fault(u64 *ctx)
+TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -311,8 +327,7 @@ int on_fault(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/mm_filemap_map_pages")
-int on_around(u64 *ctx)
+TWICE(ON_AROUND, on_around, "mm_filemap_map_pages")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -422,8 +437,7 @@ static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
 		thread->address = address;
 }
 
-SEC("tp_btf/sys_enter")
-int on_call(u64 *ctx)
+TWICE(ON_CALL, on_call, "sys_enter")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	u32 number = ctx[1];
@@ -469,8 +483,7 @@ int on_call(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sys_exit")
-int on_call_end(u64 *ctx)
+TWICE(ON_CALL_END, on_call_end, "sys_exit")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	s64 result = ctx[1];
@@ -496,8 +509,7 @@ int on_call_end(u64 *ctx)
 }
 
 /* A child is followed from its first instruction on: it does not run before this. */
-SEC("tp_btf/sched_process_fork")
-int on_fork(u64 *ctx)
+TWICE(ON_FORK, on_fork, "sched_process_fork")
 {
 	u32 parent = BPF_CORE_READ((struct task_struct *)ctx[0], tgid);
 	u32 child = BPF_CORE_READ((struct task_struct *)ctx[1], tgid);
@@ -508,8 +520,7 @@ int on_fork(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exec")
-int on_exec(u64 *ctx)
+TWICE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
@@ -518,8 +529,7 @@ int on_exec(u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
-int on_exit(u64 *ctx)
+TWICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ctx[0];
 	u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
@@ -529,3 +539,4 @@ int on_exit(u64 *ctx)
 		bpf_map_delete_elem(&followed, &tgid);
 	return 0;
 }
+
