@@ -59,7 +59,7 @@ impl Decisions {
         for mut program in open.progs_mut().filter(|program| program.name() == "on_collapsed") {
             program.set_autoload(collapses);
         }
-        objects::choose_seconds(&mut open);
+        objects::choose_turns(&mut open);
         let (object, links) = objects::attach_all(open).map_err(|error| Error::Unsupported {
             what: "observing read-ahead".into(),
             why: format!("the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses: {error}"),
@@ -85,6 +85,7 @@ impl Decisions {
 
     /// Detaches, writes what is left, and tells how much there is.
     pub fn finish(mut self) -> Result<Trailer> {
+        let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
         drop(self.stop);
         let writer = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))?;
@@ -92,7 +93,6 @@ impl Decisions {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         let (writer, not_understood) = writer.map_err(written)?;
         let (trailer, file) = writer.finish(lost + passed_over + not_understood).map_err(written)?;
         file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;

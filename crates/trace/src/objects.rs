@@ -32,34 +32,37 @@ pub(crate) fn attach_all(open: OpenObject) -> Result<(Object, Vec<Link>)> {
     Ok((object, links))
 }
 
-/// What the name of a program ends with that is there for a second time (`bpf/twice.h`).
-const SECOND: &str = "_again";
+/// What the names of programs end with that are there for a second and for the last time (`bpf/thrice.h`).
+const SECOND: &str = "_second";
+const LAST: &str = "_last";
 
 /// The first Linux whose tracepoints leave preemption on, so that their programs may be interrupted.
 const INTERRUPTED_SINCE: u32 = 7;
 
-/// Lets programs that are there twice be loaded for a second time only where that is needed, and the first is.
-pub(crate) fn choose_seconds(open: &mut OpenObject) {
+/// `enum` of `bpf/thrice.h`.
+const IS_COMPLETE: u32 = 0;
+const DONE_BEFORE: u32 = 1;
+const NOT_NOTED: u32 = 2;
+
+/// Of the programs that are there three times, the second and the last are loaded where they are needed and the first is.
+pub(crate) fn choose_turns(open: &mut OpenObject) {
     let major = machine::kernel_release().split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let name = |program: &libbpf_rs::OpenProgramMut<'_>| program.name().to_string_lossy().into_owned();
     let is_wanted = |program: &libbpf_rs::OpenProgramMut<'_>| program.autoload() && major >= INTERRUPTED_SINCE;
     let firsts: HashSet<String> = open.progs_mut().filter(is_wanted).map(|program| name(&program)).collect();
     for mut program in open.progs_mut() {
-        if let Some(first) = name(&program).strip_suffix(SECOND) {
+        let name = name(&program);
+        if let Some(first) = name.strip_suffix(SECOND).or(name.strip_suffix(LAST)) {
             program.set_autoload(firsts.contains(first));
         }
     }
 }
 
-/// `enum` of `bpf/twice.h`.
-const IS_COMPLETE: u32 = 0;
-const DONE_BEFORE: u32 = 1;
-
-/// Tells the programs that are there twice that all are attached. Gives how many had been passed over by then.
+/// Tells the programs that are there three times that all are attached. Gives how many had been passed over by then.
 pub(crate) fn complete(object: &Object) -> Result<u64> {
     let mut loaded = object.progs().filter(|program| program.autoload());
-    if loaded.any(|program| program.name().to_string_lossy().ends_with(SECOND)) {
-        map(object, "twice")?
+    if loaded.any(|program| program.name().to_string_lossy().ends_with(LAST)) {
+        map(object, "thrice")?
             .update(&IS_COMPLETE.to_ne_bytes(), &1u64.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("begin to observe", e))?;
     }
@@ -67,33 +70,40 @@ pub(crate) fn complete(object: &Object) -> Result<u64> {
 }
 
 /// How often the kernel passed one of an object's programs over, since the same one had begun on that processor and not ended
-/// (`recursion_misses`). Of two that do the same, only the second counts.
+/// (`recursion_misses`). Of those that do the same, only the last counts.
 pub(crate) fn passed_over(object: &Object) -> Result<u64> {
     let loaded: Vec<_> = object.progs().filter(|program| program.autoload()).collect();
-    let names: HashSet<&OsStr> = loaded.iter().map(|program| program.name()).collect();
-    let has_second = |program: &&libbpf_rs::Program<'_>| {
-        let mut second = program.name().to_os_string();
-        second.push(SECOND);
-        names.contains(second.as_os_str())
+    let name = |program: &libbpf_rs::Program<'_>| program.name().to_string_lossy().into_owned();
+    let names: HashSet<String> = loaded.iter().map(name).collect();
+    let is_last = |program: &&libbpf_rs::Program<'_>| {
+        let name = name(program);
+        !names.contains(&format!("{}{LAST}", name.strip_suffix(SECOND).unwrap_or(&name)))
     };
     let id = |program: &libbpf_rs::Program<'_>| libbpf_rs::Program::id_from_fd(program.as_fd());
-    let ours: std::result::Result<HashSet<u32>, _> = loaded.iter().filter(|one| !has_second(one)).map(id).collect();
-    let ours = ours.map_err(|e| bpf_error("look at BPF programs", e))?;
-    Ok(ProgInfoIter::default().filter(|info| ours.contains(&info.id)).map(|info| info.recursion_misses).sum())
+    let lasts: std::result::Result<HashSet<u32>, _> = loaded.iter().filter(is_last).map(id).collect();
+    let lasts = lasts.map_err(|e| bpf_error("look at BPF programs", e))?;
+    Ok(ProgInfoIter::default().filter(|info| lasts.contains(&info.id)).map(|info| info.recursion_misses).sum())
 }
 
-/// How many events were lost since `complete` gave `before`: those of seconds that were passed over, without those that their firsts
-/// had done.
+/// How many events were lost since `complete` gave `before`, or sent twice: those for which the last program was passed over, without
+/// those that another had done. While all are attached: without the first, the last does not know what there is to do.
 pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
-    let failed = |e| bpf_error("read counters", e);
-    let passed_over = passed_over(object)?.saturating_sub(before);
-    let number = |bytes: Vec<u8>| bytes.try_into().map_or(0, u64::from_ne_bytes);
-    let done = map(object, "twice")?.lookup(&DONE_BEFORE.to_ne_bytes(), MapFlags::ANY).map_err(failed)?.map_or(0, number);
+    let number = |key: u32| -> Result<u64> {
+        let bytes = map(object, "thrice")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
+        let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
+        Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
+    };
+    let (passed_over, not_noted) = (passed_over(object)?.saturating_sub(before), number(NOT_NOTED)?);
+    let passed_over = passed_over.saturating_sub(number(DONE_BEFORE)?);
+    let left = if passed_over > 0 { left(object)? } else { 0 };
+    Ok(passed_over.saturating_sub(left) + not_noted)
+}
+
+/// How many programs' last ones were passed over and not needed, in threads that have not come to the first one since.
+fn left(object: &Object) -> Result<u64> {
     let begun = map(object, "begun")?;
     let bits = |key: Vec<u8>| begun.lookup(&key, MapFlags::ANY).ok().flatten().and_then(|bits| bits.try_into().ok());
-    let left: u64 = begun.keys().filter_map(bits).map(|bits| u64::from(u32::from_ne_bytes(bits).count_ones())).sum();
-    tracing::debug!("{passed_over} programs passed over, {done} and {left} of them not needed");
-    Ok(passed_over.saturating_sub(done + left))
+    Ok(begun.keys().filter_map(bits).map(|bits| u64::from(u32::from_ne_bytes(bits).count_ones())).sum())
 }
 
 /// A map by its name.

@@ -151,13 +151,11 @@ impl Tracer {
 
     /// Detaches, and gives everything that was seen.
     pub fn finish(mut self) -> Result<Observed> {
+        let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
         drop(self.stop);
         let collector = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
-        let counters = Counters {
-            passed_over: objects::lost_since(&self.object, self.passed_over)?,
-            ..counters(&self.object)?
-        };
+        let counters = Counters { passed_over, ..counters(&self.object)? };
         Ok(collector.finish(self.source, counters))
     }
 }
@@ -212,7 +210,7 @@ struct Attached {
 fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<Attached> {
     let mut open = objects::open("ahead", OBJECT)?;
     choose_programs(&mut open, options, source, abilities);
-    objects::choose_seconds(&mut open);
+    objects::choose_turns(&mut open);
     size_maps(&mut open, options, source)?;
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
     fill_calls(&object, options)?;

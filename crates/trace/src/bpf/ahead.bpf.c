@@ -19,7 +19,7 @@
  *
  *     kernel.h   structures of the kernel, relocated
  *     folio.h    what a folio is a part of, and its size
- *     twice.h    programs that may be interrupted, and what is lost by that
+ *     thrice.h    programs that may be interrupted, and what is lost by that
  *     event.h    what is sent to user space
  *     maps.h     the tables; who is followed
  *     path.h     inode → id, and its path, once
@@ -36,7 +36,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include "folio.h"
-#include "twice.h"
+#include "thrice.h"
 #include "event.h"
 #include "maps.h"
 #include "path.h"
@@ -77,14 +77,14 @@ static __always_inline void asked_for(struct address_space *mapping, u64 first, 
 
 #include "older.h"
 
-TWICE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
+THRICE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
 		asked_for((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
 	return 0;
 }
 
-TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
+THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -94,7 +94,7 @@ TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
 	return 0;
 }
 
-TWICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
+THRICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -103,7 +103,7 @@ TWICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
 	return 0;
 }
 
-TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
+THRICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
 	if (!is_followed())
 		return 0;
@@ -115,7 +115,7 @@ TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 }
 
 /* A child is followed from its first instruction on: it does not run before this. */
-TWICE(ON_FORK, on_fork, "sched_process_fork")
+THRICE(ON_FORK, on_fork, "sched_process_fork")
 {
 	struct task_struct *parent = (void *)ARGUMENT(ctx, 0);
 	struct task_struct *child = (void *)ARGUMENT(ctx, 1);
@@ -160,7 +160,7 @@ int on_listed(u64 *ctx)
 	return 0;
 }
 
-TWICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
+THRICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
 	u32 tgid = BPF_CORE_READ(task, tgid);
@@ -170,7 +170,7 @@ TWICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 	return 0;
 }
 
-TWICE(ON_EXEC, on_exec, "sched_process_exec")
+THRICE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	if (!is_followed())
 		return 0;

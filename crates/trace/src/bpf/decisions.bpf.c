@@ -29,7 +29,7 @@
 #include "decision.h"
 #include "decision_maps.h"
 #include "folio.h"
-#include "twice.h"
+#include "thrice.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -163,26 +163,26 @@ static __always_inline void decision(u8 kind, u64 *ctx)
 }
 
 /* A read that meets nothing to be decided is told by this. */
-TWICE(ON_PAGES, on_pages, "mm_filemap_get_pages")
+THRICE(ON_PAGES, on_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
 		place();
 	return 0;
 }
 
-TWICE(ON_SYNC, on_sync, "page_cache_sync_ra")
+THRICE(ON_SYNC, on_sync, "page_cache_sync_ra")
 {
 	decision(SYNC, ctx);
 	return 0;
 }
 
-TWICE(ON_ASYNC, on_async, "page_cache_async_ra")
+THRICE(ON_ASYNC, on_async, "page_cache_async_ra")
 {
 	decision(ASYNC, ctx);
 	return 0;
 }
 
-TWICE(ON_WINDOW, on_window, "page_cache_ra_order")
+THRICE(ON_WINDOW, on_window, "page_cache_ra_order")
 {
 	struct file_ra_state *ra = (void *)ctx[2];
 	if (!is_told((void *)ctx[0]))
@@ -197,7 +197,7 @@ TWICE(ON_WINDOW, on_window, "page_cache_ra_order")
 	return 0;
 }
 
-TWICE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
+THRICE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
 {
 	if (!is_told((void *)ctx[0]))
 		return 0;
@@ -232,7 +232,7 @@ static __always_inline void cached(u8 kind, struct folio *folio, u8 flags)
 	send(&event, sizeof(event));
 }
 
-TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
+THRICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
 	struct folio *folio = (void *)ctx[0];
 	cached(ADDED, folio, is_told(BPF_CORE_READ(folio, mapping, host)) ? EVENT_OWN : 0);
@@ -240,7 +240,7 @@ TWICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 }
 
 /* A huge folio has taken the place of what was cached there (collapse_file): nothing else tells of either. */
-TWICE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
+THRICE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
 {
 	struct folio *folio = (void *)ctx[1];
 	if (folio && (int)ctx[7] == bpf_core_enum_value(enum scan_result, SCAN_SUCCEED))
@@ -248,7 +248,7 @@ TWICE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
 	return 0;
 }
 
-TWICE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
+THRICE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	bool is_reclaim = BPF_CORE_READ(task, flags) & PF_MEMALLOC;
@@ -257,7 +257,7 @@ TWICE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
 }
 
 /* The bit of the mark is that of PG_reclaim, too: what is written loses its mark, now or when the writing ends. */
-TWICE(ON_DIRTIED, on_dirtied, "writeback_dirty_folio")
+THRICE(ON_DIRTIED, on_dirtied, "writeback_dirty_folio")
 {
 	cached(DIRTIED, (void *)ctx[0], 0);
 	return 0;
@@ -270,13 +270,13 @@ static __always_inline void faulted(u64 address)
 		thread->address = address;
 }
 
-TWICE(ON_USER_FAULT, on_user_fault, "page_fault_user")
+THRICE(ON_USER_FAULT, on_user_fault, "page_fault_user")
 {
 	faulted(ctx[0]);
 	return 0;
 }
 
-TWICE(ON_KERNEL_FAULT, on_kernel_fault, "page_fault_kernel")
+THRICE(ON_KERNEL_FAULT, on_kernel_fault, "page_fault_kernel")
 {
 	faulted(ctx[0]);
 	return 0;
@@ -306,7 +306,7 @@ static long on_mapping(struct task_struct *task, struct vm_area_struct *vma, str
 	return 0;
 }
 
-TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
+THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -327,7 +327,7 @@ TWICE(ON_FAULT, on_fault, "mm_filemap_fault")
 	return 0;
 }
 
-TWICE(ON_AROUND, on_around, "mm_filemap_map_pages")
+THRICE(ON_AROUND, on_around, "mm_filemap_map_pages")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -437,7 +437,7 @@ static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
 		thread->address = address;
 }
 
-TWICE(ON_CALL, on_call, "sys_enter")
+THRICE(ON_CALL, on_call, "sys_enter")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	u32 number = ctx[1];
@@ -483,7 +483,7 @@ TWICE(ON_CALL, on_call, "sys_enter")
 	return 0;
 }
 
-TWICE(ON_CALL_END, on_call_end, "sys_exit")
+THRICE(ON_CALL_END, on_call_end, "sys_exit")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	s64 result = ctx[1];
@@ -509,7 +509,7 @@ TWICE(ON_CALL_END, on_call_end, "sys_exit")
 }
 
 /* A child is followed from its first instruction on: it does not run before this. */
-TWICE(ON_FORK, on_fork, "sched_process_fork")
+THRICE(ON_FORK, on_fork, "sched_process_fork")
 {
 	u32 parent = BPF_CORE_READ((struct task_struct *)ctx[0], tgid);
 	u32 child = BPF_CORE_READ((struct task_struct *)ctx[1], tgid);
@@ -520,7 +520,7 @@ TWICE(ON_FORK, on_fork, "sched_process_fork")
 	return 0;
 }
 
-TWICE(ON_EXEC, on_exec, "sched_process_exec")
+THRICE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
@@ -529,7 +529,7 @@ TWICE(ON_EXEC, on_exec, "sched_process_exec")
 	return 0;
 }
 
-TWICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
+THRICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ctx[0];
 	u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);

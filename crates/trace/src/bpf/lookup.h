@@ -105,7 +105,7 @@ static __always_inline void named(struct task_struct *task, struct call *call, u
 	give_back(scratch);
 }
 
-TWICE(ON_SYSCALL_END, on_syscall_end, "sys_exit")
+THRICE(ON_SYSCALL_END, on_syscall_end, "sys_exit")
 {
 	if (!is_followed())
 		return 0;
