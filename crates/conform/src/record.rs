@@ -248,7 +248,7 @@ pub struct Cached {
     pub first: Page,
     /// Length as a power of two.
     pub order: u8,
-    /// Added: by a thread that is observed. Removed: by one that frees memory.
+    /// Added: by a thread whose decisions are told. Removed: by one that frees memory.
     pub special: bool,
 }
 

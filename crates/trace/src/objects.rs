@@ -1,11 +1,10 @@
 //! Loading compiled BPF programs: what every observer needs.
 
 use ahead_kernel::{Error, Result, machine};
-use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// A compiled object, aligned as libbpf wants an ELF file.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ pub(crate) fn attach_all(open: OpenObject) -> Result<(Object, Vec<Link>)> {
 const SECOND: &str = "_second";
 const LAST: &str = "_last";
 
-/// The first Linux whose tracepoints leave preemption on, so that their programs may be interrupted.
+/// The first Linux whose tracepoints leave preemption on, so that their programs may be interrupted (commit a46023d5616e).
 const INTERRUPTED_SINCE: u32 = 7;
 
 /// `enum` of `bpf/thrice.h`.
@@ -60,17 +59,18 @@ pub(crate) fn choose_turns(open: &mut OpenObject) {
 
 /// Tells the programs that are there three times that all are attached. Gives how many had been passed over by then.
 pub(crate) fn complete(object: &Object) -> Result<u64> {
+    let before = passed_over(object)?;
     let mut loaded = object.progs().filter(|program| program.autoload());
     if loaded.any(|program| program.name().to_string_lossy().ends_with(LAST)) {
         map(object, "thrice")?
             .update(&IS_COMPLETE.to_ne_bytes(), &1u64.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("begin to observe", e))?;
     }
-    passed_over(object)
+    Ok(before)
 }
 
 /// How often the kernel passed one of an object's programs over, since the same one had begun on that processor and not ended
-/// (`recursion_misses`). Of those that do the same, only the last counts.
+/// (`recursion_misses`, Linux 5.12). Of those that do the same, only the last counts.
 pub(crate) fn passed_over(object: &Object) -> Result<u64> {
     let loaded: Vec<_> = object.progs().filter(|program| program.autoload()).collect();
     let name = |program: &libbpf_rs::Program<'_>| program.name().to_string_lossy().into_owned();
@@ -79,31 +79,43 @@ pub(crate) fn passed_over(object: &Object) -> Result<u64> {
         let name = name(program);
         !names.contains(&format!("{}{LAST}", name.strip_suffix(SECOND).unwrap_or(&name)))
     };
-    let id = |program: &libbpf_rs::Program<'_>| libbpf_rs::Program::id_from_fd(program.as_fd());
-    let lasts: std::result::Result<HashSet<u32>, _> = loaded.iter().filter(is_last).map(id).collect();
-    let lasts = lasts.map_err(|e| bpf_error("look at BPF programs", e))?;
-    Ok(ProgInfoIter::default().filter(|info| lasts.contains(&info.id)).map(|info| info.recursion_misses).sum())
+    loaded.iter().filter(is_last).map(|program| misses_of(program.as_fd().as_raw_fd())).sum()
+}
+
+/// What /proc tells of a program, to whoever has it open: the call that lists programs takes more privilege than loading them.
+fn misses_of(program: i32) -> Result<u64> {
+    let path = format!("/proc/self/fdinfo/{program}");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io(path.clone(), e))?;
+    let number = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+    let missing = || Error::io(path, std::io::Error::other("no recursion_misses"));
+    number.and_then(|number| number.trim().parse().ok()).ok_or_else(missing)
 }
 
 /// How many events were lost since `complete` gave `before`, or sent twice: those for which the last program was passed over, without
-/// those that another had done. While all are attached: without the first, the last does not know what there is to do.
+/// those that another had done; of all threads, whether they are followed or not. While all are attached: without the first, the last
+/// does not know what there is to do. A thread that is just between the two can hide one.
 pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
     let number = |key: u32| -> Result<u64> {
         let bytes = map(object, "thrice")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
         let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
         Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
     };
-    let (passed_over, not_noted) = (passed_over(object)?.saturating_sub(before), number(NOT_NOTED)?);
-    let passed_over = passed_over.saturating_sub(number(DONE_BEFORE)?);
-    let left = if passed_over > 0 { left(object)? } else { 0 };
-    Ok(passed_over.saturating_sub(left) + not_noted)
+    // What comes meanwhile counts as lost rather than not.
+    let not_needed = number(DONE_BEFORE)? + not_needed_yet_unsaid(object)?;
+    let passed_over = passed_over(object)?.saturating_sub(before);
+    Ok(passed_over.saturating_sub(not_needed) + number(NOT_NOTED)?)
 }
 
 /// How many programs' last ones were passed over and not needed, in threads that have not come to the first one since.
-fn left(object: &Object) -> Result<u64> {
+fn not_needed_yet_unsaid(object: &Object) -> Result<u64> {
     let begun = map(object, "begun")?;
-    let bits = |key: Vec<u8>| begun.lookup(&key, MapFlags::ANY).ok().flatten().and_then(|bits| bits.try_into().ok());
-    Ok(begun.keys().filter_map(bits).map(|bits| u64::from(u32::from_ne_bytes(bits).count_ones())).sum())
+    let bits = |key: Vec<u8>| {
+        let bits = begun.lookup(&key, MapFlags::ANY).ok().flatten()?.try_into().ok()?;
+        Some((key, u32::from_ne_bytes(bits).count_ones()))
+    };
+    // A walk that meets a thread's end begins anew.
+    let threads: HashMap<Vec<u8>, u32> = begun.keys().filter_map(bits).collect();
+    Ok(threads.into_values().map(u64::from).sum())
 }
 
 /// A map by its name.

@@ -145,7 +145,7 @@ struct inode___mapping {
 	struct address_space *i_mapping;
 } RELOCATED;
 
-/* What came of an attempt to collapse pages into a huge one (include/trace/events/huge_memory.h). */
+/* What came of an attempt to collapse pages into a huge one (mm/khugepaged.c). */
 enum scan_result { SCAN_SUCCEED = 1 };
 
 struct gendisk {

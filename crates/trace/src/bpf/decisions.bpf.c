@@ -33,7 +33,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-enum { ON_PAGES, ON_SYNC, ON_ASYNC, ON_WINDOW, ON_EXACT, ON_ADDED, ON_COLLAPSED, ON_REMOVED, ON_DIRTIED, ON_USER_FAULT, ON_KERNEL_FAULT, ON_FAULT, ON_AROUND, ON_CALL, ON_CALL_END, ON_FORK, ON_EXEC, ON_EXIT };
+enum {
+	ON_PAGES, ON_SYNC, ON_ASYNC, ON_WINDOW, ON_EXACT, ON_ADDED, ON_COLLAPSED, ON_REMOVED, ON_DIRTIED, ON_USER_FAULT,
+	ON_KERNEL_FAULT, ON_FAULT, ON_AROUND, ON_CALL, ON_CALL_END, ON_FORK, ON_EXEC, ON_EXIT,
+};
 
 static __always_inline void fill(struct event *event, u8 kind, struct inode *inode)
 {
@@ -539,4 +542,3 @@ THRICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 		bpf_map_delete_elem(&followed, &tgid);
 	return 0;
 }
-

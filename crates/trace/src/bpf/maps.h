@@ -92,7 +92,9 @@ struct {
 	__type(value, u64);
 } counters SEC(".maps");
 
-/* Room for an event with a path. Taken with `busy`: where a program can be preempted, another one may come by. */
+/* Room for events with a path. Taken with `busy`: where a program can be preempted, another one may come by, and one by that. */
+#define SCRATCHES 3
+
 struct scratch {
 	u32 busy;
 	u32 padding;
@@ -105,7 +107,7 @@ struct scratch {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SCRATCHES);
 	__type(key, u32);
 	__type(value, struct scratch);
 } scratches SEC(".maps");
@@ -117,20 +119,19 @@ static __always_inline void count(u32 what)
 {
 	u64 *counter = bpf_map_lookup_elem(&counters, &what);
 	if (counter)
-		*counter += 1;
+		__sync_fetch_and_add(counter, 1);
 }
 
 static __always_inline struct scratch *take_scratch(void)
 {
-	u32 zero = 0;
-	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
-	if (!scratch)
-		return 0;
-	if (__sync_val_compare_and_swap(&scratch->busy, 0, 1) != 0) {
-		count(LOSS_BUSY);
-		return 0;
+	for (u32 i = 0; i < SCRATCHES; i++) {
+		u32 key = i;
+		struct scratch *scratch = bpf_map_lookup_elem(&scratches, &key);
+		if (scratch && __sync_val_compare_and_swap(&scratch->busy, 0, 1) == 0)
+			return scratch;
 	}
-	return scratch;
+	count(LOSS_BUSY);
+	return 0;
 }
 
 static __always_inline void give_back(struct scratch *scratch)

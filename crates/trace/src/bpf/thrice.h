@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Since Linux 7.0 a task may be interrupted inside a tracepoint's program: preemption stays on there. While the task waits, the
- * kernel passes that program over for all others on the same processor (recursion_misses), silently. So each program is there
- * three times. They run one right after the other, and each does what those before it have not done:
+ * Since Linux 7.0 (commit a46023d5616e) a task may be interrupted inside a tracepoint's program: preemption stays on there. While
+ * the task waits, the kernel passes that program over for all others on the same processor (recursion_misses), silently. So each
+ * program is there three times. They run one right after the other, and each does what those before it have not done:
  *
  *     task 1   first ──▶ interrupted · · · · · · · · · · · · · · · · · ──▶ goes on   second, last: done already
  *     task 2                          first: passed over   second: does it   last: done already
  *
- * Only where all three are passed over, an event is lost. That the last was passed over is no loss where another had run: the next
- * first of the thread finds the bit that nobody cleared, and says so. The rest is counted (objects.rs).
+ * An event is lost where all three are passed over, or the last of one event and the first of the next. That the last was passed over
+ * is no loss where another had run: the next first of the thread finds the bit that nobody cleared, and says so. The rest is
+ * counted (objects.rs).
  *
  * On older kernels nothing is interrupted; the others are not loaded there, and the first keeps no account.
  */
 #ifndef AHEAD_THRICE_H
 #define AHEAD_THRICE_H
 
+/* From include/linux/sched.h. */
+#define PF_EXITING 0x4
+
 /* By thread: a bit for each program that has done its work, and whose last has not run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1 << 18);
+	__uint(max_entries, 1 << 16);
 	__uint(map_flags, 1); /* BPF_F_NO_PREALLOC */
 	__type(key, u32);
 	__type(value, u32);
@@ -62,6 +66,9 @@ static __always_inline bool has_work(u32 program, enum turn turn)
 	if (turn == LAST) {
 		if (is_begun)
 			*bits &= ~bit;
+		/* After its end was told, a thread still gives its files and memory back. */
+		if (bits && !*bits && BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), flags) & PF_EXITING)
+			bpf_map_delete_elem(&begun, &tid);
 		return !is_begun;
 	}
 	if (is_begun) {
