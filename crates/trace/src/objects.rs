@@ -100,6 +100,9 @@ pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
         let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
         Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
     };
+    if passed_over(object)? <= before {
+        return number(NOT_NOTED);
+    }
     // What comes meanwhile counts as lost rather than not.
     let not_needed = number(DONE_BEFORE)? + not_needed_yet_unsaid(object)?;
     let passed_over = passed_over(object)?.saturating_sub(before);

@@ -155,7 +155,7 @@ impl Tracer {
         self.links.clear();
         drop(self.stop);
         let collector = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
-        let counters = Counters { passed_over, ..counters(&self.object)? };
+        let counters = counters(&self.object, passed_over)?;
         Ok(collector.finish(self.source, counters))
     }
 }
@@ -177,7 +177,7 @@ pub struct Counters {
     pub repeated: u64,
 }
 
-fn counters(object: &Object) -> Result<Counters> {
+fn counters(object: &Object, passed_over: u64) -> Result<Counters> {
     let map = map(object, "counters")?;
     let total = |which: u32| -> Result<u64> {
         let values =
@@ -191,7 +191,7 @@ fn counters(object: &Object) -> Result<Counters> {
         busy: total(2)?,
         unreadable: total(3)?,
         repeated: total(4)?,
-        passed_over: 0,
+        passed_over,
     })
 }
 
