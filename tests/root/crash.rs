@@ -4,7 +4,7 @@
 
 use crate::machine_lock;
 use ahead_kernel::undo::{self, Action, Note, ProcessId};
-use ahead_kernel::{loopdev, machine, mounting};
+use ahead_kernel::{holders, loopdev, machine, mounting};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -63,6 +63,13 @@ pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
+/// Whoever has the log of a disk open, noted as an owner or not yet: its daemon has, from before it runs, and so has what
+/// the daemon starts.
+pub fn daemons(disk: &str) -> impl Iterator<Item = ProcessId> {
+    let log = Path::new("/run/ahead/disk").join(format!("{disk}.log"));
+    holders::of(&log).into_iter().filter_map(|holder| ProcessId::of(holder.pid).unwrap())
+}
+
 /// What a command has noted, and who it was.
 #[derive(Default)]
 struct Seen {
@@ -89,9 +96,8 @@ impl Seen {
     }
 }
 
-/// Kills a command when it has come so far, or has ended by itself, and the daemon that it started with it. Tells, too,
-/// how the command ended.
-fn kill_when(mut child: Child, daemon_too: bool, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
+/// Kills a command when it has come so far, or has ended by itself. Tells, too, how it ended.
+fn kill_when(mut child: Child, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
     let mut seen = Seen::default();
     let deadline = Instant::now() + LONGEST;
     while child.try_wait().unwrap().is_none() {
@@ -102,9 +108,6 @@ fn kill_when(mut child: Child, daemon_too: bool, is_far_enough: impl Fn(&Seen) -
         }
     }
     child.kill().unwrap();
-    if daemon_too {
-        seen.owners.iter().filter(|owner| owner.pid != child.id()).for_each(|daemon| kill(*daemon));
-    }
     (seen, child.wait().unwrap())
 }
 
@@ -115,7 +118,7 @@ fn was_killed(ended: ExitStatus) -> bool {
 
 /// How many changes a command notes that nobody kills, as far as they can be seen.
 fn count(mut command: Command) -> u64 {
-    let (seen, ended) = kill_when(command.spawn().unwrap(), false, |_| false);
+    let (seen, ended) = kill_when(command.spawn().unwrap(), |_| false);
     assert!(ended.success(), "{command:?}: {ended}");
     seen.count()
 }
@@ -163,14 +166,23 @@ impl Place {
         self.command("create", &["--size", size, "--fs", filesystem])
     }
 
-    /// Waits for the end of the processes whose changes those are. An unfinished disk's daemon ends by itself; that of a
-    /// finished one has to be told, and may be ending just then.
+    /// Kills a command that makes the disk when it has noted so many changes, and its daemon with it.
+    fn kill_at(&self, changes: u64, mut command: Command, daemon_too: bool) -> (Seen, ExitStatus) {
+        let killed = kill_when(command.spawn().unwrap(), |seen| seen.count() >= changes);
+        if daemon_too {
+            daemons(&self.name).for_each(kill);
+        }
+        killed
+    }
+
+    /// Waits for the end of the processes whose changes those are, and of the daemon. An unfinished disk's daemon ends by
+    /// itself; that of a finished one has to be told, and may be ending just then.
     fn restore(&self, owners: &[ProcessId]) {
         wait_until("the daemon's end", || {
             if let Ok(disk) = ahead_disk::find(&self.name) {
                 let _ = ahead_disk::detach(&disk);
             }
-            owners.iter().all(|owner| !owner.is_alive())
+            owners.iter().all(|owner| !owner.is_alive()) && daemons(&self.name).next().is_none()
         });
         restore();
         self.assert_gone();
@@ -228,8 +240,7 @@ fn whatever_is_killed_at_any_moment_nothing_is_left() {
 fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u64) -> bool {
     let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
     eprintln!("create {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
-    let child = place.create(filesystem).spawn().unwrap();
-    let (seen, ended) = kill_when(child, daemon_too, |seen| seen.count() >= changes);
+    let (seen, ended) = place.kill_at(changes, place.create(filesystem), daemon_too);
     let image = place.path("x.img");
     let is_noted = |note: &Note| matches!(&note.action, Action::Remove { path, .. } if *path == image);
     // Once the disk is complete the image is there to stay.
@@ -246,7 +257,7 @@ fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str
     eprintln!("detach {filesystem}: killed at stage {stage}, the daemon too: {daemon_too}");
     let mount = place.path("mnt");
     let detach = ahead(&["disk", "detach", &place.name]).spawn().unwrap();
-    kill_when(detach, false, |_| match stage {
+    kill_when(detach, |_| match stage {
         0 => true,
         1 => !mounting::is_mount_point(&mount).unwrap(),
         2 => loopdev::status(&disk.device).unwrap().is_none_or(|s| !s.backing.to_string_lossy().contains(&place.name)),
@@ -261,7 +272,7 @@ fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str
     place.restore(&[ahead_disk::find(&place.name).unwrap().daemon]);
     let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
     eprintln!("attach {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
-    let (seen, ended) = kill_when(attach().spawn().unwrap(), daemon_too, |seen| seen.count() >= changes);
+    let (seen, ended) = place.kill_at(changes, attach(), daemon_too);
     place.restore(&seen.owners);
     assert!(place.path("x.img").exists(), "the image is gone");
     was_killed(ended)
@@ -279,7 +290,7 @@ fn killed_recording(random: &mut Random) -> bool {
     eprintln!("record: killed at change {changes} of {count}");
     let child = record().spawn().unwrap();
     let own = format!("debugfs-{}-", child.id());
-    let (seen, ended) = kill_when(child, false, |seen| seen.count() >= changes);
+    let (seen, ended) = kill_when(child, |seen| seen.count() >= changes);
     restore();
     let notes = undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");

@@ -10,6 +10,7 @@ use ahead_kernel::{block, daemon, evict, loopdev, machine, mounting, undo};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -388,6 +389,55 @@ fn restore_clears_away_what_a_killed_daemon_left() {
     assert!(disk.image.exists());
 }
 
+/// Regression: it only had undone what was its own, and the log that its starter had noted for it kept the name claimed.
+#[test]
+fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
+    let Some(mut home) = Home::new() else { return };
+    let image = home.path("x.img");
+    File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    let setup = |name: &str| {
+        let (model, image) = (serde_json::json!({"name": "ssd", "toml": null}), image.to_str().unwrap());
+        let setup = serde_json::json!({
+            "name": name, "image": image, "model": model, "capacity_bytes": 16 << 20, "preload": false, "read_only": false,
+        });
+        format!("{setup}\n")
+    };
+    // Before it was told anything, before it could answer, and after.
+    for moment in 0..3 {
+        let name = home.name("orphan");
+        let log = PathBuf::from(format!("/run/ahead/disk/{name}.log"));
+        let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+            .args(["disk", "serve"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let own = undo::ProcessId::of(child.id()).unwrap().unwrap();
+        undo::note_for(own, undo::Action::remove(&log)).unwrap().leave();
+        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        match moment {
+            0 => {}
+            1 => {
+                drop(output);
+                input.write_all(setup(&name).as_bytes()).unwrap();
+            }
+            _ => {
+                input.write_all(setup(&name).as_bytes()).unwrap();
+                let mut line = String::new();
+                BufReader::new(output).read_line(&mut line).unwrap();
+                assert_eq!(line, "\"ready\"\n");
+            }
+        }
+        drop(input);
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
+        wait_until(|| crate::crash::daemons(&name).next().is_none());
+        assert!(!log.exists(), "{moment}");
+        assert!(!Path::new(&format!("/run/ahead/disk/{name}")).exists(), "{moment}");
+        assert!(undo::notes().unwrap().iter().all(|(_, note)| note.owner != own), "{moment}");
+    }
+}
+
 #[test]
 fn a_create_that_is_killed_can_be_undone() {
     let Some(mut home) = Home::alone() else { return };
@@ -410,11 +460,9 @@ fn a_create_that_is_killed_can_be_undone() {
             detach(&ahead_disk::find(&name).unwrap());
             fs::remove_file(&image).unwrap();
         }
-        // The abandoned daemon ends by itself, even where the kill came before it had made anything; what it leaves for
+        // The abandoned daemon ends by itself, even where the kill came before it had noted anything; what it leaves for
         // others is in the notes.
-        for (_, note) in undo::notes().unwrap().into_iter().filter(|(_, note)| format!("{note:?}").contains(&name)) {
-            assert!(daemon::wait_end(note.owner, LONGEST).unwrap(), "{note:?}");
-        }
+        wait_until(|| crate::crash::daemons(&name).next().is_none());
         ahead(&["restore"]).assert().success();
         assert!(!image.exists(), "{signal} after {after_s} s");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

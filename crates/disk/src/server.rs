@@ -65,13 +65,20 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
     let mut line = String::new();
     (&mut input).take(LINE_MAX_BYTES).read_line(&mut line).map_err(|e| Error::io("read the setup", e))?;
     drop(input);
+    if line.is_empty() {
+        return starter_is_gone(launcher, vec![]);
+    }
     let setup: Setup = protocol::decode(&line)?;
     let (events, happened) = channel();
     let started = start(&setup, events.clone());
-    say(&match &started {
+    let heard = say(&match &started {
         Ok(_) => Started::Ready,
         Err(error) => Started::Failed { message: error.to_string(), unavailable: error.is_unavailable() },
-    })?;
+    });
+    if heard.is_err() {
+        // Nobody is left to hear why it did not start, either.
+        return starter_is_gone(launcher, started.unwrap_or_default());
+    }
     let guards = started?;
     watch_starter(events.clone())?;
     watch_signals(signals, events)?;
@@ -86,15 +93,18 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
                 leave(guards);
                 return Ok(());
             }
-            Event::StarterGone => {
-                launcher.spawn_finish_after(ProcessId::own()?)?;
-                leave(guards);
-                return Err(Error::Daemon("who started it is gone".into()));
-            }
+            Event::StarterGone => return starter_is_gone(launcher, guards),
             Event::Signal => launcher.spawn_detach(&setup.name)?,
         }
     }
     Ok(())
+}
+
+/// Nobody else undoes anything then, and what was noted for us by the one who is gone is not ours to undo while we hold it.
+fn starter_is_gone(launcher: &Launcher, guards: Vec<Guard>) -> Result<()> {
+    launcher.spawn_finish_after(ProcessId::own()?)?;
+    leave(guards);
+    Err(Error::Daemon("who started it is gone".into()))
 }
 
 /// The notes stay: whoever waits for our end undoes them, after we no longer hold anything.
