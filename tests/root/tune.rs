@@ -5,6 +5,7 @@ use crate::mounted::Mounted;
 use ahead_conform::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_kernel::{bdi, loopdev, mounting, mounts, undo};
 use ahead_profile::{Extent, File, Profile};
+use ahead_tune::{Depth, Plan, System, Workload};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -13,6 +14,7 @@ use std::io::BufRead;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 fn tune(arguments: &[&str]) -> Command {
@@ -514,6 +516,28 @@ fn a_target_that_vanishes_is_told_and_its_window_is_as_before() {
     let told = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{told}");
     assert!(told.contains("has vanished while it was measured"), "{told}");
+    assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
+}
+
+/// Regression: what lay below the mount point was measured in its place.
+#[test]
+fn a_target_that_vanishes_before_its_files_are_made_is_told() {
+    let Some(mounted) = Mounted::alone("ext4") else { return };
+    let (before, system) = (bdi::read_ahead_kb(mounted.number()).unwrap(), System::default());
+    let below = || fs::read_dir(&mounted.root).unwrap().count();
+    let target = &ahead_tune::find(&system, &mounted.root).unwrap()[0];
+    let (workload, stop) = (Workload::Common, AtomicBool::new(false));
+    let plan = Plan { target, system: &system, depth: Depth::Search, streams: 2, workload, stop: &stop };
+    let mut told = 0;
+    let mut unmount = |_| {
+        if told == 0 {
+            assert!(std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status().unwrap().success());
+        }
+        told += 1;
+    };
+    let error = ahead_tune::measure(&plan, &mut unmount).unwrap_err();
+    assert!(matches!(error, ahead_tune::Error::Vanished { .. }), "{error}");
+    assert_eq!((told, below()), (1, 0));
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 

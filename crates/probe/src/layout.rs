@@ -117,6 +117,10 @@ fn block_size(run: &Run) -> Result<Answer> {
     };
     let io = |what: &'static str| move |e: std::io::Error| Error::io(what, e);
     let mut file = crate::subject::nameless(directory).map_err(|e| Error::io("make a test file", e))?;
+    let dev_of = |file: &File| file.metadata().map(|metadata| metadata.dev()).map_err(io("look at a test file"));
+    if dev_of(&file)? != dev_of(run.subject.held())? {
+        return Ok(Answer::none("bytes", "the directory leads to another file system by now (unmounted meanwhile)"));
+    }
     file.set_len(SPARSE_BYTES).map_err(io("size a test file"))?;
     file.write_all(&[1]).and_then(|()| file.sync_all()).map_err(io("write a test file"))?;
     // What lies in the inode itself (`inline_data` of ext4) is neither data nor a hole, and asking is an error.

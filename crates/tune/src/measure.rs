@@ -45,6 +45,8 @@ const MOST_REPEATS: usize = 4;
 const GROWN_WINDOWS: u64 = 4;
 /// That is the rest of the one and all of the next.
 const MOST_AHEAD: u64 = 2;
+/// Why nothing is measured though files could be made.
+const NOT_THERE: &str = "its files would lie on another device now";
 
 /// What is run under each window.
 #[derive(Clone, Copy, Debug)]
@@ -155,8 +157,8 @@ pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Measuremen
 
 /// What went wrong, where it did because the target is not there any more.
 fn vanished(plan: &Plan, error: Error) -> Error {
-    let is_stopped = matches!(error, Error::Bench(ahead_bench::Error::Stopped));
-    if is_stopped || plan.target.is_there(plan.system) {
+    let is_told = matches!(error, Error::Bench(ahead_bench::Error::Stopped) | Error::Vanished { .. });
+    if is_told || plan.target.is_there(plan.system) {
         return error;
     }
     Error::Vanished { name: plan.target.name.clone(), why: error.to_string() }
@@ -201,20 +203,18 @@ enum Ready<'a> {
 impl<'a> Bench<'a> {
     fn new(plan: &'a Plan, tell: &'a mut dyn FnMut(Progress)) -> Result<Bench<'a>> {
         tell(Progress { done: 0, total: 1, what: "making the files".into() });
-        let below = Below::of(plan.system, plan.target);
         let work = match plan.workload {
             Workload::Profile(name, profile) => {
                 Ready::Program(program::of_profile(plan.system, plan.target, name, profile)?)
             }
             Workload::Trace(name, recording) => {
                 let trace = Trace::new(name, recording)?;
-                let source = Source::of(plan.target)?;
-                Ready::Trace { ground: Ground::make(&source, &trace.sizes(), below, plan.stop)?, trace }
+                Ready::Trace { ground: ground(plan, &Source::of(plan.target)?, &trace.sizes())?, trace }
             }
             Workload::Common => {
                 let source = Source::of(plan.target)?;
                 let sizes = sizes_for(plan, &source)?;
-                Ready::Common { ground: Ground::make(&source, &sizes.files(), below, plan.stop)?, sizes }
+                Ready::Common { ground: ground(plan, &source, &sizes.files())?, sizes }
             }
         };
         Ok(Bench { plan, tell, work, details: BTreeMap::new(), done: 0 })
@@ -356,12 +356,21 @@ fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: 
     Ok(())
 }
 
+/// What jobs run on. Where the target was unmounted just before, the same path has led to what lies below it: that is not measured.
+fn ground(plan: &Plan, source: &Source, sizes: &[u64]) -> Result<Ground> {
+    let ground = Ground::make(source, sizes, Below::of(plan.system, plan.target), plan.stop)?;
+    match plan.target.is_there(plan.system) {
+        true => Ok(ground),
+        false => Err(Error::Vanished { name: plan.target.name.clone(), why: NOT_THERE.into() }),
+    }
+}
+
 /// How long the jobs have to be on this device.
 fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
     let room_bytes = source.room_bytes()? / ROOM_SHARE / Sizes::share(plan.streams);
     let fitting = |bytes: u64| (bytes.min(room_bytes) / MIB * MIB).max(SMALLEST_BYTES);
     let first = Sizes { stream_bytes: fitting(FIRST_BYTES), streams: plan.streams, faults: FIRST_FAULTS };
-    let ground = Ground::make(source, &[first.stream_bytes], Below::of(plan.system, plan.target), plan.stop)?;
+    let ground = ground(plan, source, &[first.stream_bytes])?;
     let first_run = |kind: Kind, kb: u64| -> Result<Observed> {
         undo::write_setting(&plan.target.setting, &kb.to_string())?;
         ground.run(&kind.variant(&first, kb), true, plan.stop)
