@@ -158,7 +158,7 @@ fn what_cannot_be_asked_about_is_not_called_cold() {
     }
     // The binary may lie where a stranger cannot reach it: a copy beside the disk can be reached.
     let binary = disk.home.path().join("ahead");
-    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    crate::mounted::copy_ahead(&binary);
     let done = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&binary)
@@ -502,7 +502,7 @@ fn root_writes_nothing_where_the_user_can_put_a_link() {
     fs::create_dir(&scratch).unwrap();
     fs::create_dir(&roots).unwrap();
     // The binary may lie where a stranger cannot reach it.
-    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    crate::mounted::copy_ahead(&binary);
     for (name, mode) in [("", 0o755), ("scratch", 0o1777), ("p.ahead", 0o644)] {
         fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }

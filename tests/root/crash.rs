@@ -18,8 +18,9 @@ const SEED: &str = "AHEAD_TEST_SEED";
 /// No step here takes more than seconds; one that hangs shall not hang for ever.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Rounds of create, attach, detach and a recording each.
+/// Rounds of create, attach, detach and a recording each; more, up to so many, as long as one of them ended before its kill.
 const ROUNDS: u64 = 2;
+const MOST_ROUNDS: u64 = 6;
 
 struct Random(u64);
 
@@ -226,7 +227,10 @@ fn whatever_is_killed_at_any_moment_nothing_is_left() {
     let mut random = Random(seed());
     // Whether a kill came before the end: of create, of attach, of a recording.
     let mut came = [false; 3];
-    for round in 0..ROUNDS {
+    for round in 0..MOST_ROUNDS {
+        if round >= ROUNDS && came == [true; 3] {
+            break;
+        }
         let filesystem = ["ext4", "ext2", "btrfs", "xfs"][random.below(4) as usize];
         let place = Place::new(round * 2);
         let create_changes = count(place.create(filesystem));

@@ -1,12 +1,13 @@
 //! A file system on a loop device, for tests that need one of their own.
 
+use crate::crash::wait_until;
 use crate::machine_lock::Held;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::undo::{Guard, ProcessId};
 use ahead_kernel::{block, diskstats, evict, loopdev, machine, mounting};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -20,6 +21,17 @@ pub struct Mounted {
     home: tempfile::TempDir,
     // What was brought in must stay.
     _machine: Held,
+}
+
+/// Copies the program. By another process: what a test forks has open for a moment what the test is writing, and a program that is
+/// open for writing cannot be run.
+pub fn copy_ahead(to: &Path) {
+    let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(to).status();
+    assert!(copied.unwrap().success());
+}
+
+fn is_ext(fs_type: &str) -> bool {
+    fs_type.starts_with("ext")
 }
 
 impl Mounted {
@@ -44,7 +56,12 @@ impl Mounted {
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let image = home.path().join("image");
         fs::File::create(&image).unwrap().set_len(512 * MIB).unwrap();
-        let mkfs = std::process::Command::new(format!("mkfs.{fs_type}")).arg(&image).output();
+        let mut mkfs = std::process::Command::new(format!("mkfs.{fs_type}"));
+        if is_ext(fs_type) {
+            // The kernel would write the inode tables and the journal later, into what is measured.
+            mkfs.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+        }
+        let mkfs = mkfs.arg(&image).output();
         if !mkfs.is_ok_and(|made| made.status.success()) {
             eprintln!("skipped: no mkfs.{fs_type}");
             return None;
@@ -65,12 +82,16 @@ impl Mounted {
 
     fn mount(&mut self) {
         let own = ProcessId::own().unwrap();
-        self.mount =
-            Some(mounting::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, "").unwrap());
+        let mount = |options| mounting::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, options);
+        // Since Linux 5.13 the kernel reads the maps of free blocks at a moment by chance in the first five seconds.
+        let mounted = if is_ext(self.fs_type) { mount("no_prefetch_block_bitmaps") } else { mount("") };
+        self.mount = Some(mounted.or_else(|_| mount("")).unwrap());
     }
 
     /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
     pub fn make_cold(&mut self) {
+        // Not lazily, as the guard does it: a process that another test has just forked would keep all that is cached.
+        wait_until("the unmount", || mounting::unmount(&self.root).is_ok());
         drop(self.mount.take());
         evict::block_device(&self.device.device).unwrap();
         self.mount();

@@ -225,7 +225,7 @@ fn a_stranger_is_told_what_may_be_given() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     // The binary's own directory may be closed to strangers.
     let binary = mounted.root.join("ahead");
-    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    crate::mounted::copy_ahead(&binary);
     for path in [&mounted.root, &file, &mounted.device.device] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary).arg("probe").arg(path);
@@ -293,7 +293,7 @@ fn answers_are_told_whatever_becomes_of_the_model() {
     let file = mounted.root.join("file");
     fs::write(&file, vec![7; 4 << 20]).unwrap();
     let binary = mounted.root.join("ahead");
-    fs::copy(assert_cmd::cargo::cargo_bin("ahead"), &binary).unwrap();
+    crate::mounted::copy_ahead(&binary);
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
     // A stranger may read 4 MiB of the disk: that is too little for rates.
     let mut command = Command::new("setpriv");

@@ -3,8 +3,11 @@
 
 use ahead_kernel::{evict, openat};
 use ahead_trace::{Evicted, Evictions};
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::Stdio;
 
 /// How often a test is begun at most. Where the kernel does that every five seconds, a test of one second meets it once
 /// in five times.
@@ -68,12 +71,22 @@ fn reclaim_is_told_from_what_is_dropped() {
         (after.bytes - before.bytes, after.reclaimed_bytes - before.reclaimed_bytes)
     };
     let page_out = "import mmap,sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); \
-                    sum(m[::4096]); m.madvise(21)";
+                    sum(m[::4096]); print(flush=True); sys.stdin.readline(); m.madvise(21)";
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", page_out]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // What was taken away before the program looked at it is there again.
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let child = RefCell::new(child);
     let (bytes, reclaimed_bytes) = evicted(&|| {
-        assert!(std::process::Command::new("python3").args(["-c", page_out]).arg(&path).status().unwrap().success());
+        let mut child = child.borrow_mut();
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
     });
     assert!(bytes >= BYTES && reclaimed_bytes >= BYTES, "{bytes} {reclaimed_bytes}");
-    std::fs::read(&path).unwrap();
-    let (bytes, reclaimed_bytes) = evicted(&|| evict::file(&file).unwrap());
+    let (bytes, reclaimed_bytes) = evicted(&|| {
+        std::fs::read(&path).unwrap();
+        evict::file(&file).unwrap();
+    });
     assert!(bytes >= BYTES && bytes - reclaimed_bytes >= BYTES, "{bytes} {reclaimed_bytes}");
 }

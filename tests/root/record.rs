@@ -106,7 +106,11 @@ fn a_recording_during_which_read_ahead_came_back_is_an_upper_bound() {
     let record_with = |changed: &Volume| {
         let name = changed.device().file_name().unwrap().to_str().unwrap();
         let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
-        let before = fs::read_to_string(&setting).unwrap();
+        let before = {
+            // That of a cold recording beside is none.
+            let _still = undisturbed();
+            fs::read_to_string(&setting).unwrap()
+        };
         let script = format!("echo 64 > {setting}; head -c 4096 {} > /dev/null", file.display());
         let (output, profile) = home.record(&["--cold"], &["sh", "-c", &script]);
         fs::write(&setting, before).unwrap();
@@ -277,6 +281,7 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
 
 #[test]
 fn without_root_it_says_so_with_status_77() {
+    let _still = undisturbed();
     if !can_record() {
         return;
     }

@@ -1,7 +1,7 @@
 //! Taking a disk down.
 //!
 //! ```text
-//!     mounted elsewhere? open? ─▶ unmount ─▶ claimed or still open? ─▶ loop device ─▶ FUSE ─▶ daemon ─▶ notes
+//!     mounted elsewhere? open? ─▶ unmount ─▶ claimed or still open? ─▶ loop device ─▶ queue ─▶ FUSE ─▶ daemon ─▶ notes
 //!          └─ refused, untouched     └─ busy: refused      └─ mounted again, refused
 //! ```
 //!
@@ -10,8 +10,8 @@
 //! after the unmount, which is then taken back. A signal while we wait takes it back, too; once the loop device is gone
 //! nothing can be taken back any more, and the rest is finished.
 
-use crate::starting::{END_TIME, undo_all_of};
-use crate::state::{DiskInfo, Paths};
+use crate::starting::{END_TIME, set_back, undo_all_of};
+use crate::state::{self, DiskInfo, Paths};
 use crate::{Client, Error, Result};
 use ahead_kernel::daemon::wait_end;
 use ahead_kernel::loopdev::Attached;
@@ -38,6 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub fn detach(disk: &DiskInfo) -> Result<()> {
     let signals = Signals::take()?;
     crate::lifecycle::must_be_root()?;
+    let _turn = state::take_turn()?;
     if !disk.is_alive() {
         return undo_all_of(disk.daemon);
     }
@@ -66,13 +67,16 @@ impl Detaching<'_> {
             return Err(busy(&disk.device));
         }
         if let Some(mount) = &mount {
-            mounting::unmount(point(mount)).map_err(|e| if e.is_busy() { busy(point(mount)) } else { e.into() })?;
+            self.unmount(point(mount))?;
         }
         if let Err(error) = self.let_go() {
             return Err(match mount.map_or(Ok(()), |mount| self.mount_again(&mount)) {
                 Ok(()) => error,
                 Err(again) => Error::Busy(format!("{error}; and it could not be mounted again: {again}")),
             });
+        }
+        if let Err(error) = set_back(disk.daemon) {
+            tracing::debug!("tried again at the end: {error}");
         }
         mounting::unmount_lazy(&Paths::of(&disk.name).directory)?;
         // It may have ended by itself already, with its file system.
@@ -85,6 +89,17 @@ impl Detaching<'_> {
             )));
         }
         undo_all_of(disk.daemon)
+    }
+
+    /// Tries again for a while if nobody uses it who could be named: a process that was forked has what its parent had open until
+    /// it starts its own program.
+    fn unmount(&self, place: &Path) -> Result<()> {
+        let mut done = Ok(());
+        self.soon(|| {
+            done = mounting::unmount(place);
+            !matches!(&done, Err(e) if e.is_busy()) || !users(place).is_empty()
+        })?;
+        done.map_err(|e| if e.is_busy() { busy(place) } else { e.into() })
     }
 
     /// Whether the loop device is still the disk's: a detach that was killed may have come that far, and the device may
@@ -130,7 +145,7 @@ impl Detaching<'_> {
     }
 
     /// Waits a little for something that is about to come.
-    fn soon(&self, is_so: impl Fn() -> bool) -> Result<bool> {
+    fn soon(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
         let deadline = Instant::now() + LET_GO_TIME;
         while !is_so() {
             if Instant::now() >= deadline {
@@ -183,13 +198,19 @@ fn point(mount: &Mount) -> &Path {
 /// More than these are not named.
 const NAMED_MOST: usize = 5;
 
-fn busy(place: &Path) -> Error {
+/// Who has it open, and what is mounted below.
+fn users(place: &Path) -> Vec<String> {
     let mut who: Vec<String> = holders::of(place).iter().map(|h| format!("{} ({})", h.name, h.pid)).collect();
     let below = |mount: &Mount| {
         let at = point(mount);
         (at.starts_with(place) && at != place).then(|| format!("a mount on {}", at.display()))
     };
     who.extend(mounts::own().unwrap_or_default().iter().filter_map(below));
+    who
+}
+
+fn busy(place: &Path) -> Error {
+    let mut who = users(place);
     if who.len() > NAMED_MOST {
         who.truncate(NAMED_MOST);
         who.push("others".into());

@@ -237,8 +237,10 @@ fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signal
     let daemon = Starting::launch(launcher, &setup)?;
     let owner = daemon.process;
     go_on(signals)?;
+    let turn = state::take_turn()?;
     let (device, device_number) = attach_loop(owner, &name, capacity_bytes, attach.read_only)?;
     let mut queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
+    drop(turn);
     let client = Client::named(&name);
     let floor = Floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
     go_on(signals)?;

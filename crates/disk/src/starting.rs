@@ -78,10 +78,10 @@ impl Starting {
         let process = ProcessId::of(child.id()).unwrap().unwrap();
         if !alive {
             child.kill().unwrap();
-            // Not `wait`, which closes the pipe to it.
-            while child.try_wait().unwrap().is_none() {
-                std::thread::yield_now();
-            }
+            // Until nobody reads from the pipe: not itself any more, nor what another test has just forked.
+            let input = child.stdin.as_ref().unwrap();
+            rustix::event::poll(&mut [rustix::event::PollFd::new(input, rustix::event::PollFlags::empty())], None)
+                .unwrap();
         }
         Starting { process, input: child.stdin.take(), child }
     }
@@ -96,6 +96,10 @@ impl Drop for Starting {
     fn drop(&mut self) {
         if self.input.is_none() {
             return;
+        }
+        // Before it ends: others would take them for left behind.
+        if let Err(error) = set_back(self.process) {
+            tracing::warn!("{error}");
         }
         // A daemon that has failed by itself cannot be told any more, and needs not be.
         let _ = self.tell(&format!("{ABANDON}\n"));
@@ -128,8 +132,17 @@ fn ended_early(name: &str) -> Error {
 
 /// Undoes what was noted for a process that has ended, and says what is left alone; the first failure is the error.
 pub(crate) fn undo_all_of(process: ProcessId) -> Result<()> {
+    first_failure(undo::restore_owned_by(process)?)
+}
+
+/// The same for the settings of the kernel, while the process still lives.
+pub(crate) fn set_back(process: ProcessId) -> Result<()> {
+    first_failure(undo::restore_settings_of(process)?)
+}
+
+fn first_failure(restored: Vec<Restored>) -> Result<()> {
     let mut first = Ok(());
-    for Restored { action, outcome } in undo::restore_owned_by(process)? {
+    for Restored { action, outcome } in restored {
         match outcome {
             Ok(Outcome::Undone) => {}
             Ok(Outcome::LeftAlone(why)) => tracing::warn!("the {action} is left alone: {why}"),

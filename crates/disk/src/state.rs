@@ -6,6 +6,7 @@ use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use serde::{Deserialize, Serialize};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,17 @@ pub(crate) const HOME: &str = "/run/ahead/disk";
 /// Makes the directory of the disks.
 pub(crate) fn make_home() -> Result<()> {
     Ok(ahead_kernel::home::make_directory("emulating a disk", Path::new(HOME))?)
+}
+
+/// Serialises who takes a loop device and sets its queue with who gives one back, until its queue is set back. A free device is
+/// taken at once by the next one, who would note what the last one had set as what was there before.
+const TURN: &str = "/run/ahead/loop-devices.lock";
+
+/// Waits for the others. Held until the file is closed.
+pub(crate) fn take_turn() -> Result<File> {
+    let file = ahead_kernel::home::open_lock("emulating a disk", Path::new(TURN))?;
+    file.lock().map_err(|e| Error::io(format!("lock {TURN}"), e))?;
+    Ok(file)
 }
 
 /// An emulated disk.

@@ -108,18 +108,22 @@ pub fn wait_end(process: ProcessId, timeout: Duration) -> Result<bool> {
         Err(Errno::SRCH) => return Ok(true),
         Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
     };
-    let deadline = Instant::now() + timeout;
     // Asked only now that the descriptor pins the process: the number may have been reused before.
-    while process.is_alive() {
+    if !process.has_its_number()? {
+        return Ok(true);
+    }
+    let deadline = Instant::now() + timeout;
+    // Readable once all of its threads have ended.
+    loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)) {
             Ok(0) => return Ok(false),
-            Ok(_) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
             Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
         }
     }
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -63,7 +63,9 @@ mod tests {
     fn who_runs_from_there_is_named() {
         let home = tempfile::tempdir().unwrap();
         let place = fs::canonicalize(home.path()).unwrap();
-        fs::copy("/bin/sleep", place.join("dozing")).unwrap();
+        // Not by us: what another test forks would have it open for writing for a moment, and it could not be run.
+        let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(place.join("dozing")).status();
+        assert!(copied.unwrap().success());
         let mut child = std::process::Command::new(place.join("dozing")).arg("1000").current_dir("/").spawn().unwrap();
         let found = of(&place);
         child.kill().unwrap();

@@ -188,8 +188,9 @@ pub fn status(device: &Path) -> Result<Option<LoopStatus>> {
         let path = directory.join(file);
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes.trim_ascii_end().to_vec())),
-            // A device that is being detached has the directory, but answers with an error.
-            Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+            // A device that is being detached has the directory, but answers with an error: the first before the directory is
+            // taken away, the second where the file was opened before that and read after it.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)) => Ok(None),
             Err(e) => Err(Error::io(format!("read {}", path.display()), e)),
         }
     };

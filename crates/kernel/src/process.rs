@@ -485,8 +485,9 @@ mod tests {
         let mut child = Child::spawn_held(&command).unwrap();
         // Not SIGINT: what a shell runs in the background ignores that.
         child.signal(libc::SIGTERM);
-        // Its number stays until it is reaped.
-        assert!(poll_until(&mut [PollFd::new(&child.pidfd, PollFlags::IN)], None).unwrap());
+        // Until nobody reads what it waits for: not itself any more, nor what another test has just forked.
+        let gate = child.gate.as_ref().unwrap();
+        assert!(poll_until(&mut [PollFd::new(gate, PollFlags::empty())], None).unwrap());
         let error = child.release(&command).unwrap_err();
         assert_eq!(error.code(), 128 + libc::SIGTERM, "{error}");
         assert!(error.to_string().contains("before it was started"), "{error}");

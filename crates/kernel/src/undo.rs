@@ -22,7 +22,9 @@ mod taking_back;
 use crate::{Error, Result, home, loopdev};
 pub use identity::{FileIdentity, MountIdentity, MountNumbers};
 use identity::{Mounted, look_at};
-pub use restoring::{Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings};
+pub use restoring::{
+    Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings, restore_settings_of,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -136,11 +138,39 @@ impl ProcessId {
 
     /// The process that has this number now, if any.
     pub fn of(pid: u32) -> Result<Option<Self>> {
-        Ok(Self::look(pid)?.map(|(process, _)| process))
+        // A zombie holds nothing any more.
+        Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
     }
 
-    /// The same, and whether it is ending.
-    fn look(pid: u32) -> Result<Option<(Self, bool)>> {
+    /// Whether it still runs.
+    pub fn is_alive(self) -> bool {
+        matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
+    }
+
+    /// Whether it still runs code of its own. One that is ending does not, but holds for a while what it has open: of a
+    /// killed one, a lock may be free before it is gone.
+    pub fn is_at_work(self) -> bool {
+        let is_at_work = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
+        Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_at_work))
+    }
+
+    /// Whether the number is still its own. That of a zombie is: it has ended, but other threads of it may not have yet, and they
+    /// hold what it held.
+    pub(crate) fn has_its_number(self) -> Result<bool> {
+        Ok(Stat::of(self.pid)?.is_some_and(|stat| stat.process == self))
+    }
+}
+
+/// What `/proc/PID/stat` tells of a process's first thread.
+struct Stat {
+    process: ProcessId,
+    is_zombie: bool,
+    is_ending: bool,
+}
+
+impl Stat {
+    /// `None`: there is none of this number.
+    fn of(pid: u32) -> Result<Option<Stat>> {
         let path = format!("/proc/{pid}/stat");
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -155,25 +185,11 @@ impl ProcessId {
         let state = fields.next();
         let flags: Option<u32> = fields.nth(5).and_then(|field| field.parse().ok());
         let start_ticks = fields.nth(12).and_then(|field| field.parse().ok());
-        match (state, flags, start_ticks) {
-            // A zombie holds nothing any more.
-            (Some("Z" | "X"), ..) => Ok(None),
-            (Some(_), Some(flags), Some(start_ticks)) => {
-                Ok(Some((ProcessId { pid, start_ticks }, flags & PF_EXITING != 0)))
-            }
-            _ => Err(Error::Parse { path: path.into(), text }),
-        }
-    }
-
-    /// Whether it still runs.
-    pub fn is_alive(self) -> bool {
-        matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
-    }
-
-    /// Whether it still runs code of its own. One that is ending does not, but holds for a while what it has open: of a
-    /// killed one, a lock may be free before it is gone.
-    pub fn is_at_work(self) -> bool {
-        matches!(Self::look(self.pid), Ok(Some((now, false))) if now == self)
+        let (Some(state), Some(flags), Some(start_ticks)) = (state, flags, start_ticks) else {
+            return Err(Error::Parse { path: path.into(), text });
+        };
+        let process = ProcessId { pid, start_ticks };
+        Ok(Some(Stat { process, is_zombie: matches!(state, "Z" | "X"), is_ending: flags & PF_EXITING != 0 }))
     }
 }
 

@@ -128,7 +128,9 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
         assert!(waits.queue_waits > 0, "{waits:?}");
         assert!(drops.dropped_pages > 0, "{drops:?}");
     }
-    assert_eq!((waits.issued_pages, drops.issued_pages), (4096, 4096));
+    // What the kernel has taken away before it was used is read once more.
+    assert_eq!(waits.issued_pages, 4096 + waits.evicted_pages, "{waits:?}");
+    assert_eq!(drops.issued_pages, 4096 + drops.evicted_pages, "{drops:?}");
 }
 
 /// Readers that wait for room for all they ask for, in a queue that hardly has any, all get there.
@@ -179,7 +181,8 @@ fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
         read_all(&mut reader, 400, PAGE);
         let counters = engine.counters();
         assert_eq!(counters.hits + counters.locked + counters.misses, 400, "{counters:?}");
-        assert_eq!((counters.issued_pages, counters.used_pages), (400, 400), "{queue_limit}: {counters:?}");
+        assert_eq!(counters.used_pages, 400, "{queue_limit}: {counters:?}");
+        assert_eq!(counters.issued_pages, 400 + counters.evicted_pages, "{queue_limit}: {counters:?}");
         assert!(counters.queue_waits > 0 || queue_limit > 1, "{counters:?}");
     }
 }

@@ -67,7 +67,8 @@ impl Steps {
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
-    /// The averaged rates on a real ext2, read by the kernel that runs.
+    /// The rates on a real ext2, read by the kernel that runs. The middle one at each position: what happens on the machine during
+    /// one run neither makes a drop nor hides one.
     pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
         let mut machine = machine.clone();
         let stream = Stream {
@@ -79,30 +80,46 @@ impl Steps {
         };
         machine.workloads[0].streams = vec![stream];
         let filesystem = Filesystem { name: "ext2", block_bytes: PAGE_BYTES };
-        self.averaged(LIVE_RUNS, |_| {
+        let times = |_| {
             let each_ns = live.run(&Asked { scenario: &machine, filesystem: filesystem.clone(), each: true })?.each_ns;
             let reached = each_ns.iter().scan(0.0, |at, ns| {
                 *at += *ns as f64;
                 Some(*at)
             });
             Ok(std::iter::once(0.0).chain(reached).collect())
-        })
+        };
+        self.combined(LIVE_RUNS, times, median)
     }
 
     /// The averaged rates.
     pub(super) fn rates(&self, machine: &Scenario) -> Result<Rates, PaperError> {
-        self.averaged(RUNS, |run| self.times(machine, run * TURN_NS / RUNS))
+        self.combined(RUNS, |run| self.times(machine, run * TURN_NS / RUNS), mean)
     }
 
-    fn averaged(&self, runs: u64, times: impl Fn(u64) -> Result<Vec<f64>, PaperError>) -> Result<Rates, PaperError> {
-        let mut sums = Vec::new();
-        for run in 0..runs {
-            let rates = derived(&times(run)?, self.step_bytes as f64);
-            sums.resize(rates.len(), 0.0);
-            sums.iter_mut().zip(rates).for_each(|(sum, rate)| *sum += rate / runs as f64);
-        }
-        Ok(Rates { step_bytes: self.step_bytes, values: sums })
+    /// What some runs have in common at each position.
+    fn combined(
+        &self,
+        runs: u64,
+        times: impl Fn(u64) -> Result<Vec<f64>, PaperError>,
+        combine: impl Fn(Vec<f64>) -> f64,
+    ) -> Result<Rates, PaperError> {
+        let runs: Vec<Vec<f64>> = (0..runs)
+            .map(|run| Ok(derived(&times(run)?, self.step_bytes as f64)))
+            .collect::<Result<_, PaperError>>()?;
+        let positions = runs.iter().map(Vec::len).max().unwrap_or(0);
+        let at = |position: usize| combine(runs.iter().filter_map(|rates| rates.get(position).copied()).collect());
+        Ok(Rates { step_bytes: self.step_bytes, values: (0..positions).map(at).collect() })
     }
+}
+
+fn mean(rates: Vec<f64>) -> f64 {
+    rates.iter().sum::<f64>() / rates.len() as f64
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    let middle = &rates[(rates.len() - 1) / 2..=rates.len() / 2];
+    mean(middle.to_vec())
 }
 
 /// Bytes per nanosecond at each position: the inverse of the centred difference, one-sided at the beginning.

@@ -12,13 +12,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub const PAGE: u64 = 4096;
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Whether recordings can be made here; says why not.
+/// Whether recordings can be made here; says why not. Tried once: it is a recording, too.
 pub fn can_record() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(try_to_record)
+}
+
+fn try_to_record() -> bool {
     if !machine::is_root() {
         eprintln!("skipped: recording needs root");
         return false;

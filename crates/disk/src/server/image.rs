@@ -80,6 +80,14 @@ impl Image {
     }
 }
 
+/// The lock would last as long as any copy of the descriptor: a process that is just being forked has one until it starts its
+/// own program.
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

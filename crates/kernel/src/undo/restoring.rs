@@ -54,14 +54,24 @@ pub fn restore_in(directory: &Path) -> Result<Vec<Restored>> {
 }
 
 fn restore_where(directory: &Path, concerned: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
+    undo_where(directory, is_left, concerned)
+}
+
+/// Undoes those of the notes that are to be undone and concerned. What the others have set stays, unless they are left, too.
+fn undo_where(
+    directory: &Path,
+    is_undone: impl Fn(&Note) -> bool,
+    concerned: impl Fn(&Note) -> bool,
+) -> Result<Vec<Restored>> {
     let mut done = Vec::new();
     if !home::look_for_directory(READING, directory)? {
         return Ok(done);
     }
     let _alone = lock(directory)?;
     sweep(directory);
-    let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_left(note));
-    let is_needed = |note: &Note| kept.iter().any(|(_, other)| sets_the_same(&note.action, &other.action));
+    let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_undone(note));
+    let is_needed =
+        |note: &Note| kept.iter().any(|(_, other)| !is_left(other) && sets_the_same(&note.action, &other.action));
     for (path, note) in left.into_iter().rev().filter(|(_, note)| concerned(note)) {
         if is_needed(&note) {
             continue;
@@ -122,6 +132,13 @@ fn lock(directory: &Path) -> Result<Option<fs::File>> {
 /// Undoes every change that this process noted, the latest first, once it has ended; while it lives, nothing.
 pub fn restore_owned_by(owner: ProcessId) -> Result<Vec<Restored>> {
     restore_where(Path::new(NOTES), |note| note.owner == owner)
+}
+
+/// Sets back the settings that were noted for this process while it still lives, for whoever takes down what it is for: of one that
+/// has ended, anybody else would take them for left behind.
+pub fn restore_settings_of(owner: ProcessId) -> Result<Vec<Restored>> {
+    let is_its = |note: &Note| note.owner == owner && matches!(note.action, Action::SetFile { .. });
+    undo_where(Path::new(NOTES), is_its, |_| true)
 }
 
 /// What it is that cannot be done where notes cannot be relied on.
