@@ -91,8 +91,10 @@ impl Mounted {
     /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
     pub fn make_cold(&mut self) {
         // Not lazily, as the guard does it: a process that another test has just forked would keep all that is cached.
-        wait_until("the unmount", || mounting::unmount(&self.root).is_ok());
-        drop(self.mount.take());
+        if let Some(mount) = self.mount.take() {
+            wait_until("the unmount", || mounting::unmount(&self.root).is_ok());
+            drop(mount);
+        }
         evict::block_device(&self.device.device).unwrap();
         self.mount();
     }
