@@ -265,7 +265,7 @@ fn disks_that_come_and_go_at_once_leave_no_notes() {
     let come_and_go = |disk: &DiskInfo| {
         let image = disk.image.to_str().unwrap();
         let mut now = disk.clone();
-        for _ in 0..6 {
+        for _ in 0..4 {
             detach(&now);
             assert_gone(&now);
             ahead(&["disk", "attach", image, "--name", &disk.name, "--model", "ssd"]).assert().success();
