@@ -97,10 +97,6 @@ impl Drop for Starting {
         if self.input.is_none() {
             return;
         }
-        // Before it ends: others would take them for left behind.
-        if let Err(error) = set_back(self.process) {
-            tracing::warn!("{error}");
-        }
         // A daemon that has failed by itself cannot be told any more, and needs not be.
         let _ = self.tell(&format!("{ABANDON}\n"));
         self.input = None;
