@@ -314,25 +314,27 @@ mod tests {
     /// The kernel looks a second time, after it has started the read: of a quick disk the data may have arrived by then, now and then.
     #[test]
     fn a_probe_tells_and_starts_the_read() {
-        let Some(file) = cold_file(MIB) else { return };
+        let Some(file) = cold_file(16 * MIB) else { return };
         exact_reads(&file).unwrap();
-        let mut probed = 0;
-        for at in (0..MIB).step_by(64 * 1024) {
+        let (mut probed, mut is_told) = (0, false);
+        for at in (0..16 * MIB).step_by(64 * 1024) {
             probed += 4096;
             match probe(&file, at) {
                 Err(error) if error.is_unavailable() => return eprintln!("skipped: {error}"),
-                Ok(true) => {}
-                first => {
-                    assert!(!first.unwrap());
-                    assert!(wait_for(&file, at).unwrap());
-                    assert!(probe(&file, at).unwrap());
-                    assert!(!probe(&file, MIB).unwrap());
-                    let there = present(&file, 0, MIB).unwrap();
-                    return assert_eq!(there.iter().map(|range| range.end - range.start).sum::<u64>(), probed);
-                }
+                is_there => is_told = !is_there.unwrap(),
+            }
+            assert!(wait_for(&file, at).unwrap());
+            assert!(probe(&file, at).unwrap());
+            if is_told {
+                break;
             }
         }
-        panic!("each of 16 absent pages was there at once");
+        assert!(!probe(&file, 16 * MIB).unwrap());
+        let there = present(&file, 0, 16 * MIB).unwrap();
+        assert_eq!(there.iter().map(|range| range.end - range.start).sum::<u64>(), probed);
+        if !is_told {
+            eprintln!("skipped: this disk is quicker than a look, 256 times in a row");
+        }
     }
 
     #[test]

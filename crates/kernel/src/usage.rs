@@ -47,8 +47,7 @@ mod tests {
         while own_cpu().user == before && began.elapsed() < Duration::from_secs(60) {
             (0..100_000).for_each(|_| std::hint::spin_loop());
         }
-        let worked = own_cpu().user - before;
-        assert!(worked > Duration::ZERO && worked <= 2 * began.elapsed(), "{worked:?}");
+        assert!(own_cpu().user > before);
     }
 
     #[test]
