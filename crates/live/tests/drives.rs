@@ -187,40 +187,6 @@ fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
     }
 }
 
-/// Counts of a reader of 64 pages whose file is evicted, and which then reads `again`. A look that does not wait has the kernel read what is
-/// gone; if the reader was not running until that had come, it saw nothing, and it is tried again.
-fn evicted(call: usize, again: fn(&mut Reader)) -> Option<Counters> {
-    let file = cold_file(64)?;
-    for _ in 0..20 {
-        assert!(make_cold(file.as_file()));
-        let engine = engine("fixed(64)", Settings::default());
-        let mut reader = engine.open(file.path()).unwrap();
-        read_all(&mut reader, 64, call);
-        engine.settle();
-        assert!(make_cold(file.as_file()));
-        again(&mut reader);
-        if engine.counters().evicted_pages > 0 {
-            return Some(engine.counters());
-        }
-    }
-    panic!("what was evicted was not noticed in twenty runs");
-}
-
-/// Regression: each page that was gone was found out by its own read, one after the other.
-#[test]
-fn what_was_evicted_together_is_found_out_together() {
-    let reads_one = |reader: &mut Reader| assert_eq!(reader.read_at(&mut [0; PAGE], 0).unwrap(), PAGE);
-    let Some(counters) = evicted(PAGE, reads_one) else { return };
-    assert_eq!((counters.evicted_pages, counters.misses), (64, 2), "{counters:?}");
-}
-
-#[test]
-fn what_was_evicted_is_noticed_and_read_again() {
-    let Some(counters) = evicted(64 * PAGE, |reader| read_all(reader, 64, 64 * PAGE)) else { return };
-    assert!(counters.misses >= 2, "{counters:?}");
-    assert_eq!(counters.issued_pages, counters.used_pages, "{counters:?}");
-}
-
 #[test]
 fn what_was_written_is_there() {
     let Some(file) = cold_file(16) else { return };

@@ -1,0 +1,70 @@
+//! A policy on a disk that answers late: what the reader sees of its cache does not depend on who is quicker.
+
+use crate::crash::wait_until;
+use crate::disk::Home;
+use ahead_disk::{Client, FaultChange};
+use ahead_kernel::{cache, evict};
+use ahead_live::{Counters, Engine, Reader, Settings};
+use ahead_policy::{Parameters, named};
+use std::fs::File;
+use std::path::Path;
+
+const PAGE: usize = 4096;
+const PAGES: usize = 64;
+
+/// Time that each read of the disk takes, milliseconds. A look (`preadv2` with `RWF_NOWAIT`) makes the kernel start a read of an
+/// absent page; the look has to return before that read ends, also where both processors are busy.
+const STALL_MS: u64 = 500;
+
+/// Reads the file once, evicts it, and makes the disk slow; then the reader reads `again`. Returns the counters.
+fn evicted(call: usize, again: fn(&mut Reader)) -> Option<Counters> {
+    let mut home = Home::new()?;
+    let mount = home.mount_point();
+    let disk = home.create("live", &["--size", "64M", "--model", "ssd", "--fs", "ext4", "--mount", &mount]);
+    let path = Path::new(&mount).join("file");
+    std::fs::write(&path, vec![7; PAGES * PAGE]).unwrap();
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    make_cold(&file);
+    let policy = named("fixed(64)").unwrap().build(&Parameters::default()).unwrap();
+    let engine = Engine::new(policy, Settings::default()).unwrap();
+    let mut reader = engine.open(&path).unwrap();
+    read_all(&mut reader, call);
+    engine.settle();
+    make_cold(&file);
+    let stalled = FaultChange { stall_ms: Some(STALL_MS), ..FaultChange::default() };
+    Client::new(&disk).fault(stalled).unwrap();
+    again(&mut reader);
+    Some(engine.counters())
+}
+
+/// The last reads' pages stay for a moment in lists that each processor has.
+fn make_cold(file: &File) {
+    wait_until("a cold file", || {
+        evict::file(file).unwrap();
+        cache::present(file, 0, (PAGES * PAGE) as u64).unwrap().is_empty()
+    });
+}
+
+fn read_all(reader: &mut Reader, call: usize) {
+    let mut buffer = vec![0; call];
+    for at in (0..PAGES * PAGE).step_by(call) {
+        assert_eq!(reader.read_at(&mut buffer, at as u64).unwrap(), call);
+        assert!(buffer.iter().all(|byte| *byte == 7));
+    }
+}
+
+/// Regression: each evicted page was found by its own read, one after the other.
+#[test]
+fn pages_evicted_together_are_found_together() {
+    let reads_one = |reader: &mut Reader| assert_eq!(reader.read_at(&mut [0; PAGE], 0).unwrap(), PAGE);
+    let Some(counters) = evicted(PAGE, reads_one) else { return };
+    assert_eq!((counters.evicted_pages, counters.misses), (PAGES as u64, 2), "{counters:?}");
+}
+
+#[test]
+fn evicted_pages_are_noticed_and_read_again() {
+    let Some(counters) = evicted(PAGES * PAGE, |reader| read_all(reader, PAGES * PAGE)) else { return };
+    assert!(counters.evicted_pages > 0 && counters.misses >= 2, "{counters:?}");
+    assert_eq!(counters.issued_pages, counters.used_pages, "{counters:?}");
+}
