@@ -1,6 +1,9 @@
 # Reads the output of `cargo test -- --show-output` as it comes, and passes on what a person wants to see: each test and
 # its verdict, all output of failed tests, and of passed tests only `skipped: why`, which a test prints when it lacks what
-# it needs. At the end the sums over all test binaries go to the file `sums`: passed, failed, skipped.
+# it needs. Each skipped or ignored test goes to the file `skips`, its name first. At the end the sums over all test binaries
+# go to the file `sums`: passed, failed, skipped.
+
+/^test .* \.\.\. ignored/ { print $2, $4, $5, $6, $7, $8, $9 >>skips }
 
 /^successes:$/ { quiet = 1; next }
 /^failures:$/ { quiet = 0 }
@@ -19,6 +22,7 @@ quiet {
         skipped++
         passed--
         print test " " $0
+        print test " " $0 >>skips
         fflush()
     }
     next
