@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help demo test test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
+.PHONY: help demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -10,6 +10,12 @@ demo: ## Install what is missing, build, and show the main job on an emulated di
 
 test: ## Install what is missing, check the style and run every test
 	@scripts/test
+
+soak: ## Properties, hostile input and kills on fresh seeds, for SOAK_SECONDS (3600); prints the seed of a failure
+	@scripts/soak
+
+test-again: ## The privileged tests, 20 rounds quiet and 20 with every processor busy; goes on where it was stopped
+	@scripts/test-again
 
 test-kernels: ## Record and replay under Debian's packaged kernels, in QEMU
 	@scripts/kernels/test

@@ -12,5 +12,6 @@ mod papers;
 mod probe;
 mod reclaim;
 mod record;
+mod scarce;
 mod strangers;
 mod tune;

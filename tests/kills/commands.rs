@@ -1,0 +1,293 @@
+//! The commands that are killed, and the scene that they work in.
+
+use crate::{LATEST_KILL, LONGEST, holders_of};
+use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_kernel::{bdi, block, mounting};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A window that no kernel and none of our commands sets, KiB.
+const ODD_WINDOW_KB: &str = "776";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Record,
+    RecordPrecise,
+    Compare,
+    Create,
+    CreateXfs,
+    Attach,
+    Detach,
+    TuneMeasure,
+    TuneApply,
+    TunePersist,
+    Bench,
+    BenchPolicy,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 12] = [
+        Kind::Record,
+        Kind::RecordPrecise,
+        Kind::Compare,
+        Kind::Create,
+        Kind::CreateXfs,
+        Kind::Attach,
+        Kind::Detach,
+        Kind::TuneMeasure,
+        Kind::TuneApply,
+        Kind::TunePersist,
+        Kind::Bench,
+        Kind::BenchPolicy,
+    ];
+}
+
+/// Where the commands work:
+///
+/// ```text
+///     HOME/ahead          the program that is killed; what it starts is known by its executable
+///     HOME/mnt            where a disk that is killed is mounted; its image is HOME/new.img or HOME/old.img
+///     HOME/target         an emulated disk, which is tuned and on which jobs run
+///     HOME/root           the directories for rules and units of `tune`
+///     HOME/other/…        the bystander: another program file, a disk of its own
+/// ```
+pub struct Scene {
+    home: tempfile::TempDir,
+    name: String,
+    target: Disk,
+    bystander: Disk,
+    /// A change that a living process has noted: this one.
+    _note: Guard,
+    _debugfs: Guard,
+}
+
+/// An emulated disk, detached in the end.
+struct Disk {
+    name: String,
+    mount: PathBuf,
+}
+
+impl Disk {
+    fn new(program: &Path, name: String, home: &Path) -> Disk {
+        let mount = home.join("mnt");
+        fs::create_dir_all(&mount).expect("a directory in the memory");
+        let mut create = Command::new(program);
+        create
+            .args(["disk", "create"])
+            .arg(home.join("image"))
+            .args(["--size", "192M", "--model", "nvme", "--name", &name]);
+        succeed(create.arg("--mount").arg(&mount));
+        for index in 0..8u8 {
+            fs::write(mount.join(format!("file{index}")), vec![index; 1 << 20]).expect("room on the disk");
+        }
+        Disk { name, mount }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Ok(disk) = ahead_disk::find(&self.name)
+            && let Err(error) = ahead_disk::detach(&disk)
+        {
+            eprintln!("left behind: {error}");
+        }
+    }
+}
+
+fn succeed(command: &mut Command) {
+    let done = command.stdin(Stdio::null()).output().expect("the command starts");
+    assert!(done.status.success(), "{command:?}: {} {}", done.status, String::from_utf8_lossy(&done.stderr));
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        let home = tempfile::tempdir_in("/dev/shm").expect("a directory in the memory");
+        let (path, name) = (home.path(), format!("kills-{}", std::process::id()));
+        let program = assert_cmd::cargo::cargo_bin("ahead");
+        let bystander = path.join("other");
+        for directory in ["mnt", "out", "root/etc/udev", "root/etc/systemd", "debugfs", "other", "target"] {
+            fs::create_dir_all(path.join(directory)).expect("a directory in the memory");
+        }
+        for copy in [path.join("ahead"), bystander.join("ahead")] {
+            succeed(Command::new("cp").arg(&program).arg(copy));
+        }
+        let own = ProcessId::own().expect("this process is there");
+        let debugfs = mounting::mount_noted(own, "debugfs".as_ref(), &path.join("debugfs"), "debugfs", false, "");
+        let debugfs = debugfs.expect("root may mount debugfs");
+        let others = bystander.join("ahead");
+        let bystander = Disk::new(&others, format!("{name}-other"), &bystander);
+        let target = Disk::new(&others, format!("{name}-target"), &path.join("target"));
+        let device = ahead_disk::find(&bystander.name).expect("it was just made").device;
+        let number = block::device_number(&device).expect("a block device has a number");
+        let setting = bdi::read_ahead_file(number).expect("a disk has a window");
+        let note = undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
+        let scene = Scene { home, name, target, bystander, _note: note, _debugfs: debugfs };
+        succeed(&mut scene.create("old.img", "ext4"));
+        scene.detach();
+        succeed(scene.ahead(&["record", "--cold", "-o"]).arg(scene.path("p.ahead")).arg("--").args(scene.program()));
+        scene
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub fn debugfs(&self) -> PathBuf {
+        self.path("debugfs")
+    }
+
+    fn ahead(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.path("ahead"));
+        command.args(arguments).env_remove("SUDO_USER").env_remove("SUDO_UID").current_dir(self.home());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        command
+    }
+
+    /// Reads the target's files, and ends.
+    fn program(&self) -> Vec<String> {
+        let files = (0..8).map(|index| self.target.mount.join(format!("file{index}")).display().to_string());
+        ["cat".to_owned()].into_iter().chain(files).collect()
+    }
+
+    fn create(&self, image: &str, filesystem: &str) -> Command {
+        let size = if filesystem == "xfs" { "320M" } else { "64M" };
+        let mut command = self.on_victim("create", image);
+        command.args(["--size", size, "--fs", filesystem]);
+        command
+    }
+
+    fn on_victim(&self, what: &str, image: &str) -> Command {
+        let mut command = self.ahead(&["disk", what]);
+        command
+            .arg(self.path(image))
+            .args(["--model", "ssd", "--name", &self.name])
+            .arg("--mount")
+            .arg(self.path("mnt"));
+        command
+    }
+
+    /// The command of this kind.
+    pub fn command(&self, kind: Kind) -> Command {
+        let target = self.target.mount.to_str().expect("our own path");
+        let root = self.path("root");
+        let root = root.to_str().expect("our own path");
+        let record = |how: &[&str]| {
+            let mut record = self.ahead(&[&["record", "--cold"], how, &["-o"]].concat());
+            record.arg(self.path("out/p.ahead")).arg("--").args(self.program());
+            record
+        };
+        let bench = |policy: &str| {
+            let how = ["--size", "4M", "--streams", "1,2", "--runs", "1", "--policy", policy];
+            self.ahead(&[&["bench", "streams", "--directory", target], &how[..]].concat())
+        };
+        match kind {
+            Kind::Record => record(&[]),
+            Kind::RecordPrecise => record(&["--precise"]),
+            Kind::Compare => {
+                let mut compare = self.ahead(&["compare", "--runs", "1", "-p"]);
+                compare.arg(self.path("p.ahead")).arg("--").args(self.program());
+                compare
+            }
+            Kind::Create => self.create("new.img", "ext4"),
+            Kind::CreateXfs => self.create("new.img", "xfs"),
+            Kind::Attach => self.on_victim("attach", "old.img"),
+            Kind::Detach => self.ahead(&["disk", "detach", &self.name]),
+            Kind::TuneMeasure => self.ahead(&["tune", target]),
+            Kind::TuneApply => self.ahead(&["tune", target, "--root", root, "--kb", "512", "--apply"]),
+            Kind::TunePersist => self.ahead(&["tune", target, "--root", root, "--kb", "640", "--persist"]),
+            Kind::Bench => bench("kernel"),
+            Kind::BenchPolicy => bench("ahead"),
+        }
+    }
+
+    /// What has to be there before a command of this kind.
+    pub fn prepare(&self, kind: Kind) {
+        if kind == Kind::Detach {
+            succeed(&mut self.on_victim("attach", "old.img"));
+        }
+    }
+
+    /// Takes away what the command has made for its user, finished or not.
+    pub fn clean_up(&self, kind: Kind) {
+        match kind {
+            Kind::Record | Kind::RecordPrecise => drop(fs::remove_file(self.path("out/p.ahead"))),
+            Kind::Create | Kind::CreateXfs => drop(fs::remove_file(self.path("new.img"))),
+            Kind::TuneApply | Kind::TunePersist => {
+                let (target, root) = (&self.target.mount, self.path("root"));
+                succeed(self.ahead(&["tune"]).arg(target).arg("--root").arg(root).arg("--restore"));
+            }
+            _ => {}
+        }
+    }
+
+    /// How long a command takes that nobody kills.
+    pub fn undisturbed(&self, kind: Kind) -> Duration {
+        if kind == Kind::TuneMeasure {
+            // It takes minutes; every phase but the last begins within the first seconds.
+            return LATEST_KILL;
+        }
+        self.prepare(kind);
+        let began = Instant::now();
+        let status = self.command(kind).status().expect("the command starts");
+        let took = began.elapsed();
+        assert!(status.success() || kind == Kind::TunePersist && status.code() == Some(77), "{kind:?}: {status}");
+        self.detach();
+        self.clean_up(kind);
+        took
+    }
+
+    /// Detaches the victim, as far as there is one; its daemon may be ending just now.
+    pub fn detach(&self) {
+        if let Ok(disk) = ahead_disk::find(&self.name) {
+            let _ = ahead_disk::detach(&disk);
+        }
+    }
+
+    pub fn restore(&self) {
+        let began = Instant::now();
+        succeed(self.ahead(&["restore"]).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        assert!(began.elapsed() < LONGEST, "restore took {:?}", began.elapsed());
+    }
+
+    /// The victim's daemon has its log open from before it runs, and so has what it starts.
+    pub fn daemons(&self) -> Vec<ProcessId> {
+        holders_of(&Path::new("/run/ahead/disk").join(format!("{}.log", self.name)))
+    }
+
+    /// Processes of the program that is killed.
+    pub fn own_processes(&self) -> Vec<ProcessId> {
+        self.processes_of(&self.path("ahead"))
+    }
+
+    /// These, and the bystander's.
+    pub fn all_processes(&self) -> Vec<ProcessId> {
+        self.own_processes().into_iter().chain(self.processes_of(&self.path("other/ahead"))).collect()
+    }
+
+    fn processes_of(&self, program: &Path) -> Vec<ProcessId> {
+        let entries = fs::read_dir("/proc").expect("proc is mounted").flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let runs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program);
+        pids.filter(runs).filter_map(|pid| ProcessId::of(pid).ok().flatten()).collect()
+    }
+
+    pub fn is_bystander(&self, process: ProcessId) -> bool {
+        let disks =
+            [&self.target, &self.bystander].map(|disk| ahead_disk::find(&disk.name).ok().map(|disk| disk.daemon));
+        ProcessId::own().is_ok_and(|own| own == process) || disks.contains(&Some(process))
+    }
+
+    /// Whether the note of the living process is still there.
+    pub fn is_note_there(&self) -> bool {
+        let own = ProcessId::own().expect("this process is there");
+        let notes = undo::notes().expect("the notes can be read");
+        notes.iter().any(|(_, note)| note.owner == own && matches!(note.action, Action::SetFile { .. }))
+    }
+}

@@ -1,0 +1,122 @@
+//! Where there is no room left: `/run` (notes and locks), `/tmp` (scratch files) or the whole root, which may also be read-only.
+//! A command says what it lacks and changes nothing, or does its work without; `ahead run` starts the program in any case.
+
+use crate::mounted::{Mounted, copy_ahead};
+use ahead_kernel::{bdi, loopdev};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Mounts a small tmpfs over a directory and fills it.
+const FULL: &str =
+    "mount -t tmpfs -o size=64k tmpfs \"$WHERE\" && ! cat /dev/zero >\"$WHERE/fill\" 2>/dev/null; exec \"$@\"";
+/// Remounts the root and `/run` read-only.
+const READ_ONLY: &str =
+    "mount -o remount,bind,ro / && { mountpoint -q /run && mount -o remount,bind,ro /run || true; } && exec \"$@\"";
+
+/// A target, and a place in memory for what the commands make.
+struct Scene {
+    mounted: Mounted,
+    home: tempfile::TempDir,
+    windows_kb: u64,
+}
+
+impl Scene {
+    fn new() -> Option<Scene> {
+        let mounted = Mounted::alone("ext4")?;
+        fs::write(mounted.root.join("file"), vec![7; 1 << 20]).unwrap();
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        copy_ahead(&home.path().join("ahead"));
+        let profile = home.path().join("p.ahead");
+        let mut record = Command::new(home.path().join("ahead"));
+        let recorded = record.args(["record", "--cold", "-o"]).arg(profile).arg("--").args(program(&mounted)).output();
+        assert!(recorded.unwrap().status.success());
+        let windows_kb = bdi::read_ahead_kb(mounted.number()).unwrap();
+        Some(Scene { mounted, home, windows_kb })
+    }
+
+    /// Runs a command in a mount namespace of its own that `set_up` has made scarce.
+    fn run(&self, set_up: &str, place: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", set_up, "sh"]).env("WHERE", place);
+        command.arg(self.home.path().join("ahead")).args(arguments).current_dir(self.home.path());
+        let done = command.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(bdi::read_ahead_kb(self.mounted.number()).unwrap(), self.windows_kb, "{arguments:?}: {done:?}");
+        assert!(!is_loop_left(self.home.path()), "{arguments:?}: {done:?}");
+        assert!(!self.home.path().join("x.img").exists(), "{arguments:?}: {done:?}");
+        let in_target = fs::read_dir(&self.mounted.root).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = in_target.filter(|name| name.to_string_lossy().starts_with("ahead-")).collect();
+        assert!(left.is_empty(), "{arguments:?}: {left:?}");
+        done
+    }
+
+    /// The command fails, and its message names this.
+    fn refuses(&self, set_up: &str, place: &str, arguments: &[&str], codes: &[i32], why: &str) {
+        let done = self.run(set_up, place, arguments);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(codes.contains(&done.status.code().unwrap()) && said.contains(why), "{arguments:?}: {done:?}");
+    }
+
+    fn works(&self, set_up: &str, place: &str, arguments: &[&str], says: &str) {
+        let done = self.run(set_up, place, arguments);
+        assert!(done.status.success(), "{arguments:?}: {done:?}");
+        assert!(String::from_utf8_lossy(&done.stdout).contains(says), "{arguments:?}: {done:?}");
+    }
+
+    fn target(&self) -> &str {
+        self.mounted.root.to_str().unwrap()
+    }
+}
+
+fn program(mounted: &Mounted) -> [String; 2] {
+    ["cat".into(), mounted.root.join("file").to_str().unwrap().into()]
+}
+
+/// Whether a loop device has a file of this directory behind it.
+fn is_loop_left(home: &Path) -> bool {
+    let devices = fs::read_dir("/sys/block").unwrap().map(|entry| Path::new("/dev").join(entry.unwrap().file_name()));
+    let is_of_home = |device: PathBuf| {
+        device.to_string_lossy().starts_with("/dev/loop")
+            && matches!(loopdev::status(&device), Ok(Some(status)) if status.backing.starts_with(home))
+    };
+    devices.into_iter().any(is_of_home)
+}
+
+const CREATE: [&str; 8] = ["disk", "create", "x.img", "--size", "32M", "--model", "ssd", "--json"];
+const RUN: [&str; 6] = ["run", "-p", "p.ahead", "--", "echo", "it runs"];
+const BENCH: [&str; 8] = ["bench", "streams", "--size", "1M", "--streams", "1", "--runs", "1"];
+
+#[test]
+fn a_full_run_directory_is_named_and_nothing_is_changed() {
+    let Some(scene) = Scene::new() else { return };
+    let refuses = |arguments: &[&str]| scene.refuses(FULL, "/run", arguments, &[1], "No space left on device");
+    refuses(&CREATE);
+    refuses(&[&BENCH[..], &["--directory", scene.target()]].concat());
+    refuses(&["compare", "--runs", "1", "-p", "p.ahead", "--", "true"]);
+    scene.works(FULL, "/run", &RUN, "it runs");
+    scene.works(FULL, "/run", &["replay", "p.ahead"], "");
+    scene.works(FULL, "/run", &["restore"], "nothing to undo");
+}
+
+#[test]
+fn without_room_for_scratch_files_the_message_says_so() {
+    let Some(scene) = Scene::new() else { return };
+    let compare = ["compare", "--runs", "1", "-p", "p.ahead", "--", "true"];
+    scene.refuses(FULL, "/tmp", &compare, &[1], "No space left on device");
+    scene.works(FULL, "/tmp", &RUN, "it runs");
+    scene.works(FULL, "/tmp", &["record", "-o", "q.ahead", "--", "true"], "");
+    scene.works(FULL, "/tmp", &["show", "q.ahead"], "true");
+    scene.works(FULL, "/tmp", &[&BENCH[..], &["--directory", scene.target()]].concat(), "streams");
+}
+
+#[test]
+fn on_a_read_only_root_programs_run_and_nothing_is_changed() {
+    let Some(scene) = Scene::new() else { return };
+    scene.works(READ_ONLY, "", &RUN, "it runs");
+    scene.works(READ_ONLY, "", &["replay", "p.ahead"], "");
+    scene.works(READ_ONLY, "", &["show", "p.ahead"], "cat");
+    for cold in [&["record", "--cold", "-o", "q.ahead", "--", "true"][..], &CREATE] {
+        scene.refuses(READ_ONLY, "", cold, &[1, 77], "/run/ahead");
+    }
+    assert!(!scene.home.path().join("q.ahead").exists());
+}
