@@ -5,6 +5,7 @@ mod conform;
 mod crash;
 mod disk;
 mod fetch;
+mod hostile;
 mod machine_lock;
 mod mounted;
 mod papers;
