@@ -5,6 +5,7 @@ mod conform;
 mod crash;
 mod disk;
 mod fetch;
+mod hostile;
 mod live;
 mod machine_lock;
 mod mounted;

@@ -1,10 +1,12 @@
 //! What lies below the files: who counts its requests, and whether it has a buffer of its own to be emptied.
 
-use crate::{Error, Result};
+use crate::Result;
 use ahead_disk::{Client, DiskInfo};
 use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::directory::Directory;
 use ahead_kernel::diskstats::{self, Reads};
-use ahead_kernel::{block, machine, mounts};
+use ahead_kernel::mounts::Mount;
+use ahead_kernel::{block, machine};
 use rustix::fs::{major, minor};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,13 +25,13 @@ pub enum Device {
 }
 
 impl Device {
-    /// Finds it.
+    /// Finds it. `mount`: by which the directory was reached.
     ///
-    /// Errors: there is no such directory.
-    pub fn under(directory: &Path) -> Result<Device> {
-        let metadata = directory.metadata().map_err(|e| Error::io(format!("look at {}", directory.display()), e))?;
+    /// Errors: the directory cannot be looked at.
+    pub fn under(directory: &Directory, mount: Option<&Mount>) -> Result<Device> {
+        let metadata = directory.metadata()?;
         let own = (major(metadata.dev()), minor(metadata.dev()));
-        let devices = if is_counted(&own) { vec![own] } else { of_mount(directory) };
+        let devices = if is_counted(&own) { vec![own] } else { mount.map(of_mount).unwrap_or_default() };
         if devices.is_empty() || !devices.iter().all(is_counted) {
             return Ok(Device::Unknown);
         }
@@ -95,10 +97,9 @@ fn is_counted(device: &DeviceNumber) -> bool {
     diskstats::reads(*device).is_ok()
 }
 
-/// The block devices of the mount of a directory: btrfs has files of a number that is no device, and may lie on several.
-fn of_mount(directory: &Path) -> Vec<DeviceNumber> {
-    let Ok(Some(mount)) = mounts::holding(directory) else { return Vec::new() };
-    let members = bdi::btrfs_members(Path::new("/sys"), &mount);
+/// The block devices of a mount: btrfs has files of a number that is no device, and may lie on several.
+fn of_mount(mount: &Mount) -> Vec<DeviceNumber> {
+    let members = bdi::btrfs_members(Path::new("/sys"), mount);
     if !members.is_empty() {
         return members;
     }
@@ -109,17 +110,21 @@ fn of_mount(directory: &Path) -> Vec<DeviceNumber> {
 mod tests {
     use super::*;
 
+    fn device(path: &str) -> Device {
+        let directory = Directory::open(Path::new(path)).unwrap();
+        Device::under(&directory, ahead_kernel::mounts::of_open(&directory).unwrap().as_ref()).unwrap()
+    }
+
     #[test]
     fn what_is_in_memory_has_no_device() {
         if Path::new("/dev/shm").exists() {
-            assert!(matches!(Device::under(Path::new("/dev/shm")).unwrap(), Device::Unknown));
+            assert!(matches!(device("/dev/shm"), Device::Unknown));
         }
-        assert!(Device::under(Path::new("/no/such/directory")).is_err());
     }
 
     #[test]
     fn counts_of_a_device_only_grow() {
-        let device = Device::under(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let device = device(env!("CARGO_MANIFEST_DIR"));
         let (first, second) = (device.reads().unwrap(), device.reads().unwrap());
         assert!(first.zip(second).is_none_or(|(first, second)| first.requests <= second.requests));
         device.restart().unwrap();

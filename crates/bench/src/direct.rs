@@ -8,11 +8,12 @@ use crate::run::{Observed, refused};
 use crate::{Error, Result};
 use ahead_kernel::block::O_DIRECT;
 use ahead_kernel::direct::AlignedBuffer;
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::usage;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
@@ -30,14 +31,14 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn open(paths: &[&'a PathBuf]) -> Result<Row<'a>> {
-        let open = |path: &&'a PathBuf| {
-            let failed = |e| Error::io(format!("open {} past the page cache", path.display()), e);
-            let file = File::options().read(true).custom_flags(O_DIRECT).open(path).map_err(failed)?;
-            let bytes = file.metadata().map_err(failed)?.len();
-            Ok((path.as_path(), file, bytes))
+    fn open(files: &[&'a HeldFile]) -> Result<Row<'a>> {
+        let open = |held: &&'a HeldFile| {
+            let failed = |e| Error::io(format!("open {} past the page cache", held.path().display()), e);
+            let file = held.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
+            let bytes = held.length_bytes().map_err(failed)?;
+            Ok((held.path(), file, bytes))
         };
-        Ok(Row { files: paths.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
+        Ok(Row { files: files.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
     }
 
     /// The next piece of all: its file, where it begins, and its length.
@@ -77,10 +78,10 @@ impl<'a> Row<'a> {
 /// Reads the files of a variant. What it would have done with them plays no part.
 ///
 /// Errors: a file system that has no direct reads; reading failed; it was asked to stop.
-pub(crate) fn run(variant: &Variant, paths: &[PathBuf], stop: &AtomicBool) -> Result<Observed> {
+pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> Result<Observed> {
     let numbers: BTreeSet<usize> = variant.parts().map(|part: &Part| part.file).collect();
-    let paths: Vec<&PathBuf> = numbers.into_iter().filter_map(|number| paths.get(number)).collect();
-    let row = Row::open(&paths)?;
+    let files: Vec<&HeldFile> = numbers.into_iter().filter_map(|number| files.get(number)).collect();
+    let row = Row::open(&files)?;
     let (before, began) = (usage::own_cpu(), Instant::now());
     let read: Result<Vec<(u64, u64)>> = std::thread::scope(|scope| {
         let start = |_| Builder::new().spawn_scoped(scope, || row.read(stop)).map_err(refused);
@@ -114,7 +115,8 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("0");
         std::fs::write(&path, vec![1; 3 << 20]).unwrap();
-        let Ok(row) = Row::open(&[&path]) else { return eprintln!("skipped: no direct I/O on this file system") };
+        let held = HeldFile::open(&path).unwrap();
+        let Ok(row) = Row::open(&[&held]) else { return eprintln!("skipped: no direct I/O on this file system") };
         File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
         let error = row.read(&AtomicBool::new(false)).unwrap_err();
         assert!(
@@ -131,13 +133,13 @@ mod tests {
         let part = |file| Part { file, ..*Variant::of_one("", Stream::reader(256, 8)).parts().next().unwrap() };
         let readers = vec![vec![part(0), part(0)], vec![part(2)]];
         let variant = Variant { readers, ..Variant::of_one("", Stream::reader(256, 8)) };
-        match run(&variant, files.paths(), &stop) {
+        match run(&variant, files.held(), &stop) {
             Ok(observed) => {
                 assert_eq!(observed.read_bytes, (8 << 20) + 5000);
                 assert!(observed.elapsed_ns > 0 && observed.latency_most_ns > 0);
             }
             Err(error) => eprintln!("skipped: no direct I/O on this file system ({error})"),
         }
-        assert!(matches!(run(&variant, files.paths(), &AtomicBool::new(true)), Err(Error::Stopped | Error::Io { .. })));
+        assert!(matches!(run(&variant, files.held(), &AtomicBool::new(true)), Err(Error::Stopped | Error::Io { .. })));
     }
 }

@@ -4,16 +4,17 @@ use crate::job::{Part, Work};
 use crate::look::Looked;
 use crate::run::Sample;
 use crate::{Error, Result};
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::mapping::Mapping;
 use ahead_kernel::usage;
 use ahead_live::{Engine, Reader};
 use ahead_policy::{OpenId, PAGE_BYTES};
 use ahead_sim::{Op, Pattern};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const SAMPLES: u64 = 40;
 
 /// What all readers of a run share.
 pub(crate) struct Surroundings<'a> {
-    pub files: &'a [PathBuf],
+    pub files: &'a [HeldFile],
     /// `None`: the kernel reads ahead.
     pub engine: Option<&'a Engine>,
     /// How pages are found is looked at before each call.
@@ -70,12 +71,12 @@ impl<'a> Doer<'a> {
     pub fn run(mut self, parts: &[Part]) -> Result<Seen> {
         self.began = Instant::now();
         for part in parts {
-            let path = self.around.files.get(part.file).ok_or_else(|| Error::Job("a file is missing".into()))?;
+            let file = self.around.files.get(part.file).ok_or_else(|| Error::Job("a file is missing".into()))?;
             for op in part.stream.ops() {
                 if self.around.stop.load(Ordering::Relaxed) {
                     return Err(Error::Stopped);
                 }
-                self.step(part, path, op).map_err(|error| in_file(error, path))?;
+                self.step(part, file, op).map_err(|error| in_file(error, file.path()))?;
             }
             self.opened.clear();
         }
@@ -83,9 +84,9 @@ impl<'a> Doer<'a> {
         Ok(self.seen)
     }
 
-    fn step(&mut self, part: &Part, path: &Path, op: Op) -> Result<()> {
+    fn step(&mut self, part: &Part, file: &HeldFile, op: Op) -> Result<()> {
         match op {
-            Op::Open { open, .. } => self.open(part, path, open)?,
+            Op::Open { open, .. } => self.open(part, file, open)?,
             Op::Close { open } => drop(self.opened.remove(&open)),
             Op::Read { open, offset_bytes, length_bytes, .. } => self.read(part, open, offset_bytes, length_bytes)?,
             Op::Touch { open, first, pages, .. } => {
@@ -111,18 +112,16 @@ impl<'a> Doer<'a> {
         Ok(())
     }
 
-    fn open(&mut self, part: &Part, path: &Path, open: OpenId) -> Result<()> {
-        let writes = part.stream.pattern.writes();
+    /// Another opening of the file that is held, never of what has its name: somebody else may own the directory.
+    fn open(&mut self, part: &Part, held: &HeldFile, open: OpenId) -> Result<()> {
+        let (writes, failed) = (part.stream.pattern.writes(), |e| Error::io("open", e));
+        let file = held.open_again(File::options().read(true).write(writes)).map_err(failed)?;
         if part.stream.pattern == Pattern::Write {
-            File::create(path).map_err(|e| Error::io("make it anew", e))?;
+            file.set_len(0).map_err(|e| Error::io("make it anew", e))?;
         }
         let opened = match self.around.engine {
-            Some(engine) if writes => Opened::Through(engine.open_to_write(path)?),
-            Some(engine) => Opened::Through(engine.open(path)?),
-            None => {
-                let file = OpenOptions::new().read(true).write(writes).open(path).map_err(|e| Error::io("open", e))?;
-                Opened::Plain { file, mapping: None }
-            }
+            Some(engine) => Opened::Through(engine.take(file, held.path())?),
+            None => Opened::Plain { file, mapping: None },
         };
         self.opened.insert(open, opened);
         Ok(())
@@ -254,7 +253,7 @@ impl<'a> Doer<'a> {
     }
 
     fn step_bytes(&self) -> u64 {
-        let bytes: u64 = self.around.files.iter().filter_map(|path| path.metadata().ok()).map(|file| file.len()).sum();
+        let bytes: u64 = self.around.files.iter().filter_map(|file| file.length_bytes().ok()).sum();
         bytes / SAMPLES
     }
 }

@@ -37,7 +37,7 @@ pub mod jobs;
 pub use device::Device;
 pub use doer::in_file;
 pub use error::{Error, Result};
-pub use files::Files;
+pub use files::{Extra, Files};
 pub use job::{Job, Part, Variant, Work};
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;

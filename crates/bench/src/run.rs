@@ -7,6 +7,7 @@ use crate::gate::Gate;
 use crate::job::{Part, Variant};
 use crate::look::Looked;
 use crate::{Error, Result};
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::diskstats::Reads;
 use ahead_kernel::undo::{self, Guard};
 use ahead_kernel::{bdi, cache, usage};
@@ -74,7 +75,7 @@ impl Under {
     /// Errors: the kernel's window is to be set, and may not be or is not there; a policy, where it would not see what is cached.
     pub fn check(&self, directory: &Path) -> Result<()> {
         match (&self.how, self.pages) {
-            (How::Kernel, Some(_)) => window_below(directory).map(drop),
+            (How::Kernel, Some(_)) => settable(bdi::read_ahead_file_below(directory), directory).map(drop),
             (How::Policy(_), _) if files::is_blind(directory) => {
                 let what = format!("{} on {}", self.name(), directory.display());
                 let why = "it is an overlay, of whose files nobody is told what is cached; choose a directory of its upper layer, or \
@@ -183,9 +184,10 @@ pub struct Observed {
 /// Errors: its files do not become cold; reading failed; it was asked to stop.
 pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     let Setting { files, under, .. } = *setting;
+    files.check_place()?;
     files.make_cold()?;
     if setting.warm {
-        files.paths().iter().try_for_each(|path| read_whole(path))?;
+        files.held().iter().try_for_each(read_whole)?;
     }
     let engine = match &under.how {
         How::Kernel | How::Direct => None,
@@ -202,7 +204,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     let evicted = || setting.evicted.map(|evicted| evicted()).transpose();
     let (before, evicted_before) = (files.device().reads()?, evicted()?);
     let around = Surroundings {
-        files: files.paths(),
+        files: files.held(),
         engine: engine.as_ref(),
         looks: setting.looks && !files.is_blind(),
         each: setting.each,
@@ -210,7 +212,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
         stop: setting.stop,
     };
     let mut observed = match under.how {
-        How::Direct => direct::run(variant, files.paths(), setting.stop)?,
+        How::Direct => direct::run(variant, files.held(), setting.stop)?,
         How::Kernel | How::Policy(_) => run_readers(&variant.readers, &around)?,
     };
     observed.counters = engine.as_ref().map(Engine::counters);
@@ -219,7 +221,7 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
     }
     // The engine ends when all that it asked for has arrived.
     drop((engine, numbered));
-    files.paths().iter().try_for_each(|path| settle(path))?;
+    files.held().iter().try_for_each(settle)?;
     observed.reads = before.zip(files.device().reads()?).map(|(before, after)| after - before);
     observed.evicted_bytes = evicted_before.zip(evicted()?).map(|(before, after)| after - before);
     Ok(observed)
@@ -229,28 +231,32 @@ pub fn run(variant: &Variant, setting: &Setting) -> Result<Observed> {
 /// for what is open alone: they stay open.
 fn numbered(engine: &Engine, under: &Under, files: &Files) -> Result<Vec<Reader>> {
     let How::Policy(choice) = &under.how else { return Ok(Vec::new()) };
-    let known = if choice.description().needs_future() { files.paths() } else { &[] };
-    known.iter().map(|path| engine.open(path).map_err(|error| in_file(error.into(), path))).collect()
+    let known = if choice.description().needs_future() { files.held() } else { &[] };
+    let open = |held: &HeldFile| {
+        let reader = opened(held).and_then(|file| Ok(engine.take(file, held.path())?));
+        reader.map_err(|error| in_file(error, held.path()))
+    };
+    known.iter().map(open).collect()
 }
 
 /// Runs readers on files as they are, cold or not, under the kernel's own read-ahead. What the device does is not looked at.
 ///
 /// Errors: reading failed.
-pub fn run_under_kernel(readers: &[Vec<Part>], files: &[PathBuf], each: bool) -> Result<Observed> {
+pub fn run_under_kernel(readers: &[Vec<Part>], files: &[HeldFile], each: bool) -> Result<Observed> {
     let stop = AtomicBool::new(false);
     run_readers(readers, &Surroundings { files, engine: None, looks: false, each, timeline: false, stop: &stop })
 }
 
 /// The kernel's own window on the device of these files, until the guard is dropped.
 fn set_window(files: &Files, pages: u64) -> Result<Guard> {
-    let file = window_below(files.directory())?;
+    let file = settable(files.window(), files.directory())?;
     Ok(undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
 }
 
-/// The kernel's setting for what lies in a directory, which we may change.
-fn window_below(directory: &Path) -> Result<PathBuf> {
+/// The kernel's setting for what lies in a directory, if we may change it.
+fn settable(setting: Option<PathBuf>, directory: &Path) -> Result<PathBuf> {
     let what = || format!("setting the read-ahead below {}", directory.display());
-    let file = bdi::read_ahead_file_below(directory)
+    let file = setting
         .ok_or_else(|| ahead_kernel::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
     if !ahead_kernel::machine::is_root() {
         return Err(ahead_kernel::Error::needs_root(what()).into());
@@ -258,16 +264,20 @@ fn window_below(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn read_whole(path: &Path) -> Result<()> {
-    let failed = |e| Error::io(format!("read {}", path.display()), e);
-    let mut file = File::open(path).map_err(failed)?;
-    std::io::copy(&mut file, &mut std::io::sink()).map(drop).map_err(failed)
+/// Another opening, to be read.
+fn opened(held: &HeldFile) -> Result<File> {
+    held.open_again(File::options().read(true)).map_err(|e| Error::io(format!("open {}", held.path().display()), e))
+}
+
+fn read_whole(held: &HeldFile) -> Result<()> {
+    let copied = std::io::copy(&mut opened(held)?, &mut std::io::sink());
+    copied.map(drop).map_err(|e| Error::io(format!("read {}", held.path().display()), e))
 }
 
 /// Waits until what was asked for of a file has arrived: it counts as this run's.
-fn settle(path: &Path) -> Result<()> {
-    let failed = |e| Error::io(format!("open {}", path.display()), e);
-    let (file, bytes) = (File::open(path).map_err(failed)?, path.metadata().map_err(failed)?.len());
+fn settle(held: &HeldFile) -> Result<()> {
+    let failed = |e| Error::io(format!("look at {}", held.path().display()), e);
+    let (file, bytes) = (opened(held)?, held.length_bytes().map_err(failed)?);
     cache::exact_reads(&file)?;
     let (there, cached) = (cache::present(&file, 0, bytes)?, cache::resident(&file, 0, bytes)?);
     if there == cached {

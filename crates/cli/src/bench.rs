@@ -11,7 +11,7 @@ use crate::units::parse_size;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
 use ahead_kernel::process::{Signals, end_by_signals};
 use ahead_kernel::user::User;
-use ahead_kernel::{bdi, machine, mounts};
+use ahead_kernel::{bdi, machine};
 use ahead_live::traits;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use ahead_report::progress::Progress;
@@ -254,7 +254,7 @@ impl Bench {
             }
             progress.say(format!("{variant}, {under}"));
         })?;
-        let window_kb = bdi::read_ahead_file_below(files.directory()).and_then(|file| bdi::read_kb(file).ok());
+        let window_kb = files.window().and_then(|file| bdi::read_kb(file).ok());
         let directory = self.directory.clone();
         Ok(Measured { directory, device: files.device().describe(), window_kb, traits, rows })
     }
@@ -262,9 +262,9 @@ impl Bench {
     /// Tells what the job's files have lost from the cache so far; `None` where that is not to be seen: without root, or on an overlay,
     /// whose files' pages are those of a layer.
     fn evictions_of(&self, files: &Files) -> anyhow::Result<Option<impl Fn() -> ahead_kernel::Result<u64> + use<>>> {
-        let mount = mounts::holding(&self.directory).unwrap_or(None).filter(|mount| mount.fs_type != "overlay");
+        let mount = files.mount().filter(|mount| mount.fs_type != "overlay").cloned();
         let Some((evictions, mount)) = observe_evictions().zip(mount) else { return Ok(None) };
-        let numbers = files.paths().iter().map(|path| Ok(path.metadata()?.ino()));
+        let numbers = files.held().iter().map(|held| Ok(held.file().metadata()?.ino()));
         let numbers: Vec<u64> = numbers.collect::<std::io::Result<_>>().context("look at the files")?;
         numbers.iter().try_for_each(|inode| evictions.watch(mount.device, *inode))?;
         let lost = move |inode: &u64| Ok(evictions.of_file(mount.device, *inode)?.bytes);
@@ -273,17 +273,16 @@ impl Bench {
 
     /// What policies are told of the disk: measured on the first file, or where that is short, on one that is made for it.
     fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceTraits> {
-        let Some(path) = files.paths().first() else { return Ok(DeviceTraits::default()) };
-        let is_short = path.metadata().is_ok_and(|metadata| metadata.len() < TRAITS_BYTES);
-        let larger = is_short.then(|| Files::make(files.directory(), &[TRAITS_BYTES], stop)).transpose();
-        let larger = match larger {
+        let Some(first) = files.held().first() else { return Ok(DeviceTraits::default()) };
+        let is_short = first.length_bytes().is_ok_and(|bytes| bytes < TRAITS_BYTES);
+        let larger = match is_short.then(|| files.extra(TRAITS_BYTES, stop)).transpose() {
             Err(error @ Error::Stopped) => return Err(error.into()),
             // No room for it.
             larger => larger.unwrap_or(None),
         };
-        let path = larger.as_ref().and_then(|larger| larger.paths().first()).unwrap_or(path);
+        let file = larger.as_ref().map_or(first, |larger| larger.held());
         files.make_cold().map_err(|error| files.explain(error))?;
-        let measured = traits::measure(path);
+        let measured = traits::measure(file);
         files.make_cold().map_err(|error| files.explain(error))?;
         match measured {
             Err(error) if cannot_be_measured(&error) => {
@@ -291,7 +290,7 @@ impl Bench {
                 progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
                 Ok(DeviceTraits::default())
             }
-            measured => measured.map_err(|error| files.explain(ahead_bench::in_file(error.into(), path)).into()),
+            measured => measured.map_err(|error| files.explain(ahead_bench::in_file(error.into(), file.path())).into()),
         }
     }
 }

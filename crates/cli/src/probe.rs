@@ -158,9 +158,7 @@ impl Probe {
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
         let subject = Subject::new(&self.path, self.size_bytes()?, self.timing_only, watching)?;
-        let path = std::fs::canonicalize(&self.path).with_context(|| format!("look at {}", shown(&self.path)))?;
-        let directory = path.is_dir().then_some(path.as_path());
-        let run = Run { subject: &subject, directory, watcher: watching };
+        let run = Run { subject: &subject, watcher: watching };
         let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };
         let limit = self.only.is_empty().then_some(CACHE_TIME);
         let parts: Vec<Part> = wanted.iter().map(|choice| choice.part(limit)).collect();
@@ -169,7 +167,7 @@ impl Probe {
             Some(_) => pelouin(&run)?,
             None => Vec::new(),
         };
-        let checks = if self.verify { verify::check(&path, &subject, &answers)? } else { Vec::new() };
+        let checks = if self.verify { verify::check(&subject, &answers)? } else { Vec::new() };
         Ok((answers, figures, checks))
     }
 

@@ -82,6 +82,11 @@ impl DirectReads {
     pub fn open(path: &Path, length_bytes: usize, depth: usize) -> Result<DirectReads> {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+        DirectReads::of(file, length_bytes, depth)
+    }
+
+    /// The same of what was opened with `O_DIRECT`.
+    pub fn of(file: OwnedFd, length_bytes: usize, depth: usize) -> Result<DirectReads> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: io_setup writes one word, the context.
         if unsafe { libc::syscall(libc::SYS_io_setup, depth as libc::c_long, &raw mut context) } != 0 {

@@ -12,6 +12,7 @@ pub mod block;
 pub mod cache;
 pub mod daemon;
 pub mod direct;
+pub mod directory;
 pub mod diskstats;
 mod error;
 pub mod errors_stream;

@@ -4,10 +4,12 @@
 //! kernel's octal escapes undone.
 
 use crate::bdi::DeviceNumber;
+use crate::directory::mount_id;
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Seek};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -90,6 +92,16 @@ pub fn holding(path: &Path) -> Result<Option<Mount>> {
     let holds = |mount: &Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
     // Of those mounted on one another the last one counts.
     Ok(own()?.into_iter().filter(holds).max_by_key(|mount| mount.mount_point.len()))
+}
+
+/// The mount by which an open file or directory was reached. `None`: it was unmounted since.
+///
+/// Errors: the table cannot be read.
+pub fn of_open(fd: impl AsFd) -> Result<Option<Mount>> {
+    match mount_id(&fd) {
+        Some(id) => Ok(own()?.into_iter().find(|mount| u64::from(mount.id) == id)),
+        None => holding(Path::new(&format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))),
+    }
 }
 
 /// The mount table that another process sees. It stays readable after that process has ended, and keeps the namespace

@@ -165,7 +165,15 @@ impl Engine {
     }
 
     fn open_as(&self, path: &Path, how: &OpenOptions) -> Result<Reader> {
-        let fd = Arc::new(how.open(path)?);
+        self.take(how.open(path)?, path)
+    }
+
+    /// Takes an opening of a file, to be read through the policy, and written to if it was opened for that. Nobody else may use that
+    /// opening: its read-ahead is switched off. `path`: how messages name it.
+    ///
+    /// Errors: it is no regular file.
+    pub fn take(&self, file: File, path: &Path) -> Result<Reader> {
+        let fd = Arc::new(file);
         let metadata = fd.metadata()?;
         if !metadata.is_file() {
             return Err(Error::NotRegular(path.display().to_string()));

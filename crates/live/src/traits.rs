@@ -11,9 +11,12 @@
 //! What `ahead probe` finds out is more, and takes longer; a policy needs no more than this.
 
 use crate::Result;
+use ahead_kernel::block::O_DIRECT;
 use ahead_kernel::direct::DirectReads;
+use ahead_kernel::directory::HeldFile;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 /// Reads of one kind end after this time, but for the first two.
@@ -47,8 +50,10 @@ impl Took {
 }
 
 /// Reads `count` times at the places that come, with so many outstanding.
-fn take(path: &Path, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
-    let mut reads = DirectReads::open(path, length as usize, depth)?;
+fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
+    let failed = |e| ahead_kernel::Error::io(format!("open {}", file.path().display()), e);
+    let direct = file.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
+    let mut reads = DirectReads::of(direct.into(), length as usize, depth)?;
     let (began, mut started, mut done, mut alone) = (Instant::now(), 0, 0, Vec::new());
     while done < count && (done < 2 || began.elapsed() < LONGEST) {
         let before = Instant::now();
@@ -75,24 +80,24 @@ fn scattered(index: u64, places: u64) -> u64 {
 /// Measures the disk under a file of at least some MiB that has all its blocks.
 ///
 /// Errors: no direct I/O there; a read that failed; a file that is too short.
-pub fn measure(path: &Path) -> Result<DeviceTraits> {
-    let bytes = path.metadata()?.len();
+pub fn measure(file: &HeldFile) -> Result<DeviceTraits> {
+    let bytes = file.length_bytes()?;
     let (pages, long) = (bytes / PAGE_BYTES, bytes / LONG_BYTES);
     if long == 0 {
         return Err(std::io::Error::other(format!("a file of {bytes} bytes is too short for it")).into());
     }
-    let single = take(path, PAGE_BYTES, 1, ACCESSES, |index| scattered(index, pages))?;
+    let single = take(file, PAGE_BYTES, 1, ACCESSES, |index| scattered(index, pages))?;
     // Each kind begins elsewhere: what a drive has in its buffer would be answered at once.
-    let two = take(path, PAGE_BYTES, 2, ACCESSES, |index| scattered(index + 1000, pages))?;
+    let two = take(file, PAGE_BYTES, 2, ACCESSES, |index| scattered(index + 1000, pages))?;
     let single_per_second = 1.0 / single.median.as_secs_f64().max(1e-9);
     let parallelism = if two.per_second() < PARALLEL_GAIN * single.per_second() {
         1
     } else {
-        let deep = take(path, PAGE_BYTES, DEEP, DEEP_READS, |index| scattered(index + 2000, pages))?;
+        let deep = take(file, PAGE_BYTES, DEEP, DEEP_READS, |index| scattered(index + 2000, pages))?;
         (deep.per_second() / single_per_second).round().clamp(2.0, DEEP as f64) as u32
     };
-    let near = take(path, PAGE_BYTES, 4, NEAR_READS.min(pages / 2), |index| index * 2)?;
-    let sequential = take(path, LONG_BYTES, 4, LONG_READS.min(long), |index| long - LONG_READS.min(long) + index)?;
+    let near = take(file, PAGE_BYTES, 4, NEAR_READS.min(pages / 2), |index| index * 2)?;
+    let sequential = take(file, LONG_BYTES, 4, LONG_READS.min(long), |index| long - LONG_READS.min(long) + index)?;
     Ok(DeviceTraits {
         access_ns: single.median.as_nanos() as u64,
         bandwidth_bytes_per_s: sequential.per_second() * LONG_BYTES as f64,
@@ -104,6 +109,10 @@ pub fn measure(path: &Path) -> Result<DeviceTraits> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn held(file: &tempfile::NamedTempFile) -> HeldFile {
+        HeldFile::open(file.path()).unwrap()
+    }
 
     #[test]
     fn places_are_within_the_file_and_all_over_it() {
@@ -130,16 +139,16 @@ mod tests {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         std::fs::write(file.path(), vec![1; 8 << 20]).unwrap();
         file.as_file().sync_all().unwrap();
-        let Ok(traits) = measure(file.path()) else { return eprintln!("skipped: no direct I/O on this file system") };
+        let Ok(traits) = measure(&held(&file)) else { return eprintln!("skipped: no direct I/O on this file system") };
         assert!(traits.access_ns > 0 && traits.bandwidth_bytes_per_s > 1e5 && traits.parallelism >= 1, "{traits:?}");
     }
 
     #[test]
     fn a_file_without_pages_is_an_error() {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        assert!(measure(file.path()).is_err());
+        assert!(measure(&held(&file)).is_err());
         // Regression: without a long read in it there was a panic.
         std::fs::write(file.path(), vec![1; 256 << 10]).unwrap();
-        assert!(measure(file.path()).is_err_and(|error| error.to_string().contains("too short")));
+        assert!(measure(&held(&file)).is_err_and(|error| error.to_string().contains("too short")));
     }
 }

@@ -42,7 +42,6 @@ pub use window::Windows;
 use eyes::Eyes;
 use layout::Layout;
 use serde::Serialize;
-use std::path::Path;
 use std::time::Duration;
 
 /// Is told what is being done, and may end it.
@@ -57,8 +56,6 @@ pub trait Watcher {
 pub struct Run<'a> {
     /// What is probed.
     pub subject: &'a Subject,
-    /// Where files may be made, if anywhere.
-    pub directory: Option<&'a Path>,
     /// Who watches.
     pub watcher: &'a dyn Watcher,
 }

@@ -6,14 +6,16 @@
 use crate::cold::Told;
 use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
+use ahead_kernel::directory::Directory;
 use ahead_kernel::mapping::Mapping;
+use ahead_kernel::openat::Handle;
 use ahead_kernel::{block, cache, machine, mounts, openat};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a page. Counting is by pages of 4 KiB, as everywhere in this project.
@@ -37,6 +39,8 @@ pub struct Subject {
     /// How it is named in messages.
     name: String,
     pages: u64,
+    /// Where files may be made, if anywhere.
+    directory: Option<Directory>,
     is_device: bool,
     /// The block device that it lies on, where we may read that.
     device: Option<PathBuf>,
@@ -52,16 +56,22 @@ impl Subject {
     pub fn new(path: &Path, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         // From here on it has one name, whatever is mounted or renamed on the way to it.
         let path = &fs::canonicalize(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-        let kind = fs::metadata(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?.file_type();
-        if kind.is_dir() {
-            lies_on_a_disk(path)?;
-            let held = test_file(path, size_bytes, watcher)?;
-            Subject::of(held, "the test file".into(), size_bytes, timing_only, watcher)
-        } else if kind.is_block_device() {
-            Subject::device(path, timing_only, watcher)
-        } else if kind.is_file() {
-            lies_on_a_disk(path)?;
-            Subject::file(path, timing_only, watcher)
+        match Directory::open(path) {
+            Ok(directory) => {
+                let held = test_file(&directory, size_bytes, watcher)?;
+                let subject = Subject::of(held, "the test file".into(), size_bytes, timing_only, watcher)?;
+                return Ok(Subject { directory: Some(directory), ..subject });
+            }
+            Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // What is looked at is what is opened: who may write its directory could put a FIFO or a device in its place.
+        let looked = openat::handle(path)?;
+        if looked.block_device().is_some() {
+            Subject::device(&looked, path, timing_only, watcher)
+        } else if looked.is_regular_file() {
+            lies_on_a_disk(&looked, path)?;
+            Subject::file(&looked, path, timing_only, watcher)
         } else {
             Err(Error::Unsuitable(format!(
                 "{} is no file, directory or block device; give a directory on what is to be probed",
@@ -70,14 +80,14 @@ impl Subject {
         }
     }
 
-    fn file(path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
-        let held = File::open(path).map_err(|e| match e.kind() {
-            ErrorKind::PermissionDenied => not_permitted(
+    fn file(looked: &Handle, path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
+        let held = File::from(looked.reopen().map_err(|error| match error.raw_os_error() {
+            Some(code) if code == Errno::ACCESS.raw_os_error() => not_permitted(
                 format!("reading {}", path.display()),
                 "give a file that you may read, or run it as root (sudo ahead …)",
             ),
-            _ => Error::io(format!("open {}", path.display()), e),
-        })?;
+            _ => error.into(),
+        })?);
         let size_bytes = held.metadata().map_err(|e| Error::io(format!("look at {}", path.display()), e))?.len();
         if size_bytes < LEAST_BYTES {
             let why = "a file of some MiB is wanted, or a directory, in which one is made";
@@ -86,13 +96,14 @@ impl Subject {
         Subject::of(held, path.display().to_string(), size_bytes, timing_only, watcher)
     }
 
-    fn device(path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
+    fn device(looked: &Handle, path: &Path, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
         let what = format!("open {}", path.display());
         let in_use = || {
             let why = "is in use (mounted, or part of something); probe a directory on it instead";
             Error::Unsuitable(format!("{} {why}", path.display()))
         };
-        let held = File::options().read(true).custom_flags(block::O_EXCL).open(path).map_err(|e| match e.kind() {
+        let same = format!("/proc/self/fd/{}", looked.as_fd().as_raw_fd());
+        let held = File::options().read(true).custom_flags(block::O_EXCL).open(same).map_err(|e| match e.kind() {
             ErrorKind::ResourceBusy => in_use(),
             // A container may forbid its root what is mounted there.
             ErrorKind::PermissionDenied if machine::is_root() && is_mounted(path) => in_use(),
@@ -126,7 +137,8 @@ impl Subject {
         cache::exact_reads(&exact)?;
         let told = Told::of(&held, &exact, timing_only)?;
         let pages = size_bytes / PAGE_BYTES;
-        let mut subject = Subject { held, path, name, pages, is_device: false, device, told, missing: None };
+        let (directory, missing) = (None, None);
+        let mut subject = Subject { held, path, name, pages, directory, is_device: false, device, told, missing };
         subject.make_cold(watcher)?;
         if metadata.file_type().is_file() && !subject.is_served()? {
             subject.missing = data::missing(&subject.held, size_bytes, timing_only)?;
@@ -157,6 +169,11 @@ impl Subject {
     /// Why times of its reads are not those of the disk, if they are not: it has holes, or space that was never written.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
+    }
+
+    /// Where files may be made: the directory that was given.
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.directory.as_ref()
     }
 
     /// A block device itself.
@@ -223,17 +240,18 @@ impl Subject {
 }
 
 /// A file of our own.
-fn test_file(directory: &Path, size_bytes: u64, watcher: &dyn Watcher) -> Result<File> {
-    let refused = |errno: Errno| refused(directory, errno);
-    let space = rustix::fs::statvfs(directory).map_err(refused)?;
+fn test_file(directory: &Directory, size_bytes: u64, watcher: &dyn Watcher) -> Result<File> {
+    let path = directory.path();
+    lies_on_a_disk(directory, path)?;
+    let space = rustix::fs::fstatvfs(directory).map_err(|errno| refused(path, errno))?;
     // A file system that nothing can be written to tells no free space either.
-    let mut held = nameless(directory).map_err(refused)?;
+    let mut held = nameless(directory).map_err(|errno| refused(path, errno))?;
     let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
     if free_bytes < size_bytes + size_bytes / RESERVE {
-        let directory = directory.display().to_string();
+        let directory = path.display().to_string();
         return Err(Error::NoSpace { directory, free_bytes, wanted_bytes: size_bytes });
     }
-    write_all(&mut held, size_bytes, directory, watcher)?;
+    write_all(&mut held, size_bytes, path, watcher)?;
     Ok(held)
 }
 
@@ -244,23 +262,25 @@ fn is_mounted(device: &Path) -> bool {
 }
 
 /// A file without a name in a directory.
-pub(crate) fn nameless(directory: &Path) -> rustix::io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(directory, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
+pub(crate) fn nameless(directory: &Directory) -> rustix::io::Result<File> {
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    match rustix::fs::openat(directory, ".", flags | OFlags::TMPFILE, mode) {
         Ok(fd) => Ok(File::from(fd)),
         Err(error @ (Errno::ACCESS | Errno::ROFS | Errno::NOSPC | Errno::PERM)) => Err(error),
         Err(_) => {
-            let name = directory.join(format!(".ahead-probe-{}", std::process::id()));
-            let fd = rustix::fs::open(&name, flags | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)?;
-            rustix::fs::unlink(&name)?;
+            let name = format!(".ahead-probe-{}", std::process::id());
+            let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let fd = rustix::fs::openat(directory, &name, flags, mode)?;
+            rustix::fs::unlinkat(directory, &name, AtFlags::empty())?;
             Ok(File::from(fd))
         }
     }
 }
 
 /// Files in memory and those that the kernel makes up have no disk to be probed.
-fn lies_on_a_disk(path: &Path) -> Result<()> {
-    if openat::has_page_cache(openat::handle(path)?.file_system_magic()?) {
+fn lies_on_a_disk(fd: impl AsFd, path: &Path) -> Result<()> {
+    let stat = rustix::fs::fstatfs(fd).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+    if openat::has_page_cache(stat.f_type as u64) {
         return Ok(());
     }
     let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
@@ -333,6 +353,29 @@ mod tests {
         fn go_on(&self, _: &str) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// Regression: what was put in the place of a file after it was looked at was opened, a FIFO for ever.
+    #[test]
+    fn what_is_no_file_is_refused_and_not_opened() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = home.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(matches!(Subject::new(&path, 0, false, &Nobody), Err(Error::Unsuitable(_))));
+        assert!(openat::handle(&path.canonicalize().unwrap()).unwrap().reopen().is_err());
+    }
+
+    /// Regression: a test file was made in what had the directory's name by then.
+    #[test]
+    fn files_are_made_in_the_directory_that_was_given_whatever_has_its_name() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (given, away) = (home.path().join("given"), home.path().join("away"));
+        fs::create_dir(&given).unwrap();
+        let subject = Subject::new(&given, LEAST_BYTES, false, &Nobody).unwrap();
+        fs::rename(&given, &away).unwrap();
+        std::os::unix::fs::symlink("/nowhere", &given).unwrap();
+        nameless(subject.directory().unwrap()).unwrap();
+        assert_eq!(fs::read_dir(&away).unwrap().count(), 0);
     }
 
     /// Regression: what had taken the file's name was read, too, and the answers were of both.

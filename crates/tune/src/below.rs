@@ -4,8 +4,7 @@
 //! server reads what it likes: nothing tells which files it has in memory, and that is told as a doubt.
 
 use crate::{Kind, System, Target};
-use ahead_kernel::evict;
-use std::fs::File;
+use ahead_kernel::{evict, openat};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +34,8 @@ impl Below {
     /// Evicts it.
     pub fn evict(&self) -> crate::Result<()> {
         let Below::File(path) = self else { return Ok(()) };
-        let file = File::open(path).map_err(|e| crate::Error::io(format!("open {}", path.display()), e))?;
-        Ok(evict::file(&file)?)
+        // Its directory may be another user's: a link or a FIFO that was put in its place is not opened.
+        Ok(evict::file(openat::handle(path)?.reopen()?)?)
     }
 
     /// What speaks against a recommendation.

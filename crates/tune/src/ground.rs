@@ -2,14 +2,17 @@
 
 use crate::below::Below;
 use crate::replay::{Place, Replayed, Task, replay};
-use crate::{Error, Result, Target};
+use crate::target::backing;
+use crate::{Error, Result, System, Target};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
+use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::{block, cache};
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,21 +66,44 @@ impl Source {
     }
 }
 
-/// Files or parts of a device of the sizes that were asked for.
+/// Files or parts of a device of the sizes that were asked for. They are kept open: their directory may be another user's, who may
+/// put something else in their place.
 #[derive(Debug)]
 pub(crate) struct Ground {
-    places: Vec<Place>,
+    spots: Vec<Spot>,
+    on: On,
     /// The first one, held open. FUSE drops what is cached of a file when it is opened.
     first: File,
-    /// `None`: the places are parts of a device.
-    files: Option<Files>,
     below: Below,
+}
+
+#[derive(Debug)]
+enum On {
+    Files(Files),
+    Device(HeldFile),
+}
+
+/// Part of a file, or of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Spot {
+    file: usize,
+    offset_bytes: u64,
+    length_bytes: u64,
+}
+
+impl On {
+    fn held(&self) -> &[HeldFile] {
+        match self {
+            On::Files(files) => files.held(),
+            On::Device(device) => std::slice::from_ref(device),
+        }
+    }
 }
 
 impl Ground {
     /// Errors: no room, no permission, a full or read-only file system; it was asked to stop.
     pub fn make(source: &Source, sizes: &[u64], below: Below, stop: &AtomicBool) -> Result<Ground> {
-        let (places, files) = match source {
+        let (spots, on) = match source {
             Source::Directory(directory) => {
                 let files = Files::make(directory, sizes, stop).map_err(|error| match error {
                     ahead_bench::Error::NoRoom { path, free_bytes, needed_bytes } => {
@@ -85,14 +111,29 @@ impl Ground {
                     }
                     other => other.into(),
                 })?;
-                let place =
-                    |(path, size): (&PathBuf, &u64)| Place { path: path.clone(), offset_bytes: 0, length_bytes: *size };
-                (files.paths().iter().zip(sizes).map(place).collect(), Some(files))
+                let spot = |(file, size): (usize, &u64)| Spot { file, offset_bytes: 0, length_bytes: *size };
+                (sizes.iter().enumerate().map(spot).collect(), On::Files(files))
             }
-            Source::Device { path, size_bytes } => (parts(path.clone(), *size_bytes, sizes)?, None),
+            Source::Device { path, size_bytes } => {
+                (parts(path, *size_bytes, sizes)?, On::Device(HeldFile::open(path)?))
+            }
         };
-        let first = open(places.first().ok_or_else(|| Error::Workload("there is nothing to read".into()))?)?;
-        Ok(Ground { places, first, files, below })
+        let nothing = || Error::Workload("there is nothing to read".into());
+        let first = place(&on, spots.first().ok_or_else(nothing)?).open()?;
+        Ok(Ground { spots, on, first, below })
+    }
+
+    fn places(&self) -> Vec<Place<'_>> {
+        self.spots.iter().map(|spot| place(&self.on, spot)).collect()
+    }
+
+    /// The number of the device whose window the files are read through, by the mount that they were made on; `None`: the places are
+    /// parts of the device itself, or the mount is gone.
+    pub fn number(&self, system: &System) -> Option<DeviceNumber> {
+        match &self.on {
+            On::Files(files) => backing(system, files.mount()?),
+            On::Device(_) => None,
+        }
     }
 
     /// Runs a job once, cold.
@@ -100,7 +141,7 @@ impl Ground {
     /// Errors: something stays in memory; reading failed; it was asked to stop.
     pub fn run(&self, variant: &Variant, each: bool, stop: &AtomicBool) -> Result<Observed> {
         self.make_cold()?;
-        if let Some(files) = &self.files {
+        if let On::Files(files) = &self.on {
             let under = Under { how: How::Kernel, pages: None };
             let device = DeviceTraits::default();
             let setting =
@@ -117,7 +158,7 @@ impl Ground {
         // Readers have one part each.
         let parts = variant.readers.iter().flatten();
         let tasks = parts.map(|part| Task { ops: part.stream.ops(), first: part.file }).collect();
-        let seen = replay(tasks, &self.places, each, stop)?;
+        let seen = replay(tasks, &self.places(), each, stop)?;
         Ok(Observed {
             elapsed_ns: seen.elapsed.as_nanos() as u64,
             read_bytes: seen.read_bytes,
@@ -132,22 +173,22 @@ impl Ground {
     /// Errors: as [`Ground::run`].
     pub fn replay(&self, tasks: Vec<Task>, stop: &AtomicBool) -> Result<Replayed> {
         self.make_cold()?;
-        replay(tasks, &self.places, false, stop)
+        replay(tasks, &self.places(), false, stop)
     }
 
     /// How much of the first one is cached.
     ///
     /// Errors: it cannot be asked for.
     pub fn cached_bytes(&self) -> Result<u64> {
-        Ok(cached(&self.first, &self.places[0])?)
+        Ok(cached(&self.first, &self.spots[0])?)
     }
 
     /// How much of all of them is cached.
     ///
     /// Errors: as [`Ground::cached_bytes`].
     pub fn cached_bytes_of_all(&self) -> Result<u64> {
-        let of = |place: &Place| Ok(cached(&open(place)?, place)?);
-        self.places.iter().map(of).sum()
+        let of = |spot: &Spot| Ok(cached(&place(&self.on, spot).open()?, spot)?);
+        self.spots.iter().map(of).sum()
     }
 
     /// The most that a stream has in memory ahead of itself, bytes: it reads `call_bytes` at a time, cold, `read_bytes` of the
@@ -163,16 +204,17 @@ impl Ground {
         stop: &AtomicBool,
     ) -> Result<Option<u64>> {
         self.make_cold()?;
-        let place = &self.places[0];
+        let place = place(&self.on, &self.spots[0]);
         // Another opening of it: reads of the first one would be its stream's.
-        let (file, end) = (open(place)?, place.offset_bytes + place.length_bytes);
+        let (file, end) = (place.open()?, place.offset_bytes + place.length_bytes);
         let mut buffer = vec![0; call_bytes as usize];
         let (mut at, mut most) = (place.offset_bytes, 0);
         while at < (place.offset_bytes + read_bytes).min(end) && most + call_bytes < most_bytes {
             if stop.load(Ordering::Relaxed) {
                 return Err(ahead_bench::Error::Stopped.into());
             }
-            file.read_exact_at(&mut buffer, at).map_err(|e| Error::io(format!("read {}", place.path.display()), e))?;
+            file.read_exact_at(&mut buffer, at)
+                .map_err(|e| Error::io(format!("read {}", place.path().display()), e))?;
             at += call_bytes;
             most = most.max(cache::resident_bytes(&file, at, end.saturating_sub(at))?);
         }
@@ -184,9 +226,9 @@ impl Ground {
     fn make_cold(&self) -> Result<()> {
         let deadline = Instant::now() + COLD_TIME;
         loop {
-            let done = match &self.files {
-                Some(files) => files.make_cold(),
-                None => self.evict_parts(),
+            let done = match &self.on {
+                On::Files(files) => files.make_cold(),
+                On::Device(device) => self.evict_parts(device),
             };
             match done {
                 Err(ahead_bench::Error::NotCold { .. }) if Instant::now() < deadline => std::thread::sleep(COLD_EVERY),
@@ -196,29 +238,30 @@ impl Ground {
         self.below.evict()
     }
 
-    fn evict_parts(&self) -> ahead_bench::Result<()> {
+    fn evict_parts(&self, device: &HeldFile) -> ahead_bench::Result<()> {
         // Without a flush before, as files have it: nothing is written here.
         fadvise(&self.first, 0, None, Advice::DontNeed).map_err(|e| ahead_bench::Error::io("evict a device", e))?;
-        for place in &self.places {
-            let cached_bytes = cached(&self.first, place)?;
-            if cached_bytes > place.length_bytes / HELD_SHARE {
-                return Err(ahead_bench::Error::NotCold { path: place.path.clone(), cached_bytes });
+        for spot in &self.spots {
+            let cached_bytes = cached(&self.first, spot)?;
+            if cached_bytes > spot.length_bytes / HELD_SHARE {
+                return Err(ahead_bench::Error::NotCold { path: device.path().into(), cached_bytes });
             }
         }
         Ok(())
     }
 }
 
-fn open(place: &Place) -> Result<File> {
-    File::open(&place.path).map_err(|e| Error::io(format!("open {}", place.path.display()), e))
+fn place<'a>(on: &'a On, spot: &Spot) -> Place<'a> {
+    let Spot { file, offset_bytes, length_bytes } = *spot;
+    Place { file: &on.held()[file], offset_bytes, length_bytes }
 }
 
-fn cached(file: &File, place: &Place) -> ahead_kernel::Result<u64> {
-    cache::resident_bytes(file, place.offset_bytes, place.length_bytes)
+fn cached(file: &File, spot: &Spot) -> ahead_kernel::Result<u64> {
+    cache::resident_bytes(file, spot.offset_bytes, spot.length_bytes)
 }
 
 /// Parts of a device, as far from one another as it allows: as files would lie.
-fn parts(path: PathBuf, size_bytes: u64, sizes: &[u64]) -> Result<Vec<Place>> {
+fn parts(path: &Path, size_bytes: u64, sizes: &[u64]) -> Result<Vec<Spot>> {
     let aligned: Vec<u64> = sizes.iter().map(|size| size.next_multiple_of(ALIGNED_BYTES)).collect();
     let needed_bytes = aligned.iter().sum();
     if size_bytes < needed_bytes {
@@ -230,12 +273,12 @@ fn parts(path: PathBuf, size_bytes: u64, sizes: &[u64]) -> Result<Vec<Place>> {
     }
     let gap = (size_bytes - needed_bytes) / sizes.len().max(1) as u64 / ALIGNED_BYTES * ALIGNED_BYTES;
     let mut offset_bytes = 0;
-    let place = |(length_bytes, taken): (&u64, &u64)| {
-        let place = Place { path: path.clone(), offset_bytes, length_bytes: *length_bytes };
+    let spot = |(length_bytes, taken): (&u64, &u64)| {
+        let spot = Spot { file: 0, offset_bytes, length_bytes: *length_bytes };
         offset_bytes += taken + gap;
-        place
+        spot
     };
-    Ok(sizes.iter().zip(&aligned).map(place).collect())
+    Ok(sizes.iter().zip(&aligned).map(spot).collect())
 }
 
 #[cfg(test)]
@@ -246,10 +289,10 @@ mod tests {
 
     #[test]
     fn parts_of_a_device_lie_apart_and_within_it() {
-        let places = parts("/dev/x".into(), 100 * MIB, &[5 * MIB, MIB / 2, 3 * MIB]).unwrap();
+        let places = parts("/dev/x".as_ref(), 100 * MIB, &[5 * MIB, MIB / 2, 3 * MIB]).unwrap();
         let offsets: Vec<u64> = places.iter().map(|place| place.offset_bytes / MIB).collect();
         assert_eq!(offsets, [0, 35, 66]);
-        let refused = parts("/dev/x".into(), 9 * MIB, &[5 * MIB, 5 * MIB]).unwrap_err();
+        let refused = parts("/dev/x".as_ref(), 9 * MIB, &[5 * MIB, 5 * MIB]).unwrap_err();
         assert!(
             refused.to_string().contains("/dev/x") && refused.to_string().contains("it has 9437184 bytes"),
             "{refused}"

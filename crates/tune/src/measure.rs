@@ -359,7 +359,9 @@ fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: 
 /// What jobs run on. Where the target was unmounted just before, the same path has led to what lies below it: that is not measured.
 fn ground(plan: &Plan, source: &Source, sizes: &[u64]) -> Result<Ground> {
     let ground = Ground::make(source, sizes, Below::of(plan.system, plan.target), plan.stop)?;
-    match plan.target.is_there(plan.system) {
+    // By the files' own mount: their directory may be another user's, who may put a link in its place. An overlay has no window.
+    let is_its = ground.number(plan.system).is_none_or(|number| number == plan.target.number);
+    match is_its && plan.target.is_there(plan.system) {
         true => Ok(ground),
         false => Err(Error::Vanished { name: plan.target.name.clone(), why: NOT_THERE.into() }),
     }

@@ -5,6 +5,7 @@
 //! longer than any window takes to arrive: the rest of it would change nothing.
 
 use crate::{Error, Result};
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::mapping::Mapping;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -26,14 +27,27 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 const MOST_CALL_BYTES: u64 = 16 << 20;
 
 /// Where a file of a workload lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
     /// In this file or device,
-    pub path: PathBuf,
+    pub file: &'a HeldFile,
     /// from here on, bytes (whole pages),
     pub offset_bytes: u64,
     /// so much.
     pub length_bytes: u64,
+}
+
+impl Place<'_> {
+    /// How messages name it.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Another opening.
+    pub fn open(&self) -> Result<File> {
+        let opened = self.file.open_again(File::options().read(true));
+        opened.map_err(|e| Error::io(format!("open {}", self.path().display()), e))
+    }
 }
 
 /// One program: what it does, and which place is its file 0.
@@ -102,7 +116,7 @@ struct Opened {
 
 impl Opened {
     /// Its mapping, of which this is said. That it holds a program cannot be said afterwards, and huge pages would be another test.
-    fn mapping(&mut self, place: &Place, said: Mapped) -> Result<&Mapping> {
+    fn mapping(&mut self, place: &Place<'_>, said: Mapped) -> Result<&Mapping> {
         if self.mapping.as_ref().is_none_or(|(_, before)| *before != said) {
             let length = place.offset_bytes + place.length_bytes;
             let mapping = match self.mapping.take() {
@@ -121,7 +135,7 @@ impl Opened {
 }
 
 struct Doer<'a> {
-    places: &'a [Place],
+    places: &'a [Place<'a>],
     first: usize,
     each: bool,
     opened: HashMap<OpenId, Opened>,
@@ -154,7 +168,7 @@ impl<'a> Doer<'a> {
         Ok(self.seen)
     }
 
-    fn place(&self, file: FileId) -> Result<&'a Place> {
+    fn place(&self, file: FileId) -> Result<&'a Place<'a>> {
         let missing = || ahead_bench::Error::Job("a file is missing".into());
         Ok(self.places.get(self.first + file.0 as usize).ok_or_else(missing)?)
     }
@@ -162,11 +176,7 @@ impl<'a> Doer<'a> {
     fn opened(&mut self, open: OpenId, place: &Place) -> Result<&mut Opened> {
         Ok(match self.opened.entry(open) {
             Entry::Occupied(opened) => opened.into_mut(),
-            Entry::Vacant(empty) => {
-                let file = File::open(&place.path);
-                let file = file.map_err(|e| Error::io(format!("open {}", place.path.display()), e))?;
-                empty.insert(Opened { file, mapping: None })
-            }
+            Entry::Vacant(empty) => empty.insert(Opened { file: place.open()?, mapping: None }),
         })
     }
 
@@ -181,7 +191,7 @@ impl<'a> Doer<'a> {
             let opened = self.opened(open, place)?;
             let began = Instant::now();
             let got = opened.file.read_at(&mut buffer[..now], place.offset_bytes + at);
-            let got = got.map_err(|e| Error::io(format!("read {}", place.path.display()), e))?;
+            let got = got.map_err(|e| Error::io(format!("read {}", place.path().display()), e))?;
             self.note(began, got as u64);
             // It is shorter than it was.
             if got == 0 {
@@ -201,7 +211,7 @@ impl<'a> Doer<'a> {
             let began = Instant::now();
             let copied = mapping.copy((place.offset_bytes + page * PAGE_BYTES) as usize, &mut bucket);
             let lost = || std::io::Error::other("a page of a mapping cannot be read");
-            let copied = copied.ok_or_else(|| Error::io(format!("read {}", place.path.display()), lost()))?;
+            let copied = copied.ok_or_else(|| Error::io(format!("read {}", place.path().display()), lost()))?;
             self.note(began, copied as u64);
         }
         Ok(())
@@ -216,7 +226,7 @@ impl<'a> Doer<'a> {
         };
         let file = &self.opened(open, place)?.file;
         fadvise(file, place.offset_bytes, NonZeroU64::new(place.length_bytes), advice)
-            .map_err(|e| Error::io(format!("advise on {}", place.path.display()), e))
+            .map_err(|e| Error::io(format!("advise on {}", place.path().display()), e))
     }
 
     fn note(&mut self, began: Instant, bytes: u64) {
@@ -244,7 +254,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 5 * 4096]).unwrap();
-        let place = Place { path, offset_bytes: 4096, length_bytes: 2 * 4096 };
+        let held = HeldFile::open(&path).unwrap();
+        let place = Place { file: &held, offset_bytes: 4096, length_bytes: 2 * 4096 };
         let (open, file, mapped) = (OpenId(3), FileId(0), Mapped::default());
         let ops = [
             Op::Open { open, file },
@@ -266,7 +277,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 4096]).unwrap();
-        let place = Place { path, offset_bytes: 0, length_bytes: 2 * 4096 };
+        let held = HeldFile::open(&path).unwrap();
+        let place = Place { file: &held, offset_bytes: 0, length_bytes: 2 * 4096 };
         let mapped = Mapped { advice: Advice::Random, ..Mapped::default() };
         let touch = Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 1, mapped };
         assert!(does(&[touch], &place, false).unwrap_err().to_string().contains("cannot be read"));

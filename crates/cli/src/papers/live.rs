@@ -13,6 +13,7 @@ use crate::disk;
 use crate::exit::Stopped;
 use ahead_bench::{Part, Work};
 use ahead_disk::{Attach, Client, Create, DiskInfo, Faults, Filesystem, ModelSource};
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::{Error as KernelError, machine};
@@ -188,7 +189,8 @@ impl Live for OnDisk {
         let observed = {
             let attached = self.attached.borrow();
             let there = attached.as_ref().ok_or("no disk is attached")?;
-            run_streams(&there.info, &streams, &files, asked.each)
+            let held = files.iter().map(|path| HeldFile::open(path)).collect::<Result<Vec<_>, _>>()?;
+            run_streams(&there.info, &streams, &held, asked.each)
         };
         for path in &files {
             std::fs::remove_file(path)?;
@@ -211,7 +213,7 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
 }
 
 /// Runs all streams at the same time, each in a thread, under the kernel's own read-ahead.
-fn run_streams(disk: &DiskInfo, streams: &[Stream], files: &[PathBuf], each: bool) -> Result<Observed, LiveError> {
+fn run_streams(disk: &DiskInfo, streams: &[Stream], files: &[HeldFile], each: bool) -> Result<Observed, LiveError> {
     let part = |(file, stream): (usize, &Stream)| vec![Part { file, stream: *stream, work: Work::None }];
     let readers: Vec<Vec<Part>> = streams.iter().enumerate().map(part).collect();
     let client = Client::new(disk);

@@ -2,7 +2,7 @@
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_kernel::bdi::{self, DeviceNumber};
-use ahead_kernel::{block, fiemap, openat};
+use ahead_kernel::{block, fiemap, mounts};
 use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject, Value};
 use ahead_report::table::{Kind, Table};
 use ahead_sim::Chance;
@@ -44,12 +44,12 @@ impl Check {
 }
 
 /// Compares what can be.
-pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Result<Vec<Check>> {
+pub fn check(subject: &Subject, answers: &Answers) -> anyhow::Result<Vec<Check>> {
     let number = subject.device_number()?;
-    let space = rustix::fs::statvfs(path).with_context(|| format!("look at {}", path.display()))?;
+    let space = rustix::fs::fstatvfs(subject.held()).context("look at the file system")?;
     let windows = &answers.windows;
     // The kernel counts whole pages.
-    let window_kb = bdi::read_ahead_kb(number).ok().or_else(|| bdi::read_kb(bdi::read_ahead_file_below(path)?).ok());
+    let window_kb = bdi::read_ahead_kb(number).ok().or_else(|| window_by_mount(subject));
     let window = window_kb.map(|kb| (kb * 1024 / PAGE_BYTES * PAGE_BYTES) as f64);
     let request =
         block::disk_setting(number, "max_sectors_kb").and_then(|kb| kb.parse::<f64>().ok()).map(|kb| kb * 1024.0);
@@ -69,7 +69,7 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
         let by_superblock = subject.block_device().and_then(block_size).map(|bytes| (bytes, "superblock"));
         let (bytes, by) = by_superblock.unwrap_or((space.f_bsize, "statfs"));
         checks.push(Check::new("block_size", &answers.block_size, Some(bytes as f64), by));
-        let magic = openat::handle(path)?.file_system_magic()?;
+        let magic = rustix::fs::fstatfs(subject.held()).context("look at the file system")?.f_type as u64 & 0xffff_ffff;
         checks.push(Check::new(
             "direct_blocks",
             &answers.direct_blocks,
@@ -79,6 +79,13 @@ pub fn check(path: &Path, subject: &Subject, answers: &Answers) -> anyhow::Resul
     }
     checks.extend(of_model(number, answers));
     Ok(checks.into_iter().flatten().collect())
+}
+
+/// The window of what has no number of its own in sysfs (btrfs), KiB.
+fn window_by_mount(subject: &Subject) -> Option<u64> {
+    let mount = mounts::of_open(subject.held()).ok()??;
+    let (_, setting) = bdi::governing_mount(Path::new("/sys"), &mount)?;
+    bdi::read_kb(setting).ok()
 }
 
 /// What the superblock says of a file system's block, bytes: ext2 to ext4 (`s_log_block_size` in fs/ext4/ext4.h), XFS (`sb_blocksize` in

@@ -2,9 +2,10 @@
 
 use super::identity::{FileIdentity, MountIdentity, Mounted, Whereabouts, look_at};
 use super::{Action, Outcome, ProcessId, notes, read_trimmed, remove_note, write_setting};
+use crate::directory::Directory;
 use crate::loopdev::{self, Attached};
 use crate::{Error, Result};
-use std::fs;
+use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -76,9 +77,11 @@ fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
 
 fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
     let Some(metadata) = look_at(path)? else { return Ok(Outcome::Undone) };
+    let Some((parent, name)) = place(path)? else { return Ok(Outcome::Undone) };
     let kind = metadata.file_type();
     match file {
-        Some(file) if FileIdentity::of(&metadata) != file => return left("something else is there now"),
+        // What has its name in the directory that is open now, whatever becomes of the path.
+        Some(file) if !parent.holds(name, file) => return left("something else is there now"),
         Some(_) => {}
         None if path.starts_with(OWN) => {}
         // An empty directory is removed below, any other is not.
@@ -86,23 +89,33 @@ fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
         None if metadata.len() == 0 && (kind.is_file() || kind.is_socket()) => {}
         None => return left(UNNAMED),
     }
-    match if kind.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) } {
-        Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && !path.starts_with(OWN) => {
+    match if kind.is_dir() { parent.remove_directory(name) } else { parent.remove_file(name) } {
+        Err(e) if e.raw_os_error() == Some(libc::ENOTEMPTY) && !path.starts_with(OWN) => {
             left("there is something in it now")
         }
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), e)),
-        _ => Ok(Outcome::Undone),
+        done => done.map(|()| Outcome::Undone),
     }
 }
 
 fn remove_tree(path: &Path, directory: Option<FileIdentity>) -> Result<Outcome> {
-    let is_ours = |metadata: &fs::Metadata| metadata.is_dir() && Some(FileIdentity::of(metadata)) == directory;
-    if !look_at(path)?.is_some_and(|metadata| is_ours(&metadata)) {
-        return remove(path, directory);
+    if let Some(directory) = directory
+        && let Some((parent, name)) = place(path)?
+        && parent.remove_tree(name, directory)?
+    {
+        return Ok(Outcome::Undone);
     }
-    // Follows no symbolic link, in it or in its place.
-    fs::remove_dir_all(path).map_err(|e| Error::io(format!("remove {}", path.display()), e))?;
-    Ok(Outcome::Undone)
+    remove(path, directory)
+}
+
+/// The directory of a path, opened, and the name in it. Its owner may rename what is in it while it is looked at and removed.
+/// `None`: it is not there any more.
+fn place(path: &Path) -> Result<Option<(Directory, &OsStr)>> {
+    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(None) };
+    match Directory::open(parent) {
+        Ok(parent) => Ok(Some((parent, name))),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 fn left(why: impl Into<String>) -> Result<Outcome> {
@@ -115,6 +128,7 @@ mod tests {
     use super::super::restoring::notes_in;
     use super::super::{ProcessId, Restored, note_in, restore_in};
     use super::*;
+    use std::fs;
 
     fn gone() -> ProcessId {
         ProcessId { pid: std::process::id(), start_ticks: 1 }

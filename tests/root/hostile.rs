@@ -1,0 +1,77 @@
+//! Another user tries to have root write where only root may: by what he puts in the way while `ahead` works in his directory, and
+//! by what he lets the mount table say.
+
+use crate::crash::wait_until;
+use crate::mounted::Mounted;
+use assert_cmd::cargo::cargo_bin;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Who attacks: nobody's number everywhere.
+const STRANGER: u32 = 65_534;
+const KEPT: &str = "only root may write this";
+
+/// A directory of another user's, and a file that only root may write.
+fn ground(mounted: &Mounted) -> (PathBuf, PathBuf) {
+    let (home, victim) = (mounted.root.join("home"), mounted.root.join("victim"));
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(STRANGER), Some(STRANGER)).unwrap();
+    fs::write(&victim, KEPT).unwrap();
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+    (home, victim)
+}
+
+fn begun(arguments: &[&str], last: &Path) -> Child {
+    let mut command = Command::new(cargo_bin("ahead"));
+    command.args(arguments).arg(last).env_remove("SUDO_USER").env_remove("SUDO_UID");
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The directory that a measurement has made here, once its first file has a mebibyte.
+fn tree_in(home: &Path) -> PathBuf {
+    let tree = || {
+        let names = fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
+        let mut trees = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ahead-bench-"));
+        trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20))
+    };
+    wait_until("the files", || tree().is_some());
+    tree().unwrap()
+}
+
+/// What the directory's owner does: the tree goes away, and links to the victim lie in its place.
+fn replace(tree: &Path, victim: &Path) {
+    let script = "mv \"$1\" \"$1.away\" && mkdir \"$1\" && ln -s \"$2\" \"$1/0\" && ln -s \"$2\" \"$1/1\"";
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={STRANGER}"), &format!("--regid={STRANGER}"), "--clear-groups"]);
+    let done = command.args(["sh", "-c", script, "sh"]).arg(tree).arg(victim).status();
+    assert!(done.unwrap().success());
+}
+
+/// Regression: `bench` opened its files by path for each run, and made those anew that it writes: any file was overwritten.
+#[test]
+fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
+    for policy in ["kernel", "linux-6.18"] {
+        let Some(mounted) = Mounted::new("ext4") else { return };
+        let (home, victim) = ground(&mounted);
+        let runs = ["bench", "bonnie", "--size", "1M", "--runs", "1000", "--policy", policy, "--directory"];
+        let mut child = begun(&runs, &home);
+        let tree = tree_in(&home);
+        replace(&tree, &victim);
+        let is_written = || fs::read(&victim).unwrap() != KEPT.as_bytes();
+        let mut ended = None;
+        while ended.is_none() && !is_written() {
+            ended = child.try_wait().unwrap();
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), KEPT, "{policy}");
+        assert!(ended.is_some_and(|status| status.code() == Some(1)), "{policy}: {told}");
+        assert!(told.contains("has vanished while it was measured"), "{policy}: {told}");
+        assert!(tree.join("0").is_symlink(), "another's stays");
+        assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "ours is gone");
+    }
+}
