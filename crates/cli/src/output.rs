@@ -179,7 +179,7 @@ mod tests {
             eprintln!("skipped: the rest needs root");
             return;
         }
-        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into() };
+        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into(), shell: "/bin/sh".into() };
         std::os::unix::fs::chown(&file, Some(user.uid), Some(user.gid)).unwrap();
         replace(&file, b"newer").unwrap();
         let now = fs::metadata(&file).unwrap();
