@@ -12,6 +12,7 @@ mod probe;
 mod record;
 mod show;
 mod sim;
+mod starting;
 mod tune;
 
 /// Waits until a process has computed for so many hundredths of a second: it is in the midst of its work.

@@ -5,7 +5,7 @@ mod table;
 
 use crate::compare::observe_evictions;
 use crate::exit::Stopped;
-use crate::output;
+use crate::output::{self, Output};
 use crate::record::wait_to_be_alone;
 use crate::units::parse_size;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
@@ -152,9 +152,8 @@ impl Bench {
         let under = self.under();
         self.check_sizes();
         let user = User::behind_sudo()?;
-        if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check(out))?;
-        }
+        let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
+        let html = self.html.as_deref().map(prepare).transpose()?;
         let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
         // Who has to wait for others is told before what cannot be done.
         Files::check(&self.directory, &job.file_sizes())?;
@@ -169,9 +168,9 @@ impl Bench {
             table::text(&measured, Screen::stdout())
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
-        if let Some(out) = &self.html {
+        if let Some(html) = &html {
             let page = page::render(&job, &measured);
-            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+            output::with_rights_of(user.as_ref(), || html.commit(page.as_bytes()))?;
         }
         printed?;
         Ok(ExitCode::SUCCESS)

@@ -19,7 +19,8 @@ mod session;
 mod stats;
 mod usage;
 
-use crate::{output, paths, until::Until};
+use crate::output::{self, Output};
+use crate::{paths, until::Until};
 use ahead_kernel::machine;
 use ahead_kernel::user::User;
 use ahead_profile::{LoadError, Profile};
@@ -108,9 +109,8 @@ impl Compare {
         let user = User::behind_sudo()?;
         let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
         let profile = self.load(&path, user.as_ref())?;
-        if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check(out))?;
-        }
+        let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
+        let html = self.html.as_deref().map(prepare).transpose()?;
         let input = Input::take()?;
         let mut session = Session::new(&self, path, profile, user.clone(), input)?;
         let mut kinds = vec![Kind::Cold, Kind::Ahead, Kind::Warm];
@@ -134,8 +134,8 @@ impl Compare {
             false => result.render(Screen::stdout()),
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
-        if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::replace(out, result.page().as_bytes()))?;
+        if let Some(html) = &html {
+            output::with_rights_of(user.as_ref(), || html.commit(result.page().as_bytes()))?;
         }
         printed?;
         Ok(ExitCode::SUCCESS)

@@ -13,6 +13,7 @@ mod generate;
 mod output;
 mod papers;
 mod paths;
+mod patience;
 mod probe;
 mod record;
 mod replay;

@@ -1,9 +1,21 @@
 //! Files that a command writes for somebody: the whole of it, or what was there before.
+//!
+//! ```text
+//!     prepare ──▶ the directory (and the file in it, if there is one) is opened ──▶ …work… ──▶ commit: written there
+//! ```
+//!
+//! The path is followed before the work and never again: who may change a directory on it (the program that is measured, or
+//! its user) could put a link there meanwhile.
 
 use ahead_kernel::user::User;
 use anyhow::{Context, bail};
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, stat, statat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
@@ -11,14 +23,33 @@ use tempfile::NamedTempFile;
 /// How our pages begin.
 const PAGE_BEGINS: &[u8; 15] = b"<!DOCTYPE html>";
 
-/// Where something is to be written.
+/// Symbolic links to nothing that are followed one after another. The kernel follows 40; nobody makes chains of them.
+const LINKS_MOST: u32 = 8;
+
+/// Where a result will be written.
+#[derive(Debug)]
+pub struct Output {
+    /// As it was named.
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Debug)]
 enum Place {
-    /// A pipe or a device, or what somebody has opened already (`/dev/stdout`): it is added to.
-    Open,
-    /// A link to a file that is not there yet: the kernel makes that file, if it lets us follow the link.
-    Dangling,
-    /// A file, behind any link, and what it is now; `None`: it is not there yet.
-    File(PathBuf, Option<Metadata>),
+    /// A pipe or a device, or what somebody has opened already (`/dev/stdout`): it is added to. A handle that gives no access.
+    Open(OwnedFd),
+    /// A name in a directory.
+    File(InDirectory),
+}
+
+#[derive(Debug)]
+struct InDirectory {
+    directory: OwnedFd,
+    /// Where that was.
+    path: PathBuf,
+    name: OsString,
+    /// A handle on the file that has this name.
+    there: Option<OwnedFd>,
 }
 
 /// Works with the rights to files of the user behind sudo, or else with our own: what is made is his, and a link of his
@@ -35,95 +66,175 @@ pub fn with_rights_of<T: Send>(
 
 /// Finds out before the work whether [`replace`] could write its result here.
 pub fn check(path: &Path) -> anyhow::Result<()> {
-    let possible = match place_of(path)? {
-        Place::Open => Ok(()),
-        Place::Dangling => fs::read_link(path).and_then(|target| beside(&path.with_file_name(target), None).map(drop)),
-        Place::File(file, there) => match beside(&file, there.as_ref()).map(drop) {
-            Err(error) if there.is_some() && is_refused(&error) => File::options().append(true).open(&file).map(drop),
-            done => done,
-        },
-    };
-    possible.with_context(|| format!("cannot write {}", path.display()))
+    Output::prepare(path).map(drop)
 }
 
-/// The same of a page: it is not written over something else, the scenario itself, say.
-pub fn check_page(path: &Path) -> anyhow::Result<()> {
-    check(path)?;
-    if let Ok(Place::File(file, Some(there))) = place_of(path) {
-        let mut begins = [0; PAGE_BEGINS.len()];
-        let is_page =
-            File::open(&file).and_then(|mut file| file.read_exact(&mut begins)).is_ok() && &begins == PAGE_BEGINS;
-        if there.len() > 0 && !is_page {
-            bail!("{} is there, and no page of HTML: name another file, or remove it first", path.display());
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file under a temporary name beside it and renames it: a disk that is full leaves what was there, and no part
-/// of something new. Mode and owner stay. Where that may not be done, and what is there may be written, that is done.
+/// Writes a file at once, where nothing is done between.
 pub fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    let in_place = || File::options().write(true).truncate(true).clone();
-    let written = match place_of(path)? {
-        Place::Open => write(File::options().append(true), path, content),
-        Place::Dangling => write(in_place().create(true), path, content),
-        Place::File(file, there) => match write_beside(&file, there.as_ref(), content) {
-            Err(error) if there.is_some() && is_refused(&error) => write(&in_place(), &file, content),
-            done => done,
-        },
-    };
-    written.with_context(|| format!("write {}", path.display()))
+    Output::prepare(path)?.commit(content)
 }
 
-fn place_of(path: &Path) -> anyhow::Result<Place> {
+impl Output {
+    /// Finds the place for a result before the work, and whether it could be written there.
+    pub fn prepare(path: &Path) -> anyhow::Result<Output> {
+        let cannot = || format!("cannot write {}", path.display());
+        let place = find(path).with_context(cannot)?;
+        if let Place::File(file) = &place {
+            match file.beside() {
+                Err(error) if is_refused(&error) => match &file.there {
+                    Some(there) => reopen(OpenOptions::new().append(true), there).map(drop).with_context(cannot)?,
+                    None => return Err(error).with_context(cannot),
+                },
+                made => made.map(drop).with_context(cannot)?,
+            }
+        }
+        Ok(Output { path: path.into(), place })
+    }
+
+    /// The same for a page: it is not written over something else, the scenario itself, say.
+    pub fn prepare_page(path: &Path) -> anyhow::Result<Output> {
+        let output = Output::prepare(path)?;
+        if let Place::File(InDirectory { there: Some(there), .. }) = &output.place {
+            let mut begins = [0; PAGE_BEGINS.len()];
+            let read = reopen(OpenOptions::new().read(true), there).and_then(|mut file| file.read_exact(&mut begins));
+            let is_page = read.is_ok() && &begins == PAGE_BEGINS;
+            if fstat(there)?.st_size > 0 && !is_page {
+                bail!("{} is there, and no page of HTML: name another file, or remove it first", path.display());
+            }
+        }
+        Ok(output)
+    }
+
+    /// Writes a file under a temporary name beside its place and renames it: a disk that is full leaves what was there, and
+    /// no part of something new. Mode and owner stay. Where that may not be done, and what is there may be written, that is
+    /// done.
+    pub fn commit(&self, content: &[u8]) -> anyhow::Result<()> {
+        let written = match &self.place {
+            Place::Open(open) => reopen(OpenOptions::new().append(true), open).and_then(|mut to| to.write_all(content)),
+            Place::File(file) => file.write(content),
+        };
+        written.with_context(|| format!("write {}", self.path.display()))
+    }
+}
+
+fn find(path: &Path) -> anyhow::Result<Place> {
     // These lead to what is open, and that may be a file: to rename another one over it would lose what is in it.
     let is_open = ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open));
-    match fs::metadata(path) {
-        Ok(there) if there.is_dir() => bail!("cannot write {}: it is a directory", path.display()),
-        Ok(there) if is_open || !there.is_file() => Ok(Place::Open),
-        Ok(there) => {
-            let file = fs::canonicalize(path).with_context(|| format!("find {}", path.display()))?;
-            Ok(Place::File(file, Some(there)))
-        }
-        Err(_) if path.is_symlink() => Ok(Place::Dangling),
+    let found = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         // To make it tells what else is wrong.
-        Err(_) => Ok(Place::File(path.to_owned(), None)),
+        Err(_) => return Ok(Place::File(find_new(path, 0)?)),
+        Ok(found) => found,
+    };
+    match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+        FileType::Directory => bail!("it is a directory"),
+        FileType::RegularFile if !is_open => find_file(path, found).map(Place::File),
+        _ => Ok(Place::Open(found)),
     }
 }
 
-fn write(how: &OpenOptions, path: &Path, content: &[u8]) -> io::Result<()> {
-    how.open(path)?.write_all(content)
+/// The directory in which a file lies that a path leads to: that of the path, or behind a link another one.
+fn find_file(path: &Path, found: OwnedFd) -> anyhow::Result<InDirectory> {
+    let by_kernel = fs::read_link(link_to(&found))?;
+    for path in [path, &by_kernel] {
+        let Ok(mut place) = open_directory(path) else { continue };
+        let there = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW);
+        if there.is_ok_and(|there| fstat(&found).is_ok_and(|found| is_same(&there, &found))) {
+            place.there = Some(found);
+            return Ok(place);
+        }
+    }
+    bail!("it was moved or removed while it was opened")
 }
 
-fn write_beside(file: &Path, there: Option<&Metadata>, content: &[u8]) -> io::Result<()> {
-    let mut temporary = beside(file, there)?;
-    temporary.write_all(content)?;
-    temporary.persist(file)?;
-    Ok(())
+/// The place of a file that is not there yet; of a link to nothing, the place where that would be.
+fn find_new(path: &Path, links: u32) -> anyhow::Result<InDirectory> {
+    let place = open_directory(path)?;
+    let Ok(there) = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(place) };
+    if !FileType::from_raw_mode(there.st_mode).is_symlink() {
+        return Ok(place);
+    }
+    // As the kernel has it (fs.protected_symlinks), for here it is not the one that follows.
+    let directory = fstat(&place.directory)?;
+    let is_shared = directory.st_mode & EVERYBODYS == EVERYBODYS;
+    if is_shared && there.st_uid != directory.st_uid || links == LINKS_MOST {
+        bail!("it is a symbolic link to nothing that another user may have put there: remove it, or name another file");
+    }
+    let target = PathBuf::from(OsString::from_vec(readlinkat(&place.directory, &place.name, Vec::new())?.into_bytes()));
+    find_new(&place.path.join(target), links + 1)
+}
+
+/// Everybody may put something there, and remove his own only (`S_ISVTX | S_IWOTH`).
+const EVERYBODYS: u32 = 0o1002;
+
+fn open_directory(path: &Path) -> anyhow::Result<InDirectory> {
+    let name = path.file_name().context("it is a directory")?.to_owned();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match openat(CWD, parent, flags, Mode::empty()) {
+        Ok(directory) => Ok(InDirectory { directory, path: parent.into(), name, there: None }),
+        Err(Errno::NOENT | Errno::NOTDIR) => bail!("there is no directory {}", parent.display()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl InDirectory {
+    fn write(&self, content: &[u8]) -> io::Result<()> {
+        let is_there = stat(&self.path).is_ok_and(|now| fstat(&self.directory).is_ok_and(|own| is_same(&now, &own)));
+        if !is_there {
+            return Err(io::Error::other("its directory was moved, replaced or removed meanwhile"));
+        }
+        let written = self.beside().and_then(|mut temporary| {
+            temporary.write_all(content)?;
+            temporary.persist(self.within(&self.name))?;
+            Ok(())
+        });
+        match (written, &self.there) {
+            (Err(error), Some(there)) if is_refused(&error) => {
+                reopen(OpenOptions::new().write(true).truncate(true), there)?.write_all(content)
+            }
+            (written, _) => written,
+        }
+    }
+
+    /// A temporary file with the mode and owner of what is there, or else as any new file: the user's mask decides.
+    fn beside(&self) -> io::Result<NamedTempFile> {
+        let mut builder = tempfile::Builder::new();
+        let permissions = Permissions::from_mode(0o666);
+        let temporary = builder.prefix(".ahead-").permissions(permissions).tempfile_in(link_to(&self.directory))?;
+        let there = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        if let Some(there) = there.filter(|there| FileType::from_raw_mode(there.st_mode).is_file()) {
+            let made = temporary.as_file().metadata()?;
+            if (made.uid(), made.gid()) != (there.st_uid, there.st_gid) {
+                fchown(temporary.as_file(), Some(there.st_uid), Some(there.st_gid))?;
+            }
+            temporary.as_file().set_permissions(Permissions::from_mode(there.st_mode & 0o777))?;
+        }
+        Ok(temporary)
+    }
+
+    /// This name in the directory that is open, wherever that is.
+    fn within(&self, name: &OsStr) -> PathBuf {
+        link_to(&self.directory).join(name)
+    }
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// A path to the very thing that is open.
+fn link_to(open: impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", open.as_fd().as_raw_fd()).into()
+}
+
+fn reopen(how: &OpenOptions, handle: &OwnedFd) -> io::Result<File> {
+    how.open(link_to(handle))
 }
 
 /// Whether it is the directory that may not be changed, or the owner; a full disk is another matter. A file that is a mount
 /// point is busy.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy)
-}
-
-/// A temporary file with the mode and owner of what is there, or else as any new file: the user's mask decides.
-fn beside(file: &Path, there: Option<&Metadata>) -> io::Result<NamedTempFile> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !directory.exists() {
-        return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory {}", directory.display())));
-    }
-    let mut builder = tempfile::Builder::new();
-    let temporary = builder.prefix(".ahead-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
-    if let Some(there) = there {
-        let made = temporary.as_file().metadata()?;
-        if (made.uid(), made.gid()) != (there.uid(), there.gid()) {
-            fchown(temporary.as_file(), Some(there.uid()), Some(there.gid()))?;
-        }
-        temporary.as_file().set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
-    }
-    Ok(temporary)
 }
 
 #[cfg(test)]
@@ -179,7 +290,7 @@ mod tests {
             eprintln!("skipped: the rest needs root");
             return;
         }
-        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into() };
+        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into(), shell: "/bin/sh".into() };
         std::os::unix::fs::chown(&file, Some(user.uid), Some(user.gid)).unwrap();
         replace(&file, b"newer").unwrap();
         let now = fs::metadata(&file).unwrap();
@@ -193,10 +304,55 @@ mod tests {
         assert!(user.with_file_rights(|| check(&other)).unwrap().is_err());
     }
 
+    /// Regression: the path was followed again at the end, wherever it led by then.
+    #[test]
+    fn a_directory_that_is_replaced_meanwhile_leads_nowhere() {
+        let home = tempfile::tempdir().unwrap();
+        let [directory, moved, elsewhere] = ["d", "moved", "elsewhere"].map(|name| home.path().join(name));
+        for made in [&directory, &elsewhere] {
+            fs::create_dir(made).unwrap();
+            fs::write(made.join("old"), "old").unwrap();
+        }
+        let outputs = ["old", "new"].map(|name| Output::prepare(&directory.join(name)).unwrap());
+        fs::rename(&directory, &moved).unwrap();
+        symlink(&elsewhere, &directory).unwrap();
+        for output in &outputs {
+            let error = format!("{:#}", output.commit(b"ours").unwrap_err());
+            assert!(error.contains("replaced"), "{error}");
+        }
+        assert_eq!((names(&elsewhere), fs::read(elsewhere.join("old")).unwrap()), (names(&moved), b"old".to_vec()));
+        // A file that is replaced by a link: the link goes, and what it leads to stays.
+        fs::remove_file(&directory).unwrap();
+        fs::rename(&moved, &directory).unwrap();
+        fs::remove_file(directory.join("old")).unwrap();
+        symlink(elsewhere.join("old"), directory.join("old")).unwrap();
+        outputs.iter().for_each(|output| output.commit(b"ours").unwrap());
+        assert_eq!(fs::read(elsewhere.join("old")).unwrap(), b"old");
+        assert!(["old", "new"].iter().all(|name| fs::read(directory.join(name)).unwrap() == b"ours"));
+    }
+
+    /// As the kernel does with fs.protected_symlinks at 1.
+    #[test]
+    fn a_strangers_link_to_nothing_in_a_shared_directory_is_not_followed() {
+        if !ahead_kernel::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), Permissions::from_mode(0o1777)).unwrap();
+        let link = home.path().join("link");
+        symlink("made", &link).unwrap();
+        check(&link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(54_321), None).unwrap();
+        let error = format!("{:#}", check(&link).unwrap_err());
+        assert!(error.contains("another user"), "{error}");
+        assert_eq!(names(home.path()), ["link"]);
+    }
+
     #[test]
     fn what_cannot_be_written_is_said_before() {
         let home = tempfile::tempdir().unwrap();
-        assert!(check(home.path()).unwrap_err().to_string().contains("directory"));
+        assert!(format!("{:#}", check(home.path()).unwrap_err()).contains("directory"));
         assert!(check(&home.path().join("missing/report")).is_err());
         check(Path::new("/dev/null")).unwrap();
         replace(Path::new("/dev/null"), b"x").unwrap();

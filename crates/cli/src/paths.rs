@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_profile_for_somebody_else_lies_in_his_home() {
-        let user = User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into() };
+        let user = User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into(), shell: "/bin/sh".into() };
         for path_for in [new_profile_path_for, profile_path_for] {
             let path = path_for(&["ls".into()], Some(&user));
             assert!(path.starts_with("/home/ada/.local/state/ahead"), "{}", path.display());

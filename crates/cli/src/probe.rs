@@ -4,7 +4,7 @@ mod pages;
 mod verify;
 
 use crate::exit::Stopped;
-use crate::output;
+use crate::output::{self, Output};
 use crate::units::parse_size;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
@@ -128,7 +128,7 @@ impl Watcher for Watching {
 impl Probe {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
-        output::with_rights_of(user.as_ref(), || self.check_outputs())?;
+        let model = output::with_rights_of(user.as_ref(), || self.prepare_outputs())?;
         // First: the thread that moves the spinner must not be the one that a signal ends.
         let signals = Signals::take()?;
         let watching = Watching { progress: Progress::spinner(), signals, stopped: AtomicI32::new(0) };
@@ -152,7 +152,7 @@ impl Probe {
         // First, whatever becomes of the files: what was found has taken its time.
         let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
-        output::with_rights_of(user.as_ref(), || self.write_outputs(&answers, &figures))?;
+        output::with_rights_of(user.as_ref(), || self.write_outputs(model.as_ref(), &answers, &figures))?;
         Ok(ExitCode::from(u8::from(checks.iter().any(|check| check.agrees == Some(false)))))
     }
 
@@ -185,24 +185,29 @@ impl Probe {
         Ok(SIZE_BYTES.min((free_bytes / 2).max(LEAST_BYTES)) & !4095)
     }
 
-    fn check_outputs(&self) -> anyhow::Result<()> {
-        if let Some(model) = &self.model {
-            output::check(model)?;
-        }
+    /// Gives the place for the model.
+    fn prepare_outputs(&self) -> anyhow::Result<Option<Output>> {
+        let model = self.model.as_deref().map(Output::prepare).transpose()?;
         match &self.figures {
             Some(directory) if directory.is_dir() => output::check(&directory.join(pages::PAGE)),
             Some(directory) if directory.exists() => bail!("{} is not a directory", directory.display()),
             Some(directory) => output::check(directory),
             None => Ok(()),
-        }
+        }?;
+        Ok(model)
     }
 
-    fn write_outputs(&self, answers: &Answers, figures: &[ahead_probe::figures::Figure]) -> anyhow::Result<()> {
-        if let Some(path) = &self.model {
+    fn write_outputs(
+        &self,
+        model: Option<&Output>,
+        answers: &Answers,
+        figures: &[ahead_probe::figures::Figure],
+    ) -> anyhow::Result<()> {
+        if let Some((path, output)) = self.model.as_ref().zip(model) {
             let twin = answers.disk.twin.as_ref().context("too little is known of the disk for a model")?;
             let name = path.file_stem().map_or("twin".into(), |stem| printable(stem.as_bytes()));
             let model = twin.model(&name, &format!("what `ahead probe` found of {}", shown(&self.path)));
-            output::replace(path, model.context("what was found makes no model")?.to_toml().as_bytes())?;
+            output.commit(model.context("what was found makes no model")?.to_toml().as_bytes())?;
         }
         if let Some(directory) = &self.figures {
             if !directory.exists() {

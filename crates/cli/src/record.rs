@@ -6,6 +6,7 @@ mod read_ahead;
 mod summary;
 
 use crate::exit::{self, Stopped};
+use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{drives, restore, units};
 use ahead_kernel::process::{Child, Command, Signals};
@@ -13,7 +14,7 @@ use ahead_kernel::undo::Guard;
 use ahead_kernel::user::User;
 use ahead_kernel::{evict, family, usage};
 use ahead_profile::Profile;
-use ahead_trace::{Alone, Counters, LeftOut, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
+use ahead_trace::{Alone, Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
 use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
@@ -137,8 +138,7 @@ impl Record {
             Some(name) => Some(named_user(name)?),
             None => User::behind_sudo()?,
         };
-        let keeper = Keeper::new(self.output.as_ref(), &self.command, user.as_ref());
-        keeper.prepare()?;
+        let keeper = Keeper::new(self.output.as_ref(), &self.command, user.as_ref())?;
         if !self.cold {
             restore::try_set_back();
         }
@@ -231,7 +231,7 @@ impl Record {
         if self.cold {
             // Nothing is evicted for a recording that will not be.
             go_on(signals)?;
-            evict::everything()?;
+            unless_stopped(signals, evict::everything)??;
             // Which of them the program will read is not known yet, and only times depend on it.
             if let Err(error) = drives::restart(|_| true) {
                 tracing::info!("{error:#}");
@@ -265,7 +265,7 @@ impl Record {
             precise,
             single_faults: was_single,
         };
-        finish(tracer, &run, &switched_on, setup, finished)
+        finish(tracer, run, switched_on, setup, finished, signals)
     }
 
     /// Switches read-ahead off where that was asked for, or is possible in a cold recording.
@@ -326,23 +326,27 @@ fn single_faults() -> Option<SingleFaults> {
     switch_fault_around_off().inspect_err(|error| tracing::debug!("faults map windows of pages: {error}")).ok()
 }
 
-/// `switched_on`: the read-ahead that was not off at the end.
+/// `switched_on`: the read-ahead that was not off at the end. A signal that comes while files are looked for ends it.
 fn finish(
     tracer: Tracer,
-    run: &Run,
-    switched_on: &SwitchedOn,
+    run: Run,
+    switched_on: SwitchedOn,
     setup: Duration,
     finished: Finished,
+    signals: &Signals,
 ) -> anyhow::Result<Recorded> {
     let began = Instant::now();
     let observed = tracer.finish()?;
-    let (mut profile, mut left_out) = to_profile(&observed, run)?;
-    if let Some(setting) = switched_on.of_any_in(&profile).filter(|_| run.precise) {
-        let setting = setting.display();
-        eprintln!("ahead: read-ahead came back during the run ({setting}), so this is an upper bound");
-        (profile, left_out) = to_profile(&observed, &Run { precise: false, ..run.clone() })?;
-    }
-    Ok(Recorded { profile, left_out, counters: observed.counters, finished, setup, finish: began.elapsed() })
+    let counters = observed.counters;
+    let (profile, left_out) = unless_stopped(signals, move || evaluate(&observed, &run, &switched_on))??;
+    Ok(Recorded { profile, left_out, counters, finished, setup, finish: began.elapsed() })
+}
+
+fn evaluate(observed: &Observed, run: &Run, switched_on: &SwitchedOn) -> anyhow::Result<(Profile, LeftOut)> {
+    let (profile, left_out) = to_profile(observed, run)?;
+    let Some(setting) = switched_on.of_any_in(&profile).filter(|_| run.precise) else { return Ok((profile, left_out)) };
+    eprintln!("ahead: read-ahead came back during the run ({}), so this is an upper bound", setting.display());
+    Ok(to_profile(observed, &Run { precise: false, ..run.clone() })?)
 }
 
 fn working_directory() -> Vec<u8> {

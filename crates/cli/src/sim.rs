@@ -6,7 +6,7 @@ pub mod recordings;
 mod sweep;
 mod trace;
 
-use crate::output;
+use crate::output::{self, Output};
 use ahead_kernel::user::User;
 use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
@@ -81,9 +81,8 @@ impl Sim {
 impl Run {
     fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
-        if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check_page(out))?;
-        }
+        let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
+        let html = self.html.as_deref().map(prepare).transpose()?;
         let path = self.scenario.display().to_string();
         let scenario = Scenario::load_with(&self.scenario, &Files).with_context(|| path.clone())?;
         let progress = Progress::new(scenario.policies.len() as u64);
@@ -106,9 +105,9 @@ impl Run {
             format!("{}\n{}", screen.heading(&about(&scenario)), table(&results).render(screen))
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
-        if let Some(out) = &self.html {
+        if let Some(html) = &html {
             let page = page::of_run(&scenario, &scenario.text, &results, &table(&results));
-            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+            output::with_rights_of(user.as_ref(), || html.commit(page.as_bytes()))?;
         }
         results.iter().for_each(|(name, counters)| tell_if_cut(name, &scenario, counters));
         printed?;

@@ -9,11 +9,18 @@
 //! Signals that would end us are blocked and read from a descriptor ([`Signals`]), so that every guard runs. One that
 //! the terminal sends goes to the whole foreground group, the child included: we only keep living until it ends. One
 //! that somebody sends to us alone is passed on.
+//!
+//! From root to a user pass no rights: the child takes the user's groups and numbers before it looks for its program,
+//! inherits standard input, output and error alone, and an environment that [`environment`] has chosen. Another user's program
+//! is in a session of its own, as with `su -c`: it could push characters into the terminal of root's shell otherwise
+//! (`TIOCSTI`). So what the terminal sends is passed on to it, too.
 
 #![allow(unsafe_code)]
 
+mod environment;
 mod signals;
 
+use environment::{Environment, Pointers};
 pub use signals::{Arrived, Signals, end_by_signals};
 
 use crate::undo::ProcessId;
@@ -25,7 +32,7 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +82,8 @@ pub struct Child {
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     ended: Option<Ended>,
+    /// The terminal sends it nothing.
+    has_own_session: bool,
 }
 
 /// What [`Child::wait_event`] saw.
@@ -132,8 +141,9 @@ fn c_string(text: &OsString) -> Result<CString> {
 struct Prepared {
     candidates: Vec<CString>,
     argv: Vec<CString>,
-    environment: Vec<CString>,
+    environment: Environment,
     identity: Option<(u32, u32, Vec<libc::gid_t>)>,
+    has_own_session: bool,
 }
 
 impl Prepared {
@@ -142,44 +152,34 @@ impl Prepared {
             what: "starting a program".into(),
             why: "no command was given".into(),
         })?;
-        let candidates = if program.as_bytes().contains(&b'/') {
-            vec![c_string(program)?]
-        } else {
-            let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-            std::env::split_paths(&path)
-                .map(|directory| c_string(&directory.join(program).into_os_string()))
-                .collect::<Result<_>>()?
-        };
-        let argv = command.argv.iter().map(c_string).collect::<Result<_>>()?;
-        let identity = command.user.as_ref().map(|user| Ok((user.uid, user.gid, user.groups()?))).transpose()?;
-        Ok(Prepared { candidates, argv, environment: environment(command.user.as_ref())?, identity })
+        let user = command.user.as_ref();
+        let environment = Environment::of(user)?;
+        Ok(Prepared {
+            candidates: environment.candidates(program)?,
+            argv: command.argv.iter().map(c_string).collect::<Result<_>>()?,
+            environment,
+            identity: user.map(|user| Ok((user.uid, user.gid, user.groups()?))).transpose()?,
+            has_own_session: user.is_some_and(|user| !environment::came_through_sudo(user)),
+        })
     }
 }
 
-fn environment(user: Option<&User>) -> Result<Vec<CString>> {
-    let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
-    if let Some(user) = user {
-        let own = [("HOME", user.home.as_os_str()), ("USER", &user.name), ("LOGNAME", &user.name)];
-        variables.retain(|(name, _)| !own.iter().any(|(key, _)| name == key));
-        variables.extend(own.map(|(key, value)| (key.into(), value.to_owned())));
-    }
-    variables
-        .into_iter()
-        .map(|(name, value)| {
-            let mut line = name.into_vec();
-            line.push(b'=');
-            line.extend(value.as_bytes());
-            CString::new(line).map_err(|e| Error::io("environment", io::Error::other(e)))
-        })
-        .collect()
+/// The descriptors that the child uses before its exec.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// Standard input, output and error, where they are not ours.
+    redirect: [Option<i32>; 3],
+    gate: i32,
+    gate_write: i32,
+    error: i32,
 }
 
 impl Child {
     /// Forks a child that waits before its exec. It already has its process id, user and standard streams.
     pub fn spawn_held(command: &Command) -> Result<Child> {
-        let prepared = Prepared::new(command)?;
+        let mut prepared = Prepared::new(command)?;
         let argv = pointers(&prepared.argv);
-        let environment = pointers(&prepared.environment);
+        let environment = prepared.environment.pointers();
         let (gate_read, gate_write) = pipe()?;
         let (error_read, error_write) = pipe()?;
         let streams = if command.capture_output { Some((pipe()?, pipe()?)) } else { None };
@@ -198,15 +198,9 @@ impl Child {
             -1 => return Err(Error::io("fork", io::Error::last_os_error())),
             // SAFETY: we are the child of that fork.
             0 => unsafe {
-                child_side(
-                    &prepared,
-                    &argv,
-                    &environment,
-                    redirect,
-                    gate_read.as_raw_fd(),
-                    gate_write.as_raw_fd(),
-                    error_write.as_raw_fd(),
-                )
+                let (gate, gate_write) = (gate_read.as_raw_fd(), gate_write.as_raw_fd());
+                let ends = Ends { redirect, gate, gate_write, error: error_write.as_raw_fd() };
+                child_side(&prepared, &argv, &environment, ends)
             },
             _ => {}
         }
@@ -216,7 +210,8 @@ impl Child {
             Some(((output, _), (errors, _))) => (Some(output), Some(errors)),
             None => (None, None),
         };
-        Ok(Child { pid, pidfd, gate: Some(gate_write), exec_error: Some(error_read), output, errors, ended: None })
+        let (gate, exec_error, has_own_session) = (Some(gate_write), Some(error_read), prepared.has_own_session);
+        Ok(Child { pid, pidfd, gate, exec_error, output, errors, ended: None, has_own_session })
     }
 
     /// Process id.
@@ -279,7 +274,7 @@ impl Child {
             if ready[1]
                 && let Some(arrived) = signals.poll()
             {
-                if !arrived.from_terminal {
+                if !arrived.from_terminal || self.has_own_session {
                     self.signal(arrived.number);
                 }
                 match arrived.asks_to_stop() {
@@ -353,44 +348,30 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 ///
 /// # Safety
 /// To be called in a freshly forked child only; calls nothing that is not async-signal-safe, and never returns.
-unsafe fn child_side(
-    prepared: &Prepared,
-    argv: &[*const libc::c_char],
-    environment: &[*const libc::c_char],
-    redirect: [Option<i32>; 3],
-    gate: i32,
-    gate_write: i32,
-    error: i32,
-) -> ! {
-    // SAFETY: plain system calls on descriptors and memory that outlive the fork.
+unsafe fn child_side(prepared: &Prepared, argv: &[*const libc::c_char], environment: &Pointers, ends: Ends) -> ! {
+    // SAFETY: plain system calls on descriptors and memory that outlive the fork; the environment is the child's copy.
     unsafe {
-        libc::close(gate_write);
+        libc::close(ends.gate_write);
         let set = signals::heard_set();
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         // Rust ignores SIGPIPE for itself; programs expect the default.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        for (number, stream) in (0..).zip(redirect) {
+        for (number, stream) in (0..).zip(ends.redirect) {
             if let Some(stream) = stream {
                 libc::dup2(stream, number);
             }
         }
+        environment.name_process(libc::getpid() as u32);
         let mut byte = 0u8;
         // End of file: the parent died before it released us.
-        if libc::read(gate, (&raw mut byte).cast(), 1) != 1 {
+        if libc::read(ends.gate, (&raw mut byte).cast(), 1) != 1 {
             libc::_exit(125);
         }
-        let mut number = 0;
-        if let Some((uid, gid, groups)) = &prepared.identity
-            && (libc::setgroups(groups.len(), groups.as_ptr()) != 0
-                || libc::setgid(*gid) != 0
-                || libc::setuid(*uid) != 0)
-        {
-            number = *libc::__errno_location();
-        }
+        let mut number = become_user(prepared);
         if number == 0 {
             number = libc::ENOENT;
             for candidate in &prepared.candidates {
-                libc::execve(candidate.as_ptr(), argv.as_ptr(), environment.as_ptr());
+                libc::execve(candidate.as_ptr(), argv.as_ptr(), environment.lines.as_ptr());
                 // Go on along PATH as execvp does; remember that something was there but could not be executed.
                 let failed = *libc::__errno_location();
                 if failed != libc::ENOENT && failed != libc::ENOTDIR {
@@ -398,8 +379,27 @@ unsafe fn child_side(
                 }
             }
         }
-        libc::write(error, (&raw const number).cast(), 4);
+        libc::write(ends.error, (&raw const number).cast(), 4);
         libc::_exit(if number == libc::ENOENT { 127 } else { 126 })
+    }
+}
+
+/// Takes the user's groups and numbers, and keeps root's descriptors from the program. Gives 0, or the error's number.
+///
+/// # Safety
+/// As [`child_side`].
+unsafe fn become_user(prepared: &Prepared) -> i32 {
+    let Some((uid, gid, groups)) = &prepared.identity else { return 0 };
+    // SAFETY: plain system calls on numbers, and on memory that outlives the fork.
+    unsafe {
+        // Not closed but to be closed at the exec: the pipe for its error is one of them.
+        let first: libc::c_uint = libc::STDERR_FILENO as libc::c_uint + 1;
+        let is_done = libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0
+            && (!prepared.has_own_session || libc::setsid() != -1)
+            && libc::setgroups(groups.len(), groups.as_ptr()) == 0
+            && libc::setgid(*gid) == 0
+            && libc::setuid(*uid) == 0;
+        if is_done { 0 } else { *libc::__errno_location() }
     }
 }
 

@@ -21,6 +21,8 @@ pub struct User {
     pub gid: u32,
     /// Home directory.
     pub home: PathBuf,
+    /// Login shell.
+    pub shell: PathBuf,
 }
 
 /// The largest entry of a user that is read, bytes. The lists of members that make entries long are the groups'.
@@ -160,8 +162,11 @@ fn entry(
                 // SAFETY: a result that is not null says that the entry is filled; its strings lie in `buffer`.
                 let (passwd, text) = unsafe { (passwd.assume_init_ref(), |p| CStr::from_ptr(p).to_bytes().to_vec()) };
                 let home = OsString::from_vec(text(passwd.pw_dir)).into();
+                let shell = Some(text(passwd.pw_shell)).filter(|shell| !shell.is_empty());
+                // An empty one means this (passwd(5)).
+                let shell = OsString::from_vec(shell.unwrap_or_else(|| b"/bin/sh".to_vec())).into();
                 let name = OsString::from_vec(text(passwd.pw_name));
-                return Ok(Some(User { name, uid: passwd.pw_uid, gid: passwd.pw_gid, home }));
+                return Ok(Some(User { name, uid: passwd.pw_uid, gid: passwd.pw_gid, home, shell }));
             }
             // Systems differ in how they say that there is none (getpwnam(3)).
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
@@ -215,7 +220,7 @@ mod tests {
             eprintln!("skipped: needs root");
             return;
         }
-        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into() };
+        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into(), shell: "/bin/sh".into() };
         let home = tempfile::tempdir().unwrap();
         let allow = |mode| std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(mode)).unwrap();
         allow(0o700);

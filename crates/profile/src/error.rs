@@ -149,6 +149,12 @@ pub enum SaveError {
         /// `a directory`, `a FIFO`.
         kind: &'static str,
     },
+    /// The path leads to another directory than before the run.
+    #[error("cannot save {}: its directory was moved, replaced or removed during the run: name another place with -o", path.display())]
+    Moved {
+        /// Where it should have gone.
+        path: PathBuf,
+    },
     /// Any other failure.
     #[error("cannot save {}: {step}: {source}", path.display())]
     Io {

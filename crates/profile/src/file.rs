@@ -9,17 +9,19 @@
 //! sees the old profile or the new one. Symbolic links are followed when loading, because a user may link
 //! `current.ahead` to a profile and nothing is trusted for its place; they are replaced when saving, so that a link
 //! that a stranger left in `/tmp` cannot lead a root user's recording onto another file. Links to devices and directories
-//! stay, as these do themselves.
+//! stay, as these do themselves. Whoever saves at the end of some work opens the directory before it ([`Place`]): a program
+//! that runs meanwhile may put a link in its place.
 
 use crate::error::{LoadError, SaveError};
 use crate::header::MAX_FILE_BYTES;
 use crate::model::Profile;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, linkat, lstat, open, openat2, stat};
+use rustix::fs::{fstat, linkat, open, openat, openat2, renameat, stat, statat, unlinkat};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Profiles name private paths: for their owner alone.
@@ -31,54 +33,98 @@ const NAMES: u32 = 100;
 ///
 /// Errors: every [`SaveError`]; then what was at the path before is still there, and nothing else is.
 pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
-    save_owned(profile, path, None)
+    Place::open(path)?.save(profile, None)
 }
 
-/// Like [`save`], and gives the file to a user and group: for a recording made as root for somebody else.
-pub fn save_owned(profile: &Profile, path: &Path, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
-    let bytes = crate::encode(profile)?;
-    let fail = |step| failure(path, step);
-    let directory = directory_of(path);
-    let mut temporary = begin(path)?;
-    temporary.file.write_all(&bytes).map_err(fail("write"))?;
-    if let Some((user, group)) = owner {
-        std::os::unix::fs::fchown(&temporary.file, Some(user), Some(group)).map_err(fail("change its owner"))?;
+/// Where a profile will be saved: a directory that is open already, and a name in it. Whatever the path leads to by the
+/// time of saving, nothing is made in another directory.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Place {
+    /// Opens the directory that the path leads to now.
+    pub fn open(path: &Path) -> Result<Place, SaveError> {
+        let opened = openat(CWD, directory_of(path), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Place::within(opened.map_err(|error| failure(path, CREATE)(error.into()))?, path)
     }
-    temporary.file.sync_all().map_err(fail("fsync"))?;
-    temporary.rename_to(directory, path).map_err(fail("rename into place"))?;
-    sync_directory(directory).map_err(fail("fsync its directory"))
-}
 
-/// Finds out whether a profile could be saved there now: for who is about to spend minutes on making one. Leaves nothing
-/// behind. That the disk is not full by then cannot be known.
-pub fn check_place(path: &Path) -> Result<(), SaveError> {
-    begin(path).map(drop)
-}
+    /// In a directory that the caller has opened as the one of this path.
+    pub fn within(directory: OwnedFd, path: &Path) -> Result<Place, SaveError> {
+        let name = path.file_name().ok_or(SaveError::NotAFile { path: path.into(), kind: "a directory" })?;
+        Ok(Place { name: name.into(), directory, path: path.into() })
+    }
 
-fn begin(path: &Path) -> Result<Temporary, SaveError> {
-    if let Ok(there) = lstat(path) {
-        let in_the_way = match FileType::from_raw_mode(there.st_mode) {
-            FileType::RegularFile => None,
-            FileType::Symlink => link_to_no_file(path),
-            other => Some(kind(other)),
-        };
-        if let Some(kind) = in_the_way {
-            return Err(SaveError::NotAFile { path: path.into(), kind });
+    /// Whether something is there.
+    pub fn is_taken(&self) -> bool {
+        statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Finds out whether a profile could be saved there now: for who is about to spend minutes on making one. Leaves nothing
+    /// behind. That the disk is not full by then cannot be known.
+    pub fn check(&self) -> Result<(), SaveError> {
+        self.begin().map(drop)
+    }
+
+    /// Like [`save`], and gives the file to a user and group: for a recording made as root for somebody else.
+    ///
+    /// Errors: also where the path leads to another directory by now.
+    pub fn save(&self, profile: &Profile, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
+        let bytes = crate::encode(profile)?;
+        let fail = |step| failure(&self.path, step);
+        if !self.is_at_its_path() {
+            return Err(SaveError::Moved { path: self.path.clone() });
         }
+        let mut temporary = self.begin()?;
+        temporary.file.write_all(&bytes).map_err(fail("write"))?;
+        if let Some((user, group)) = owner {
+            std::os::unix::fs::fchown(&temporary.file, Some(user), Some(group)).map_err(fail("change its owner"))?;
+        }
+        temporary.file.sync_all().map_err(fail("fsync"))?;
+        temporary.rename_to(&self.name).map_err(fail("rename into place"))?;
+        sync_directory(&self.directory).map_err(fail("fsync its directory"))
     }
-    Temporary::create(directory_of(path)).map_err(failure(path, "create a file in its directory"))
+
+    /// For the message alone: what is made is made in the directory that is open.
+    fn is_at_its_path(&self) -> bool {
+        let key = |stat: Stat| (stat.st_dev, stat.st_ino);
+        let (own, there) = (fstat(&self.directory).map(key), stat(directory_of(&self.path)).map(key));
+        own.is_ok() && own == there
+    }
+
+    fn begin(&self) -> Result<Temporary<'_>, SaveError> {
+        if let Ok(there) = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            let in_the_way = match FileType::from_raw_mode(there.st_mode) {
+                FileType::RegularFile => None,
+                FileType::Symlink => self.link_to_no_file(),
+                other => Some(kind(other)),
+            };
+            if let Some(kind) = in_the_way {
+                return Err(SaveError::NotAFile { path: self.path.clone(), kind });
+            }
+        }
+        Temporary::create(self.directory.as_fd()).map_err(failure(&self.path, CREATE))
+    }
+
+    /// What a symbolic link leads to, unless that is a file, or nothing. The system's links (`/dev/stdout`) must stay even
+    /// where they lead to a file at this moment: such a one goes through a descriptor.
+    fn link_to_no_file(&self) -> Option<&'static str> {
+        let there = statat(&self.directory, &self.name, AtFlags::empty()).ok()?;
+        let there = FileType::from_raw_mode(there.st_mode);
+        if there != FileType::RegularFile {
+            return Some(kind(there));
+        }
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let opened = openat2(&self.directory, &self.name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+        (opened.err() == Some(Errno::LOOP)).then_some("a link to an open file")
+    }
 }
 
-/// What a symbolic link leads to, unless that is a file, or nothing. The system's links (`/dev/stdout`) must stay even where
-/// they lead to a file at this moment: such a one goes through a descriptor.
-fn link_to_no_file(link: &Path) -> Option<&'static str> {
-    let there = FileType::from_raw_mode(stat(link).ok()?.st_mode);
-    if there != FileType::RegularFile {
-        return Some(kind(there));
-    }
-    let opened = openat2(CWD, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
-    (opened.err() == Some(Errno::LOOP)).then_some("a link to an open file")
-}
+/// The first step, as an error names it.
+const CREATE: &str = "create a file in its directory";
 
 fn failure(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> SaveError {
     move |source| match Errno::from_io_error(&source) {
@@ -95,55 +141,53 @@ fn directory_of(path: &Path) -> &Path {
 }
 
 /// A file that vanishes unless it is renamed into place.
-struct Temporary {
+struct Temporary<'a> {
+    directory: BorrowedFd<'a>,
     file: File,
     /// `None`: it has no name yet, and ends with its descriptor.
-    name: Option<PathBuf>,
+    name: Option<String>,
 }
 
-impl Temporary {
-    fn create(directory: &Path) -> io::Result<Self> {
-        match open(directory, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {
-            Ok(fd) => return Ok(Temporary { file: fd.into(), name: None }),
+impl Temporary<'_> {
+    fn create(directory: BorrowedFd<'_>) -> io::Result<Temporary<'_>> {
+        match openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {
+            Ok(fd) => return Ok(Temporary { directory, file: fd.into(), name: None }),
             // No O_TMPFILE on this file system (NFS, FUSE, older overlayfs): then with a name from the beginning.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => (),
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        let (fd, name) = with_free_name(directory, |name| open(name, flags, MODE))?;
-        Ok(Temporary { file: fd.into(), name: Some(name) })
+        let (fd, name) = with_free_name(|name| openat(directory, name, flags, MODE))?;
+        Ok(Temporary { directory, file: fd.into(), name: Some(name) })
     }
 
-    fn rename_to(mut self, directory: &Path, path: &Path) -> io::Result<()> {
+    fn rename_to(mut self, final_name: &OsStr) -> io::Result<()> {
         if self.name.is_none() {
             // linkat with AT_EMPTY_PATH would need a capability; the link in /proc does not.
             let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let ((), name) = with_free_name(directory, |name| linkat(CWD, &own, CWD, name, AtFlags::SYMLINK_FOLLOW))?;
-            self.name = Some(name);
+            let link = |name: &str| linkat(CWD, &own, self.directory, name, AtFlags::SYMLINK_FOLLOW);
+            self.name = Some(with_free_name(link)?.1);
         }
         let name = self.name.as_ref().expect("it has a name by now");
-        std::fs::rename(name, path)?;
+        renameat(self.directory, name, self.directory, final_name)?;
         self.name = None;
         Ok(())
     }
 }
 
-impl Drop for Temporary {
+impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // The error that brought us here is the one to report.
-            let _ = std::fs::remove_file(name);
+            let _ = unlinkat(self.directory, name, AtFlags::empty());
         }
     }
 }
 
-/// Tries hidden names in the directory until one is free.
-fn with_free_name<T>(
-    directory: &Path,
-    mut create: impl FnMut(&Path) -> rustix::io::Result<T>,
-) -> io::Result<(T, PathBuf)> {
+/// Tries hidden names until one is free.
+fn with_free_name<T>(mut create: impl FnMut(&str) -> rustix::io::Result<T>) -> io::Result<(T, String)> {
     for number in 0..NAMES {
-        let name = directory.join(format!(".ahead-{}-{number}.tmp", std::process::id()));
+        let name = format!(".ahead-{}-{number}.tmp", std::process::id());
         match create(&name) {
             Err(Errno::EXIST) => continue,
             other => return Ok((other?, name)),
@@ -153,8 +197,9 @@ fn with_free_name<T>(
 }
 
 /// The new name must survive a power failure too. Some file systems have no fsync for directories.
-fn sync_directory(directory: &Path) -> io::Result<()> {
-    match rustix::fs::fsync(open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?) {
+fn sync_directory(directory: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match rustix::fs::fsync(openat(directory, ".", flags, Mode::empty())?) {
         Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
         other => Ok(other?),
     }

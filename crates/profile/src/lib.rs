@@ -28,7 +28,7 @@ pub use check::{MAX_PATH_BYTES, check, check_path};
 pub use decode::decode;
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};
-pub use file::{check_place, load, save, save_owned};
+pub use file::{Place, load, save};
 pub use header::MAX_FILE_BYTES;
 pub use merge::{Position, merge};
 pub use model::*;

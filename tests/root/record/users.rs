@@ -2,6 +2,7 @@
 //! name service that the test builds.
 
 use super::rig::{Home, ahead, can_record, with_namespaces};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
@@ -99,6 +100,10 @@ const ADA: u32 = 54_321;
 
 /// Records for a user behind sudo whose home is below this one; nobody says where to keep the profile.
 fn record_for_ada(home: &Home, script: &str) -> Output {
+    record_for_ada_with(home, &[], script)
+}
+
+fn record_for_ada_with(home: &Home, options: &[&OsStr], script: &str) -> Output {
     let passwd = home.path("passwd");
     let entry = format!("root:x:0:0::/root:/bin/sh\nada:x:{ADA}:{ADA}::{}:/bin/sh\n", home.path("ada").display());
     fs::write(&passwd, entry).unwrap();
@@ -106,7 +111,9 @@ fn record_for_ada(home: &Home, script: &str) -> Output {
         .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/passwd && exec "$@""#])
         .arg(&passwd)
         .arg(ahead().get_program())
-        .args(["record", "--", "sh", "-c", script])
+        .arg("record")
+        .args(options)
+        .args(["--", "sh", "-c", script])
         .env("SUDO_USER", "ada")
         .env_remove("SUDO_UID")
         .output()
@@ -160,4 +167,88 @@ fn a_profile_in_a_users_home_is_the_users_and_no_link_leads_root_elsewhere() {
     assert_untouched(&roots);
     // The mode of what is root's is as it was, too.
     assert_eq!(fs::metadata(&roots).unwrap().permissions().mode() & 0o077, 0o055);
+}
+
+/// Regression: root renamed the profile into what the path led to by the end, and gave it to the user.
+#[test]
+fn a_directory_that_the_program_replaces_leads_root_nowhere() {
+    if !can_record() {
+        return;
+    }
+    let _alone = with_namespaces();
+    let home = Home::new();
+    let (ada, roots) = homes(&home);
+    let named = ada.join("d/p.ahead");
+    let options = [OsStr::new("-o"), named.as_os_str()];
+    fs::create_dir(ada.join("d")).unwrap();
+    chown(ada.join("d"), Some(ADA), Some(ADA)).unwrap();
+    let script = format!("cd ~ && mv d gone && ln -s {} d", roots.display());
+    let output = record_for_ada_with(&home, &options, &script);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("replaced"), "{said}");
+    assert_untouched(&roots);
+
+    // The link has been there before: the user may not write there, and root follows no link of the user's.
+    let output = record_for_ada_with(&home, &options, "echo started");
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("not root's"), "{output:?}");
+    assert_untouched(&roots);
+
+    // Root's own place, where the user may not write, and one of the user's: the profile is the user's in both.
+    for place in [roots.join("p.ahead"), ada.join("p.ahead")] {
+        let output = record_for_ada_with(&home, &[OsStr::new("-o"), place.as_os_str()], "id -u");
+        assert!(output.status.success(), "{output:?}");
+        let metadata = fs::metadata(&place).unwrap();
+        assert_eq!((metadata.uid(), metadata.mode() & 0o777), (ADA, 0o600), "{}", place.display());
+    }
+}
+
+/// Regression: the program looked for others along root's PATH, and held root's open files and secrets.
+#[test]
+fn another_users_program_gets_neither_environment_nor_descriptors_of_root() {
+    if !can_record() {
+        return;
+    }
+    let _alone = with_namespaces();
+    let home = Home::new();
+    let tool = home.path("only-on-roots-path");
+    fs::write(&tool, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let record = |command: &[&str]| {
+        let path = format!("{}:{}", home.directory.path().display(), std::env::var("PATH").unwrap());
+        let output = Command::new("sh")
+            .args(["-c", r#"exec 9<"$0" && exec "$@""#])
+            .arg("/etc/passwd")
+            .arg(ahead().get_program())
+            .args(["record", "--user", "nobody", "-o"])
+            .arg(home.profile())
+            .arg("--")
+            .args(command)
+            .env("PATH", path)
+            .env("SECRET", "x")
+            .env("XDG_RUNTIME_DIR", "/run/user/0")
+            .env("SSH_AUTH_SOCK", "/root/agent")
+            .env("LD_LIBRARY_PATH", "/root")
+            .env("LANG", "C.UTF-8")
+            .env_remove("SUDO_USER")
+            .env_remove("SUDO_UID")
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), output.stderr)
+    };
+    let (status, said, errors) = record(&["env"]);
+    assert_eq!(status, Some(0), "{}", String::from_utf8_lossy(&errors));
+    let mut names: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.retain(|name| !["TERM", "TZ", "COLORTERM"].contains(name) && !name.starts_with("LC_"));
+    names.sort_unstable();
+    assert_eq!(names, ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER"], "{said}");
+    assert!(!said.contains(home.directory.path().to_str().unwrap()), "{said}");
+    // Field 6 of its own line is its session.
+    let script = "test -e /proc/self/fd/9 && echo open; read -r _ _ _ _ _ session _ </proc/$$/stat; \
+                  test $session = $$ && echo apart";
+    let (_, said, errors) = record(&["sh", "-c", script]);
+    assert_eq!(said, "apart\n", "{}", String::from_utf8_lossy(&errors));
+    let (status, _, errors) = record(&["only-on-roots-path"]);
+    assert_eq!(status, Some(127), "{}", String::from_utf8_lossy(&errors));
 }

@@ -1,15 +1,18 @@
 //! Which disks a profile's files lie on, and making them cold.
 
 use crate::drives;
+use crate::patience::unless_stopped;
 use ahead_fetch::today::mount_of;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{self, Mount};
+use ahead_kernel::process::Signals;
 use ahead_kernel::{block, cache, evict, machine, openat};
 use ahead_profile::{Extent, File, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Block devices and their nodes.
 pub type Devices = BTreeMap<DeviceNumber, PathBuf>;
@@ -34,9 +37,14 @@ fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 
-/// The device that a mount names as its source: what FUSE, NFS and tmpfs name is none.
+/// The device that a mount is of, by its number. Only btrfs has one of its own and a source that root alone can have named:
+/// of FUSE, whoever mounts says what the source is called, and root would open that.
 fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
-    let node = PathBuf::from(OsStr::from_bytes(&mount.source));
+    let (major, minor) = mount.device;
+    if let Ok(node) = openat::block_device_node(u64::from(major) << 32 | u64::from(minor)) {
+        return Some((mount.device, node));
+    }
+    let node = Some(PathBuf::from(OsStr::from_bytes(&mount.source))).filter(|_| mount.fs_type == "btrfs")?;
     Some((block::device_number(&node).ok()?, node))
 }
 
@@ -65,14 +73,19 @@ impl Kept {
 ///
 /// File by file first: to find the files after everything was evicted would bring their names, inodes and blocks back. What
 /// then goes with everything else, a page that was only just given up, is counted as kept all the same.
-pub fn make_cold(profile: &Profile, devices: &Devices) -> anyhow::Result<Kept> {
-    let files = profile.files.iter().filter(|file| !file.deleted);
-    let kept = files.map(make_file_cold).fold(Kept::default(), Kept::add);
-    if machine::is_root() {
-        evict_everything(devices)?;
-        drives::restart(|disk| devices.contains_key(&disk.device_number))?;
-    }
-    Ok(kept)
+///
+/// A file system that does not answer is waited for until a signal asks us to stop.
+pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signals) -> anyhow::Result<Kept> {
+    let (profile, devices) = (profile.clone(), devices.clone());
+    unless_stopped(signals, move || {
+        let files = profile.files.iter().filter(|file| !file.deleted);
+        let kept = files.map(make_file_cold).fold(Kept::default(), Kept::add);
+        if machine::is_root() {
+            evict_everything(&devices)?;
+            drives::restart(|disk| devices.contains_key(&disk.device_number))?;
+        }
+        Ok(kept)
+    })?
 }
 
 fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
@@ -86,11 +99,15 @@ fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Evicts one file and counts what of its extents stays.
+/// Evicts one file and counts what of its extents stays. A profile may name anything: only regular files of file systems with
+/// a page cache are opened, for root would start, stop or drain something by opening others (`/proc/kmsg`, tracefs).
 fn make_file_cold(file: &File) -> Kept {
     let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
+    let is_data = |handle: &openat::Handle| {
+        handle.is_regular_file() && handle.file_system_magic().is_ok_and(openat::has_page_cache)
+    };
     // One that is gone, or is no file any more, has nothing in memory that the program could read.
-    let Some(handle) = handle.ok().filter(|handle| handle.is_regular_file()) else { return Kept::default() };
+    let Some(handle) = handle.ok().filter(is_data) else { return Kept::default() };
     let fd = handle.reopen().ok();
     if let Some(fd) = &fd
         && let Err(error) = evict::file(fd)
@@ -106,4 +123,35 @@ fn make_file_cold(file: &File) -> Kept {
         }
     };
     file.extents.iter().map(kept).fold(Kept::default(), Kept::add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a profile had root open what the kernel makes up, and whatever device a FUSE mount says it is of.
+    #[test]
+    fn neither_made_up_files_nor_what_fuse_names_is_opened() {
+        let made_up = File { path: b"/proc/self/stat".to_vec(), extents: vec![extent()], ..File::default() };
+        assert_eq!(make_file_cold(&made_up), Kept::default());
+        let named = |fs_type: &str| {
+            let (fs_type, source) = (fs_type.to_owned(), b"/dev/null".to_vec());
+            block_device_of(&Mount { device: (0, 4_000_000), fs_type, source, ..Mount::default() })
+        };
+        assert_eq!((named("fuse"), named("btrfs")), (None, None));
+        let Some((device, node)) = mounts::own().unwrap().iter().find_map(block_device_of) else {
+            return eprintln!("skipped: nothing is mounted from a block device here");
+        };
+        let fuse = Mount {
+            device: (0, 4_000_000),
+            fs_type: "fuse.x".into(),
+            source: node.as_os_str().as_bytes().to_vec(),
+            ..Mount::default()
+        };
+        assert_eq!(block_device_of(&fuse), None, "{device:?}");
+    }
+
+    fn extent() -> Extent {
+        Extent { length_bytes: 4096, ..Extent::default() }
+    }
 }

@@ -7,6 +7,7 @@ use super::scratch::{Messages, Scratch};
 use super::stats::Spread;
 use super::usage::{self, Account, Usage};
 use super::{Compare, bound, late};
+use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{paths, record, restore};
 use ahead_kernel::bdi::{self, DeviceNumber};
@@ -75,10 +76,10 @@ impl Kind {
 pub struct Session<'a> {
     options: &'a Compare,
     profile_path: PathBuf,
-    profile: Profile,
+    profile: Arc<Profile>,
     signals: Signals,
     user: Option<User>,
-    devices: Devices,
+    devices: Arc<Devices>,
     /// Tells what is evicted during a run (root only).
     evictions: Option<Evictions>,
     /// Under which numbers.
@@ -108,7 +109,7 @@ impl<'a> Session<'a> {
         Ok(Session {
             alone: alone(&signals)?,
             signals,
-            devices: devices::of_profile(&profile)?,
+            devices: Arc::new(devices::of_profile(&profile)?),
             evictions: observe_evictions(),
             cached_under: devices::cached_under(&profile)?,
             scratch: Scratch::new(user.as_ref())?,
@@ -120,7 +121,7 @@ impl<'a> Session<'a> {
             said: BTreeSet::new(),
             options,
             profile_path,
-            profile,
+            profile: Arc::new(profile),
         })
     }
 
@@ -129,7 +130,7 @@ impl<'a> Session<'a> {
         self.prepare()?;
         let kept = match kind {
             Kind::Warm => Kept::default(),
-            _ => devices::make_cold(&self.profile, &self.devices)?,
+            _ => devices::make_cold(&self.profile, &self.devices, &self.signals)?,
         };
         let round = self.runs.get(&kind).map_or(0, Vec::len);
         let note = format!("{}-{round}", kind.word());
@@ -379,7 +380,7 @@ impl<'a> Session<'a> {
             }
         };
         tracer.follow(child.pid(), true)?;
-        devices::make_cold(&self.profile, &self.devices)?;
+        devices::make_cold(&self.profile, &self.devices, &self.signals)?;
         record::go_on(&self.signals)?;
         let (started, started_ns) = (SystemTime::now(), ahead_trace::now_ns());
         child.release(&command)?;
@@ -398,10 +399,10 @@ impl<'a> Session<'a> {
             precise: true,
             single_faults: false,
         };
-        let (seen, _) = ahead_trace::to_profile(&observed, &run)?;
         if observed.lost_events() + arrived.lost_events > 0 {
             return Ok(None);
         }
+        let (seen, _) = unless_stopped(&self.signals, move || ahead_trace::to_profile(&observed, &run))??;
         let issued = usage::issued(&self.profile, &read_account(&self.scratch, note, finished.status)?);
         Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))
     }

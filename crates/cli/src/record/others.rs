@@ -58,7 +58,7 @@ impl Record {
             single_faults: single_faults.as_ref().is_some_and(SingleFaults::holds),
         };
         let finished = Finished { status: 0, at: Instant::now(), ready, stopped: None };
-        finish(tracer, &run, &SwitchedOn::default(), setup, finished)
+        finish(tracer, run, SwitchedOn::default(), setup, finished, signals)
     }
 
     /// Whether what was waited for is there; otherwise it was another end.

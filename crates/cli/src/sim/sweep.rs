@@ -2,7 +2,7 @@
 
 use super::recordings::Files;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
-use crate::output;
+use crate::output::{self, Output};
 use crate::units::parse_size;
 use ahead_device::Model;
 use ahead_kernel::user::User;
@@ -114,9 +114,8 @@ impl Job {
 impl Sweep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
-        if let Some(out) = &self.html {
-            output::with_rights_of(user.as_ref(), || output::check_page(out))?;
-        }
+        let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
+        let html = self.html.as_deref().map(prepare).transpose()?;
         let scenario =
             Scenario::load_with(&self.scenario, &Files).with_context(|| self.scenario.display().to_string())?;
         self.check_names(&scenario)?;
@@ -135,9 +134,9 @@ impl Sweep {
             table(&jobs, &results).render(Screen::stdout())
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
-        if let Some(out) = &self.html {
+        if let Some(html) = &html {
             let page = page::of_sweep(&scenario, &jobs, &results, &table(&jobs, &results));
-            output::with_rights_of(user.as_ref(), || output::replace(out, page.as_bytes()))?;
+            output::with_rights_of(user.as_ref(), || html.commit(page.as_bytes()))?;
         }
         for (job, counters) in jobs.iter().zip(&results) {
             let window = size(job.scenario.disk.window_pages * PAGE_BYTES);

@@ -1,7 +1,8 @@
 //! `ahead sim trace`: runs a program, and keeps what the kernel's read-ahead decided for it.
 
+use crate::exit;
+use crate::output::{self, Output};
 use crate::record::go_on;
-use crate::{exit, output};
 use ahead_conform::Header;
 use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::user::User;
@@ -49,7 +50,7 @@ impl Trace {
         let signals = Signals::take()?;
         let user = User::behind_sudo()?;
         // Before the program runs: what it does may not be done twice.
-        output::with_rights_of(user.as_ref(), || output::check(&self.output))?;
+        let output = output::with_rights_of(user.as_ref(), || Output::prepare(&self.output))?;
         let mut file = tempfile::tempfile().context("make a temporary file")?;
         let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
         // Before the observer: a small process is quickly copied.
@@ -71,7 +72,7 @@ impl Trace {
         let mut trace = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut trace)?;
-        output::with_rights_of(user.as_ref(), || output::replace(&self.output, &trace))?;
+        output::with_rights_of(user.as_ref(), || output.commit(&trace))?;
         let (path, records) = (self.output.display(), grouped(trailer.records));
         eprintln!("ahead: {records} records in {path} ({})", size(trace.len() as u64));
         Ok(ExitCode::from(ended.code() as u8))

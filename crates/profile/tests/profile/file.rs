@@ -1,6 +1,6 @@
 //! Saving and loading, with everything that can stand at a path.
 
-use ahead_profile::{LoadError, MAX_FILE_BYTES, Profile, Recording, SaveError, load, save, save_owned};
+use ahead_profile::{LoadError, MAX_FILE_BYTES, Place, Profile, Recording, SaveError, load, save};
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -37,8 +37,29 @@ fn saving_for_oneself_needs_no_privilege() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.ahead");
     let own = fs::metadata(directory.path()).unwrap();
-    save_owned(&sample(), &path, Some((own.uid(), own.gid()))).unwrap();
+    Place::open(&path).unwrap().save(&sample(), Some((own.uid(), own.gid()))).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().uid(), own.uid());
+}
+
+/// Regression: the path was followed again at the end, wherever it led by then.
+#[test]
+fn a_profile_is_saved_in_the_directory_that_was_there_before_or_not_at_all() {
+    let home = tempfile::tempdir().unwrap();
+    let (directory, elsewhere) = (home.path().join("d"), home.path().join("elsewhere"));
+    fs::create_dir(&directory).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    let place = Place::open(&directory.join("p.ahead")).unwrap();
+    place.check().unwrap();
+    fs::rename(&directory, home.path().join("moved")).unwrap();
+    symlink(&elsewhere, &directory).unwrap();
+    let error = place.save(&sample(), None).unwrap_err();
+    assert!(matches!(error, SaveError::Moved { .. }), "{error}");
+    assert!(names(&elsewhere).is_empty() && names(&home.path().join("moved")).is_empty());
+    // Back again, it is the same one.
+    fs::remove_file(&directory).unwrap();
+    fs::rename(home.path().join("moved"), &directory).unwrap();
+    place.save(&sample(), None).unwrap();
+    assert_eq!(names(&directory), ["p.ahead"]);
 }
 
 #[test]

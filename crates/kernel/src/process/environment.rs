@@ -1,0 +1,287 @@
+//! The environment of a program that is started.
+//!
+//! ```text
+//!     as ourselves          ours, as it is
+//!     as the user           what sudo let through for that user, without sudo's own variables
+//!     behind sudo
+//!     as another user       what `sudo -u` would let through: terminal, language and time zone; all else is root's
+//!     (`--user`)
+//! ```
+//!
+//! A user's program gets HOME, USER, LOGNAME and SHELL of that user, and another user's the system's PATH for users
+//! (`ENV_PATH` of login.defs(5)). Root's session (XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, SSH_AUTH_SOCK) and what the
+//! dynamic loader obeys (LD_*) are not passed on to another user. `ahead record --user NAME -- env VAR=VALUE CMD` sets more.
+//!
+//! systemd names the process that a variable is for (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
+//! sd_watchdog_enabled(3)). Where it names us, it means the program: the child writes its own number there.
+
+use super::c_string;
+use crate::user::User;
+use crate::{Error, Result};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+type Variable = (OsString, OsString);
+
+/// The variables that hold the number of the process that they are for.
+const NUMBERED: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
+
+/// The pidfd of the process that `LISTEN_PID` names (systemd 258). A program that does not find it goes by the number alone.
+const LISTEN_IDENTITY: &str = "LISTEN_PIDFDID";
+
+/// Digits of the largest process number, and the NUL after them.
+const NUMBER_BYTES: usize = 11;
+
+/// What passes from root to another user: the list of sudo(8) (`env_keep` and `env_check` of plugins/sudoers/env.c) as far as
+/// it is harmless, and what programs colour their output by.
+const PASSED: [&str; 8] = ["TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ", "LINES", "COLUMNS"];
+const PASSED_PREFIX: &str = "LC_";
+
+/// sudo's own: the program is started for the user, and not by sudo.
+const SUDO_PREFIX: &str = "SUDO_";
+/// Descriptors do not pass from one user to another, nor does what tells of them.
+const ACTIVATION: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
+
+/// Variables as `execve` takes them.
+#[derive(Debug)]
+pub(super) struct Environment {
+    lines: Vec<Vec<u8>>,
+    /// Lines that end with our own number, and where it begins.
+    numbered: Vec<(usize, usize)>,
+    path: OsString,
+}
+
+/// The pointers of an [`Environment`], for a child that may not allocate.
+pub(super) struct Pointers {
+    pub(super) lines: Vec<*const libc::c_char>,
+    numbers: Vec<*mut u8>,
+}
+
+impl Environment {
+    /// For a program that runs as this user, or as ourselves.
+    pub(super) fn of(user: Option<&User>) -> Result<Environment> {
+        let own: Vec<Variable> = std::env::vars_os().collect();
+        let variables = match user {
+            None => own,
+            Some(user) if is_behind_sudo(user, &own) => from_sudo(user, own),
+            Some(user) => from_root(user, own, &login_path(user.uid)),
+        };
+        Environment::new(variables, std::process::id())
+    }
+
+    /// `own`: our process number.
+    fn new(mut variables: Vec<Variable>, own: u32) -> Result<Environment> {
+        let own = own.to_string();
+        let is_own =
+            |(name, value): &Variable| NUMBERED.iter().any(|n| name == n) && value.as_bytes() == own.as_bytes();
+        if variables.iter().any(|variable| variable.0 == "LISTEN_PID" && is_own(variable)) {
+            variables.retain(|(name, _)| name != LISTEN_IDENTITY);
+        }
+        let path = value_of(&variables, "PATH").map_or_else(|| DEFAULT_PATH.into(), OsStr::to_owned);
+        let mut environment = Environment { lines: Vec::new(), numbered: Vec::new(), path };
+        for variable in variables {
+            let is_numbered = is_own(&variable);
+            let mut line = variable.0.into_vec();
+            line.push(b'=');
+            if is_numbered {
+                environment.numbered.push((environment.lines.len(), line.len()));
+            }
+            line.extend(variable.1.as_bytes());
+            let checked = CString::new(line).map_err(|e| Error::io("environment", io::Error::other(e)))?;
+            line = checked.into_bytes_with_nul();
+            if is_numbered {
+                line.resize(line.len() + NUMBER_BYTES, 0);
+            }
+            environment.lines.push(line);
+        }
+        Ok(environment)
+    }
+
+    /// Where this program is looked for, as a shell does; a name with a slash is a path itself.
+    pub(super) fn candidates(&self, program: &OsString) -> Result<Vec<CString>> {
+        if program.as_bytes().contains(&b'/') {
+            return Ok(vec![c_string(program)?]);
+        }
+        let directories = std::env::split_paths(&self.path);
+        directories.map(|directory| c_string(&directory.join(program).into_os_string())).collect()
+    }
+
+    /// They lead into `self`, which has to outlive them, and must not be looked at meanwhile.
+    pub(super) fn pointers(&mut self) -> Pointers {
+        let mut starts: Vec<*mut u8> = self.lines.iter_mut().map(|line| line.as_mut_ptr()).collect();
+        // SAFETY: the offset lies in the line, which has room for a number from there on.
+        let numbers = self.numbered.iter().map(|(line, offset)| unsafe { starts[*line].add(*offset) }).collect();
+        starts.push(std::ptr::null_mut());
+        Pointers { lines: starts.into_iter().map(|start| start.cast_const().cast()).collect(), numbers }
+    }
+}
+
+impl Pointers {
+    /// Puts a process number where ours was. Async-signal-safe.
+    ///
+    /// # Safety
+    /// The [`Environment`] still lives, and nobody else looks at it.
+    pub(super) unsafe fn name_process(&self, process: u32) {
+        for at in &self.numbers {
+            let (mut digits, mut length, mut rest) = ([0u8; NUMBER_BYTES], 0, process);
+            while rest > 0 || length == 0 {
+                digits[length] = b'0' + (rest % 10) as u8;
+                (rest, length) = (rest / 10, length + 1);
+            }
+            for index in 0..length {
+                // SAFETY: there is room for NUMBER_BYTES; a u32 has at most ten digits.
+                unsafe { at.add(index).write(digits[length - 1 - index]) };
+            }
+            // SAFETY: as above.
+            unsafe { at.add(length).write(0) };
+        }
+    }
+}
+
+/// Where neither the environment nor login.defs says it.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+fn value_of<'a>(variables: &'a [Variable], name: &str) -> Option<&'a OsStr> {
+    variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+}
+
+/// Whether our environment is what sudo let through for this user.
+pub(super) fn came_through_sudo(user: &User) -> bool {
+    is_behind_sudo(user, &std::env::vars_os().collect::<Vec<_>>())
+}
+
+fn is_behind_sudo(user: &User, own: &[Variable]) -> bool {
+    let uid = value_of(own, "SUDO_UID").and_then(OsStr::to_str).and_then(|uid| uid.parse().ok());
+    uid == Some(user.uid) || value_of(own, "SUDO_USER") == Some(&user.name)
+}
+
+fn from_sudo(user: &User, mut own: Vec<Variable>) -> Vec<Variable> {
+    let is_sudos = |name: &OsStr| name.as_bytes().starts_with(SUDO_PREFIX.as_bytes());
+    own.retain(|(name, _)| !is_sudos(name) && !ACTIVATION.iter().any(|key| name == key));
+    with_identity(user, own)
+}
+
+fn from_root(user: &User, mut own: Vec<Variable>, path: &OsStr) -> Vec<Variable> {
+    let is_passed =
+        |name: &OsStr| PASSED.iter().any(|key| name == *key) || name.as_bytes().starts_with(PASSED_PREFIX.as_bytes());
+    own.retain(|(name, _)| is_passed(name));
+    own.push(("PATH".into(), path.to_owned()));
+    with_identity(user, own)
+}
+
+fn with_identity(user: &User, mut variables: Vec<Variable>) -> Vec<Variable> {
+    let own = [
+        ("HOME", user.home.as_os_str()),
+        ("USER", &user.name),
+        ("LOGNAME", &user.name),
+        ("SHELL", user.shell.as_os_str()),
+    ];
+    variables.retain(|(name, _)| !own.iter().any(|(key, _)| name == key));
+    variables.extend(own.map(|(key, value)| (key.into(), value.to_owned())));
+    variables
+}
+
+const LOGIN_DEFS: &str = "/etc/login.defs";
+
+/// The PATH that su(1) and login(1) give: `ENV_SUPATH` for root, `ENV_PATH` for everybody else.
+fn login_path(uid: u32) -> OsString {
+    let text = std::fs::read_to_string(LOGIN_DEFS).unwrap_or_default();
+    path_in(&text, if uid == 0 { "ENV_SUPATH" } else { "ENV_PATH" }).unwrap_or(DEFAULT_PATH).into()
+}
+
+/// `ENV_PATH PATH=/usr/local/bin:…`; the word `PATH=` may be missing (login.defs(5)).
+fn path_in<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let value = text.lines().find_map(|line| line.trim_start().strip_prefix(key)?.strip_prefix([' ', '\t', '=']))?;
+    let value = value.trim().trim_matches('"');
+    Some(value.strip_prefix("PATH=").unwrap_or(value)).filter(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ada() -> User {
+        User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into(), shell: "/bin/zsh".into() }
+    }
+
+    fn variables(pairs: &[(&str, &str)]) -> Vec<Variable> {
+        pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    fn names(variables: &[Variable]) -> Vec<&str> {
+        let mut names: Vec<&str> = variables.iter().map(|(name, _)| name.to_str().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Regression: `record --user` passed root's PATH, session and secrets on.
+    #[test]
+    fn another_user_gets_nothing_of_roots_but_terminal_and_language() {
+        let root = variables(&[
+            ("PATH", "/root/bin:/usr/sbin"),
+            ("TERM", "xterm"),
+            ("LC_ALL", "C"),
+            ("LD_PRELOAD", "/root/x.so"),
+            ("XDG_RUNTIME_DIR", "/run/user/0"),
+            ("SSH_AUTH_SOCK", "/root/agent"),
+            ("SECRET", "x"),
+            ("SUDO_USER", "eve"),
+            ("LISTEN_FDS", "1"),
+            ("SHELL", "/bin/bash"),
+        ]);
+        assert!(!is_behind_sudo(&ada(), &root));
+        let given = from_root(&ada(), root, OsStr::new("/usr/bin"));
+        assert_eq!(names(&given), ["HOME", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER"]);
+        let value = |name| value_of(&given, name).unwrap().to_str().unwrap();
+        assert_eq!((value("PATH"), value("SHELL"), value("HOME")), ("/usr/bin", "/bin/zsh", "/home/ada"));
+    }
+
+    #[test]
+    fn the_user_behind_sudo_gets_what_sudo_let_through() {
+        let own =
+            variables(&[("PATH", "/x"), ("OPTION", "1"), ("SUDO_UID", "7"), ("SUDO_USER", "ada"), ("HOME", "/r")]);
+        assert!(is_behind_sudo(&ada(), &own));
+        let given = from_sudo(&ada(), own);
+        assert_eq!(names(&given), ["HOME", "LOGNAME", "OPTION", "PATH", "SHELL", "USER"]);
+        assert_eq!(value_of(&given, "HOME").unwrap(), "/home/ada");
+    }
+
+    #[test]
+    fn the_path_of_login_defs_is_read_in_both_spellings() {
+        let text = "# ENV_PATH PATH=/no\nENV_SUPATH\tPATH=/sbin\nENV_PATH  PATH=/a:/b\n";
+        assert_eq!((path_in(text, "ENV_PATH"), path_in(text, "ENV_SUPATH")), (Some("/a:/b"), Some("/sbin")));
+        assert_eq!(path_in("ENV_PATH=\"/a:/b\"\n", "ENV_PATH"), Some("/a:/b"));
+        assert_eq!(path_in("ENV_PATHS /a\nENV_PATH\n", "ENV_PATH"), None);
+    }
+
+    fn lines(environment: &Environment) -> Vec<String> {
+        let text = |line: &Vec<u8>| line.split(|byte| *byte == 0).next().unwrap().to_vec();
+        environment.lines.iter().map(|line| String::from_utf8(text(line)).unwrap()).collect()
+    }
+
+    /// Regression: the program found another process's number, and ignored the sockets that systemd had passed.
+    #[test]
+    fn a_number_that_names_us_becomes_the_programs() {
+        let given = |own: u32| {
+            let given =
+                variables(&[("LISTEN_PID", "41"), ("LISTEN_PIDFDID", "9"), ("WATCHDOG_PID", "41"), ("X", "41")]);
+            let mut environment = Environment::new(given, own).unwrap();
+            let pointers = environment.pointers();
+            // SAFETY: it lives, and is looked at only afterwards.
+            unsafe { pointers.name_process(u32::MAX) };
+            lines(&environment)
+        };
+        assert_eq!(given(41), ["LISTEN_PID=4294967295", "WATCHDOG_PID=4294967295", "X=41"]);
+        assert_eq!(given(42), ["LISTEN_PID=41", "LISTEN_PIDFDID=9", "WATCHDOG_PID=41", "X=41"]);
+    }
+
+    #[test]
+    fn a_shorter_number_ends_where_it_ends() {
+        let mut environment = Environment::new(variables(&[("LISTEN_PID", "123456")]), 123_456).unwrap();
+        let pointers = environment.pointers();
+        // SAFETY: as above.
+        unsafe { pointers.name_process(10) };
+        assert_eq!(lines(&environment), ["LISTEN_PID=10"]);
+    }
+}
