@@ -13,12 +13,13 @@ use ahead_kernel::machine;
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::user::User;
 use anyhow::{Context, ensure};
-use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, fchmod, fstat, mkdirat, open, openat};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, fchmod, fstat, fstatvfs, mkdirat, open, openat};
+use rustix::io::Errno;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, fchown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The directory. For root it is noted, so that `ahead restore` removes it after a SIGKILL; without root there are no
@@ -40,6 +41,23 @@ enum Removed {
 
 const RUNS: &str = "runs";
 
+/// Room that the scratch directory needs: an account of some thousand ranges at 60 bytes each, for each of three runs, and a
+/// profile. Unit: bytes.
+const LEAST_ROOM_BYTES: u64 = 1 << 20;
+
+/// Without room the accounts of the runs would be missing at the end.
+fn check_room(directory: &OwnedFd, path: &Path) -> anyhow::Result<()> {
+    let stat = fstatvfs(directory)?;
+    let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+    ensure!(
+        free_bytes >= LEAST_ROOM_BYTES,
+        "{}: {free_bytes} bytes are free in {}, the runs need {LEAST_ROOM_BYTES}; free some, or set TMPDIR",
+        io::Error::from(Errno::NOSPC),
+        path.display()
+    );
+    Ok(())
+}
+
 impl Scratch {
     /// A new one; the part for the runs is this user's, if not our own.
     pub fn new(user: Option<&User>) -> anyhow::Result<Scratch> {
@@ -53,6 +71,7 @@ impl Scratch {
         // Where the temporary directory is not sticky, its owner can put another one there.
         let is_ours = fstat(&top)?.st_uid == rustix::process::geteuid().as_raw();
         ensure!(is_ours, "somebody has put another directory in the place of {}", path.display());
+        check_room(&top, &path)?;
         mkdirat(&top, RUNS, Mode::RWXU)?;
         let runs = openat(&top, RUNS, directory, Mode::empty())?;
         if let Some(user) = user {
