@@ -107,7 +107,7 @@ fn without_room_for_scratch_files_the_message_says_so() {
     scene.works(FULL, "/tmp", &["record", "-o", "q.ahead", "--", "true"], "");
     scene.works(FULL, "/tmp", &["show", "q.ahead"], "true");
     let elsewhere = ["--directory", env!("CARGO_TARGET_TMPDIR")];
-    scene.works(FULL, "/tmp", &[&BENCH[..], &elsewhere].concat(), "streams");
+    scene.works(FULL, "/tmp", &[&BENCH[..], &elsewhere].concat(), "1 stream");
 }
 
 #[test]
