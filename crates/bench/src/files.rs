@@ -10,7 +10,7 @@
 //! tree and the files are kept open: each opening for a reader is one more of the same file.
 
 use crate::device::Device;
-use crate::{Error, Result};
+use crate::{Error, Result, earlier};
 use ahead_kernel::directory::{Directory, HeldFile};
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::undo::{self, FileIdentity, Guard, ProcessId};
@@ -27,6 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How the names of trees begin; the process that made one follows, PID-START.
+pub(crate) const TREE_PREFIX: &str = "ahead-bench-";
 /// Files are written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 /// What a file system needs beside the data (extents, inodes, a journal's commits): one part in so many.
@@ -66,7 +68,7 @@ struct Tree {
 impl Tree {
     fn make(above: Directory) -> Result<Tree> {
         let own = ProcessId::own()?;
-        let name = OsString::from(format!("ahead-bench-{}-{}", own.pid, own.start_ticks));
+        let name = OsString::from(format!("{TREE_PREFIX}{}-{}", own.pid, own.start_ticks));
         let made = match machine::is_root() {
             true => undo::create_tree_in(own, &above, &name).map(|(directory, note)| (directory, Some(note))),
             false => above.create_directory(&name).map(|directory| (directory, None)),
@@ -121,9 +123,7 @@ impl Files {
     ///
     /// Errors: no room, no permission, a full or read-only file system, or one without a disk behind it; it was asked to stop.
     pub fn make(directory: &Path, sizes: &[u64], stop: &AtomicBool) -> Result<Files> {
-        let above = place(directory)?;
-        check_kind(&above)?;
-        check_room(&above, sizes.iter().sum())?;
+        let above = checked_place(directory, sizes)?;
         allow_descriptors(sizes.len() as u64);
         let mount = mounts::of_open(&above)?;
         let (device, is_blind) = (Device::under(&above, mount.as_ref())?, magic(&above, directory)? == OVERLAYFS);
@@ -139,13 +139,12 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether files of these sizes could be made there, as far as that is known without making them.
+    /// Whether files of these sizes could be made there, as far as that is known without making them. Those of an earlier start of
+    /// the machine are removed first, for their room.
     ///
     /// Errors: no room, a read-only file system, or one without a disk behind it; there is no such directory.
     pub fn check(directory: &Path, sizes: &[u64]) -> Result<()> {
-        let above = place(directory)?;
-        check_kind(&above)?;
-        check_room(&above, sizes.iter().sum())
+        checked_place(directory, sizes).map(drop)
     }
 
     /// One more beside them, for a while.
@@ -235,6 +234,14 @@ fn place(directory: &Path) -> Result<Directory> {
         }
         _ => error.into(),
     })
+}
+
+fn checked_place(directory: &Path, sizes: &[u64]) -> Result<Directory> {
+    let above = place(directory)?;
+    check_kind(&above)?;
+    earlier::remove(&above);
+    check_room(&above, sizes.iter().sum())?;
+    Ok(above)
 }
 
 /// Files are kept open: more of them than most programs have. Who is not allowed as many is told when one cannot be opened.

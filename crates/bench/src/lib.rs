@@ -22,6 +22,7 @@
 mod device;
 mod direct;
 mod doer;
+mod earlier;
 mod error;
 mod files;
 mod gate;

@@ -1,0 +1,79 @@
+//! Files of an earlier start of the machine. A power cut ends a job before it has removed its files, and the notes in `/run` are
+//! gone with it. The next job in the same directory removes them.
+
+use ahead_kernel::directory::Directory;
+use ahead_kernel::openat;
+use ahead_kernel::undo::{FileIdentity, ProcessId};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
+
+/// Permission bits of a tree: what [`Directory::create_directory`] makes.
+const TREE_MODE: u32 = 0o700;
+
+/// Removes the trees in `above` that only a job before the last start of the machine can have made: the name is that of a tree,
+/// no such process lives, owner and mode are right, and the tree has not changed since the start. On a file system of this machine
+/// alone, for on a shared one (NFS) another machine's job may be at work.
+///
+/// What cannot be removed stays; the new job does not depend on it.
+pub fn remove(above: &Directory) {
+    let is_local = rustix::fs::fstatfs(above).is_ok_and(|stat| openat::is_on_disk(stat.f_type as u64));
+    let (true, Ok(names)) = (is_local, above.names()) else { return };
+    for name in names {
+        if maker(&name).is_some_and(|maker| !maker.is_alive())
+            && let Some(tree) = above.directory(&name).ok().and_then(|tree| identity_if_earlier(&tree, start_s()))
+        {
+            let _ = above.remove_tree(&name, tree);
+        }
+    }
+}
+
+/// The process that a tree is named after.
+fn maker(name: &OsStr) -> Option<ProcessId> {
+    let (pid, start_ticks) = name.to_str()?.strip_prefix(super::files::TREE_PREFIX)?.split_once('-')?;
+    Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
+}
+
+/// When the machine was started, seconds since 1970, by the clock of now.
+fn start_s() -> i64 {
+    clock_gettime(ClockId::Realtime).tv_sec - clock_gettime(ClockId::Boottime).tv_sec
+}
+
+fn identity_if_earlier(tree: &Directory, start_s: i64) -> Option<FileIdentity> {
+    let metadata = tree.metadata().ok()?;
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o7777 == TREE_MODE;
+    (is_ours && metadata.ctime() < start_s).then(|| FileIdentity::of(&metadata))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::DirBuilderExt;
+
+    #[test]
+    fn trees_made_since_the_start_and_other_directories_stay() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let above = Directory::open(home.path()).unwrap();
+        let dead = ProcessId { pid: u32::MAX, start_ticks: 1 };
+        assert!(!dead.is_alive());
+        for name in ["ahead-bench-4294967295-1", "ahead-bench-x-1", "ahead-bench-1", "mine"] {
+            std::fs::DirBuilder::new().mode(TREE_MODE).create(home.path().join(name)).unwrap();
+        }
+        remove(&above);
+        assert_eq!(above.names().unwrap().len(), 4);
+        assert_eq!(maker("ahead-bench-4294967295-1".as_ref()), Some(dead));
+        assert_eq!(maker("ahead-bench-x-1".as_ref()), None);
+    }
+
+    #[test]
+    fn a_tree_is_of_an_earlier_start_by_its_time_owner_and_mode() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let above = Directory::open(home.path()).unwrap();
+        let tree = above.create_directory("tree".as_ref()).unwrap();
+        let made_s = tree.metadata().unwrap().ctime();
+        assert!(identity_if_earlier(&tree, made_s).is_none());
+        assert!(identity_if_earlier(&tree, made_s + 1).is_some());
+        std::fs::DirBuilder::new().mode(0o755).create(home.path().join("other")).unwrap();
+        assert!(identity_if_earlier(&above.directory("other".as_ref()).unwrap(), made_s + 100).is_none());
+    }
+}
