@@ -75,3 +75,40 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "ours is gone");
     }
 }
+
+/// Files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Regression: the type of a FUSE mount, which whoever mounts it may choose, was written into a unit as it is, and what followed a
+/// line feed in it was run by root.
+#[test]
+fn the_type_of_a_fuse_mount_becomes_no_line_of_a_unit() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let (above, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directory in ["etc/udev", "etc/systemd"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    let bound = Command::new("bindfs")
+        .args(["-o", "subtype=x\nExecStartPre=/bin/false"])
+        .args([&mounted.root, above.path()])
+        .status();
+    if !bound.is_ok_and(|bound| bound.success()) {
+        return eprintln!("skipped: no bindfs");
+    }
+    let tune = |arguments: &[&str]| {
+        let mut command = Command::new(cargo_bin("ahead"));
+        command.arg("tune").arg(above.path()).arg("--root").arg(root.path()).args(arguments).output().unwrap()
+    };
+    let refused = tune(&["--kb", "512", "--persist"]);
+    let kept = files(root.path());
+    let (applied, restored) = (tune(&["--kb", "512", "--apply"]), tune(&["--restore"]));
+    let unmounted = Command::new("umount").arg(above.path()).status().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{told}");
+    assert!(told.contains("cannot be written into a unit") && told.lines().count() == 1, "{told}");
+    assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");
+    assert_eq!(files(root.path()), Vec::<PathBuf>::new());
+}
