@@ -4,6 +4,7 @@
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use assert_cmd::cargo::cargo_bin;
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -31,13 +32,14 @@ fn begun(arguments: &[&str], last: &Path) -> Child {
 
 /// The directory that a measurement has made here, once its first file has a mebibyte.
 fn tree_in(home: &Path) -> PathBuf {
-    let tree = || {
+    let found = RefCell::new(None);
+    wait_until("the files", || {
         let names = fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
         let mut trees = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ahead-bench-"));
-        trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20))
-    };
-    wait_until("the files", || tree().is_some());
-    tree().unwrap()
+        *found.borrow_mut() = trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20));
+        found.borrow().is_some()
+    });
+    found.into_inner().unwrap()
 }
 
 /// What the directory's owner does: the tree goes away, and links to the victim lie in its place.
@@ -56,15 +58,14 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         let Some(mounted) = Mounted::new("ext4") else { return };
         let (home, victim) = ground(&mounted);
         let runs = ["bench", "bonnie", "--size", "1M", "--runs", "1000", "--policy", policy, "--directory"];
-        let mut child = begun(&runs, &home);
+        let child = RefCell::new(begun(&runs, &home));
         let tree = tree_in(&home);
         replace(&tree, &victim);
         let is_written = || fs::read(&victim).unwrap() != KEPT.as_bytes();
-        let mut ended = None;
-        while ended.is_none() && !is_written() {
-            ended = child.try_wait().unwrap();
-            std::thread::yield_now();
-        }
+        wait_until("its end", || is_written() || child.borrow_mut().try_wait().unwrap().is_some());
+        let mut child = child.into_inner();
+        let ended = child.try_wait().unwrap();
+        // Only where it goes on writing.
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
