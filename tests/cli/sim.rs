@@ -327,3 +327,24 @@ fn mistakes_name_file_and_line() {
         ahead(&[&["sim", "sweep", path.to_str().unwrap()], &wrong[..]].concat()).assert().code(2).stdout("");
     }
 }
+
+/// Regression: the kernel's name in a trace, which may be a stranger's, reached the terminal as it is.
+#[test]
+fn a_trace_does_not_move_the_cursor() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("hostile\u{1b}[31m.trace");
+    let kernel = "6.18\u{1b}[2J\u{1b}]0;owned\u{7}\nroot#\u{202e}".to_owned();
+    let header = ahead_conform::Header { kernel, machine: "x86_64".into(), page_bytes: 4096, command: Vec::new() };
+    ahead_conform::Writer::new(fs::File::create(&path).unwrap(), &header).unwrap().finish(0).unwrap();
+    let sim = |arguments: &[&str]| {
+        let mut command = Command::cargo_bin("ahead").unwrap();
+        command.args(["sim", "conform"]).args(arguments).arg(&path).output().unwrap()
+    };
+    for arguments in [&[][..], &["--policy", "linux-6.18"], &["--policy", "x\u{1b}[2J"]] {
+        let output = sim(arguments);
+        for text in [output.stdout, output.stderr] {
+            let text = String::from_utf8(text).unwrap();
+            assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']) && !text.contains("\nroot#"), "{text:?}");
+        }
+    }
+}

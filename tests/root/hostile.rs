@@ -4,6 +4,7 @@
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use assert_cmd::cargo::cargo_bin;
+use std::cell::RefCell;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -31,13 +32,14 @@ fn begun(arguments: &[&str], last: &Path) -> Child {
 
 /// The directory that a measurement has made here, once its first file has a mebibyte.
 fn tree_in(home: &Path) -> PathBuf {
-    let tree = || {
+    let found = RefCell::new(None);
+    wait_until("the files", || {
         let names = fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
         let mut trees = names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("ahead-bench-"));
-        trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20))
-    };
-    wait_until("the files", || tree().is_some());
-    tree().unwrap()
+        *found.borrow_mut() = trees.find(|tree| fs::metadata(tree.join("0")).is_ok_and(|file| file.len() >= 1 << 20));
+        found.borrow().is_some()
+    });
+    found.into_inner().unwrap()
 }
 
 /// What the directory's owner does: the tree goes away, and links to the victim lie in its place.
@@ -56,15 +58,14 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         let Some(mounted) = Mounted::new("ext4") else { return };
         let (home, victim) = ground(&mounted);
         let runs = ["bench", "bonnie", "--size", "1M", "--runs", "1000", "--policy", policy, "--directory"];
-        let mut child = begun(&runs, &home);
+        let child = RefCell::new(begun(&runs, &home));
         let tree = tree_in(&home);
         replace(&tree, &victim);
         let is_written = || fs::read(&victim).unwrap() != KEPT.as_bytes();
-        let mut ended = None;
-        while ended.is_none() && !is_written() {
-            ended = child.try_wait().unwrap();
-            std::thread::yield_now();
-        }
+        wait_until("its end", || is_written() || child.borrow_mut().try_wait().unwrap().is_some());
+        let mut child = child.into_inner();
+        let ended = child.try_wait().unwrap();
+        // Only where it goes on writing.
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -74,4 +75,41 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         assert!(tree.join("0").is_symlink(), "another's stays");
         assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "ours is gone");
     }
+}
+
+/// Files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+    paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Regression: the type of a FUSE mount, which whoever mounts it may choose, was written into a unit as it is, and what followed a
+/// line feed in it was run by root.
+#[test]
+fn the_type_of_a_fuse_mount_becomes_no_line_of_a_unit() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let (above, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directory in ["etc/udev", "etc/systemd"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    let bound = Command::new("bindfs")
+        .args(["-o", "subtype=x\nExecStartPre=/bin/false"])
+        .args([&mounted.root, above.path()])
+        .status();
+    if !bound.is_ok_and(|bound| bound.success()) {
+        return eprintln!("skipped: no bindfs");
+    }
+    let tune = |arguments: &[&str]| {
+        let mut command = Command::new(cargo_bin("ahead"));
+        command.arg("tune").arg(above.path()).arg("--root").arg(root.path()).args(arguments).output().unwrap()
+    };
+    let refused = tune(&["--kb", "512", "--persist"]);
+    let kept = files(root.path());
+    let (applied, restored) = (tune(&["--kb", "512", "--apply"]), tune(&["--restore"]));
+    let unmounted = Command::new("umount").arg(above.path()).status().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{told}");
+    assert!(told.contains("cannot be written into a unit") && told.lines().count() == 1, "{told}");
+    assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");
+    assert_eq!(files(root.path()), Vec::<PathBuf>::new());
 }

@@ -1,7 +1,7 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
 use ahead_disk::DiskInfo;
-use ahead_kernel::undo::{self, Action, Outcome, Restored};
+use ahead_kernel::undo::{self, Action, FileIdentity, Outcome, Restored};
 use ahead_report::text::printable;
 use ahead_trace::{Alone, try_alone};
 use anyhow::bail;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use serde_json::json;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Undo what an ahead that was killed left behind
@@ -88,7 +88,7 @@ fn detach_abandoned() -> anyhow::Result<Vec<Restored>> {
     // A disk's image is told without symbolic links.
     let trees: Vec<PathBuf> = left
         .filter_map(|(_, note)| match &note.action {
-            Action::RemoveTree { path, directory: Some(_) } => fs::canonicalize(path).ok(),
+            Action::RemoveTree { path, directory: Some(made) } => tree_at(path, *made),
             _ => None,
         })
         .collect();
@@ -102,6 +102,14 @@ fn detach_abandoned() -> anyhow::Result<Vec<Restored>> {
         Restored { action: Action::EndProcess { process: disk.daemon }, outcome }
     };
     Ok(ahead_disk::list()?.into_iter().filter(is_abandoned).map(detach).collect())
+}
+
+/// Where a tree that was made lies, without symbolic links. Its directory may be another user's: a link that he has put in its place leads
+/// to what is none of ours.
+fn tree_at(path: &Path, made: FileIdentity) -> Option<PathBuf> {
+    let place = fs::canonicalize(path).ok()?;
+    let there = fs::symlink_metadata(&place).ok()?;
+    (FileIdentity::of(&there) == made).then_some(place)
 }
 
 /// Sets back the kernel's settings that a killed `ahead` left changed, and says so: with them, results would mean nothing.
@@ -137,7 +145,7 @@ fn tell(outcome: ahead_kernel::Result<Vec<Restored>>) {
         Err(error) => format!("whether a killed ahead left something changed is not known: {error}"),
     };
     // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "ahead: {told}");
+    let _ = writeln!(std::io::stderr(), "ahead: {}", printable(told.as_bytes()));
 }
 
 fn as_line(Restored { action, outcome }: &Restored) -> String {
@@ -156,4 +164,23 @@ fn as_json(restored: &Restored) -> serde_json::Value {
         _ => serde_json::Value::Null,
     };
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a link in the place of a tree led to where other disks' images lay, and `ahead restore` detached them.
+    #[test]
+    fn a_link_in_the_place_of_a_tree_is_no_tree_of_ours() {
+        let home = tempfile::tempdir().unwrap();
+        let (tree, away) = (home.path().join("tree"), home.path().join("away"));
+        fs::create_dir(&tree).unwrap();
+        let made = FileIdentity::of(&fs::symlink_metadata(&tree).unwrap());
+        assert_eq!(tree_at(&tree, made), Some(fs::canonicalize(&tree).unwrap()));
+        fs::rename(&tree, &away).unwrap();
+        assert_eq!(tree_at(&tree, made), None);
+        std::os::unix::fs::symlink("/", &tree).unwrap();
+        assert_eq!(tree_at(&tree, made), None);
+    }
 }

@@ -1,11 +1,13 @@
 //! A report as one HTML file: no script, no network, light and dark, escaped throughout.
 
 use crate::table::{Kind, Table};
+use crate::text::is_format;
 use std::fmt::Write;
 
 pub(crate) const STYLE: &str = include_str!("html/style.css");
 
-/// For text and attribute values alike. What HTML cannot hold at all becomes U+FFFD.
+/// For text and attribute values alike. What HTML cannot hold at all, and what changes how the rest is shown (directions of writing), becomes
+/// U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -15,7 +17,8 @@ pub fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            hidden if hidden.is_control() && hidden != '\n' && hidden != '\t' => escaped.push('\u{fffd}'),
+            '\n' | '\t' => escaped.push(character),
+            hidden if hidden.is_control() || is_format(hidden) => escaped.push('\u{fffd}'),
             shown => escaped.push(shown),
         }
     }
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn everything_is_escaped() {
-        let hostile = "<script>alert('1')</script>\"&\u{1b}";
+        let hostile = "<script>alert('1')</script>\"&\u{1b}\u{202e}";
         let mut table = Table::new([(hostile, Kind::Path)]);
         table.row([hostile]);
         let pair = (hostile.to_owned(), hostile.to_owned());
@@ -172,7 +175,7 @@ mod tests {
         page.table(&table).picture("", hostile).legend(&[(hostile, hostile)]);
         let html = page.render();
         assert!(!html.contains("<script"), "{html}");
-        assert!(!html.contains("\"&\u{1b}") && !html.contains('\u{1b}'));
+        assert!(!html.contains("\"&\u{1b}") && !html.contains(['\u{1b}', '\u{202e}']));
         assert_eq!(html.matches("&lt;script&gt;").count(), 17);
     }
 

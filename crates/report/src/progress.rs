@@ -1,5 +1,6 @@
 //! Progress on standard error: a bar on a terminal, nothing elsewhere.
 
+use crate::text::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
@@ -26,9 +27,9 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Says what is being done now.
+    /// Says what is being done now. Names from outside may be in it: what would move the cursor is written out.
     pub fn say(&self, what: impl Into<String>) {
-        self.0.set_message(what.into());
+        self.0.set_message(one_line(&what.into()));
         self.0.tick();
     }
 
@@ -44,8 +45,9 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Prints a line above the bar (or alone, where there is none).
+    /// Prints a line above the bar (or alone, where there is none), in the same way.
     pub fn note(&self, line: &str) {
+        let line = one_line(line);
         self.0.suspend(|| eprintln!("{line}"));
     }
 }
@@ -54,5 +56,18 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the name of a target, which for FUSE is what its user calls it, was shown as it is.
+    #[test]
+    fn what_is_said_does_not_move_the_cursor() {
+        let progress = Progress(ProgressBar::hidden());
+        progress.at(1, 2, "\u{1b}[2Jx\ny\u{202e}");
+        assert_eq!(progress.0.message(), "\\u{1b}[2Jx\\ny\\u{202e}");
     }
 }

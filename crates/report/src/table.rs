@@ -1,6 +1,6 @@
 //! Tables: names to the left, numbers to the right, one column that gives way when the terminal is narrow.
 
-use crate::text::shorten;
+use crate::text::{one_line, shorten};
 use console::{Style, Term, measure_text_width};
 use std::io::IsTerminal;
 
@@ -52,7 +52,8 @@ pub enum Kind {
     Path,
 }
 
-/// Rows under named columns. Cells are shown as they are: escape what comes from outside with [`crate::text::printable`].
+/// Rows under named columns. Cells are one line of printable characters each: others are written out, as [`one_line`] does, which leaves
+/// alone what [`crate::text::printable`] has written out already.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     columns: Vec<(String, Kind)>,
@@ -67,13 +68,13 @@ const NARROWEST: usize = 12;
 impl Table {
     /// A table with these columns.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Kind)>) -> Self {
-        let columns = columns.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect();
+        let columns = columns.into_iter().map(|(name, kind)| (one_line(name), kind)).collect();
         Table { columns, rows: Vec::new() }
     }
 
     /// Adds a row; missing cells are empty, and those beyond the columns are dropped.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
-        let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
+        let mut row: Vec<String> = cells.into_iter().map(|cell| one_line(&cell.into())).collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
@@ -165,6 +166,17 @@ mod tests {
         assert!(!sample().render(Screen::default()).contains('\u{1b}'));
         let colourful = sample().render(Screen { width: None, colour: true });
         assert!(colourful.starts_with("\u{1b}[1m") && colourful.matches('\u{1b}').count() == 2, "{colourful:?}");
+    }
+
+    /// Regression: names of scenarios, jobs and policies reached the terminal as they are.
+    #[test]
+    fn cells_do_not_move_the_cursor() {
+        let mut table = Table::new([("a\u{1b}[2J", Kind::Text)]);
+        table.row(["\u{1b}]0;x\u{7}\ny"]);
+        table.row([crate::text::printable(b"/a\\b\x1b")]);
+        let shown = table.render(Screen::default());
+        assert!(!shown.contains('\u{1b}') && shown.lines().count() == 3, "{shown:?}");
+        assert_eq!(table.rows()[1], [r"/a\\b\u{1b}"], "nothing is written out twice");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Characters without a shape that change how the others are shown: joiners, directions, separators, byte order mark.
-fn is_format(character: char) -> bool {
+pub(crate) fn is_format(character: char) -> bool {
     matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }

@@ -13,7 +13,9 @@
 //! btrfs is told by its UUID, everything else (NFS, FUSE) by its mount: where, what and of which type.
 
 use crate::System;
+use crate::rule::Rule;
 use crate::target::is_seen;
+use crate::value::RuleValue;
 use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::fsuuid;
 use ahead_kernel::mounts::Mount;
@@ -28,6 +30,8 @@ use std::path::{Path, PathBuf};
 const PROPERTIES: [&str; 3] = ["MD_UUID", "ID_SERIAL", "ID_WWN"];
 /// What the kernel knows, by priority: NVMe's, SCSI's, virtio's, an SD card's or eMMC's.
 const ATTRIBUTES: [&str; 4] = ["wwid", "device/wwid", "serial", "device/cid"];
+/// What the kernel knows of a device-mapper device.
+const MAPPER_UUID: &str = "dm/uuid";
 /// What udev knows of a file system.
 const FS_UUID: &str = "ID_FS_UUID";
 /// File systems whose UUID the kernel tells as udev does.
@@ -91,14 +95,14 @@ impl Identity {
     /// Of a file system without a block device of its own; or why its mount cannot be named.
     pub(crate) fn of_mount(mount: &Mount) -> Result<Identity, String> {
         let (point, source) = (text(&mount.mount_point)?, text(&mount.source)?);
-        Ok(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
+        named(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
     }
 
     /// Of a btrfs that is mounted here.
     pub(crate) fn of_btrfs(system: &System, mount: &Mount) -> Result<Identity, String> {
         let directory = system.btrfs(mount);
         let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is not known")?;
-        Ok(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
+        named(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
     }
 
     /// The settings of all that have this identity now.
@@ -152,12 +156,20 @@ impl Identity {
     }
 }
 
-/// What can stand in a unit.
+/// A name or path as text.
 fn text(bytes: &[u8]) -> Result<String, String> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => Ok(text.to_owned()),
-        _ => Err(format!("{:?} cannot be written into a unit", String::from_utf8_lossy(bytes))),
-    }
+    let text = std::str::from_utf8(bytes);
+    text.map(str::to_owned).map_err(|_| format!("{:?} is no text", String::from_utf8_lossy(bytes)))
+}
+
+/// An identity that a rule or a unit can name; or why not.
+fn named(identity: Identity) -> Result<Identity, String> {
+    Rule::new(&identity, 0).map(|_| identity)
+}
+
+/// Whether this is how we call a property or an attribute.
+pub(crate) fn is_name(name: &str) -> bool {
+    name == MAPPER_UUID || PROPERTIES.contains(&name) || ATTRIBUTES.contains(&name)
 }
 
 /// Letters of an identity in the name of a file: enough to know it again.
@@ -172,9 +184,10 @@ pub(crate) fn of_block(
 ) -> Result<Identity, String> {
     let directory = system.block(number);
     let mut why = Vec::new();
-    let named = |name: &str, value| Identity::Attribute { name: name.into(), value };
-    if let Some(value) = System::text(&directory.join("dm/uuid")).filter(|value| is_writable(value)) {
-        return Ok(named("dm/uuid", value));
+    let attribute = |name: &str, value| Identity::Attribute { name: name.into(), value };
+    let mapped = System::text(&directory.join(MAPPER_UUID)).filter(|value| RuleValue::new(value).is_ok());
+    if let Some(value) = mapped {
+        return Ok(attribute(MAPPER_UUID, value));
     }
     for name in PROPERTIES {
         if let Some(value) = property(system, number, name) {
@@ -190,7 +203,7 @@ pub(crate) fn of_block(
         let of = |device| System::text(&system.block(device).join(name));
         if let Some(value) = of(number) {
             match check(&value, || others(system, number).any(|other| of(other).as_ref() == Some(&value))) {
-                Ok(()) => return Ok(named(name, value)),
+                Ok(()) => return Ok(attribute(name, value)),
                 Err(wrong) => why.push(format!("its {name} {value:?} {wrong}")),
             }
         }
@@ -228,15 +241,10 @@ fn uuid_of(mounts: &[Mount], mount: &Mount) -> Option<String> {
 /// What is wrong with a value, if anything is.
 fn check(value: &str, is_shared: impl FnOnce() -> bool) -> Result<(), &'static str> {
     match () {
-        () if !is_writable(value) => Err("cannot be written into a rule"),
+        () if RuleValue::new(value).is_err() => Err("cannot be written into a rule"),
         () if is_shared() => Err("is that of another device, too"),
         () => Ok(()),
     }
-}
-
-/// A rule's value has no way to say these: `|` separates patterns whatever stands before it.
-fn is_writable(value: &str) -> bool {
-    !value.chars().any(|c| c.is_control() || matches!(c, '"' | '|' | '\\'))
 }
 
 /// What udev has written down of a device.
@@ -295,6 +303,19 @@ mod tests {
         for value in ["a|b", "a\"b", "a\\b"] {
             assert!(identity(&[("sda", (8, 0), &[("wwid", value)], "")]).is_err(), "{value}");
         }
+    }
+
+    /// Regression: of a mount's source and place line feeds were refused, of its type they were not.
+    #[test]
+    fn a_mount_whose_type_is_a_line_of_a_unit_has_no_identity() {
+        let table = |fs_type: &str| format!("1 0 0:50 / /mnt/x rw - {fs_type} s:/x rw\n");
+        let of = |fs_type: &str| {
+            let mounts = ahead_kernel::mounts::parse(table(fs_type).as_bytes()).unwrap();
+            Identity::of_mount(&mounts[0])
+        };
+        assert!(of("fuse.sshfs").is_ok());
+        let why = of("fuse.x\\012ExecStartPre=/bin/id").unwrap_err();
+        assert!(why.contains("cannot be written into a unit") && !why.contains('\n'), "{why}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod state;
 mod tests;
 
 use crate::identity::Identity;
-use crate::rule::Rule;
+use crate::rule::{Rule, RulePlace};
 use crate::{Error, Result, System, Target};
 use ahead_kernel::{bdi, machine, undo};
 use files::{RuleFiles, unwritable};
@@ -97,8 +97,8 @@ impl Store {
             return Ok(());
         }
         self.may_persist(target)?;
-        let rule = target.identity.as_ref().ok().map(|identity| Rule::new(identity, 0));
-        rule.map_or(Ok(()), |rule| self.may_write(&rule.path))
+        let place = target.identity.as_ref().ok().map(RulePlace::of);
+        place.map_or(Ok(()), |place| self.may_write(&place.path))
     }
 
     /// Whether a file could be made: by the nearest directory that is there.
@@ -115,6 +115,7 @@ impl Store {
     pub fn may_persist(&self, target: &Target) -> Result<()> {
         let what = || format!("a rule for {}", target.name);
         let identity = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why))?;
+        Rule::new(identity, 0).map_err(|why| Error::unsupported(what(), why))?;
         let (who, homes) = match identity {
             Identity::Mount { .. } | Identity::Btrfs { .. } => {
                 ("systemd", &["etc/systemd", "usr/lib/systemd", "lib/systemd"][..])
@@ -165,6 +166,7 @@ impl Store {
         let current_kb = target.current_kb()?;
         let earlier = self.of_window(target)?;
         let rule = target.identity.as_ref().ok().filter(|_| persist).map(|identity| Rule::new(identity, kb));
+        let rule = rule.transpose().map_err(|why| Error::unsupported(format!("a rule for {}", target.name), why))?;
         let (key, state) = self.next_state(target, &earlier, current_kb, kb, rule.as_ref())?;
         let before = self.state(&key)?;
         self.write_state(&key, &state).and_then(|()| self.write(target, kb, rule.as_ref())).inspect_err(|_| {
@@ -175,7 +177,7 @@ impl Store {
             };
         })?;
         let Some(rule) = rule else { return Ok(Set::default()) };
-        let files = self.files(&rule);
+        let files = self.files(rule.place);
         let mut replaced = files.remove_other_links()?;
         for Kept { key, state } in earlier.into_iter().filter(|kept| kept.key != key) {
             replaced.extend(self.take_rule(&state)?);
@@ -233,7 +235,7 @@ impl Store {
     /// Directories that are made for a target's files, and those that were made for others: who is the last takes them away.
     fn directories(&self, key: &str, rule: Option<&Rule>) -> Result<Vec<PathBuf>> {
         let state = Path::new(STATES).join(key);
-        let files = [Some(&state), rule.map(|rule| &rule.path), rule.and_then(|rule| rule.link.as_ref())];
+        let files = [Some(&state), rule.map(|rule| &rule.place.path), rule.and_then(|rule| rule.place.link.as_ref())];
         let missing = files.into_iter().flatten().flat_map(|file| file.ancestors().skip(1));
         let missing = missing.filter(|directory| !self.at(directory).exists()).map(PathBuf::from);
         let mut directories: Vec<PathBuf> = missing.collect();
@@ -245,7 +247,7 @@ impl Store {
     }
 
     fn write(&self, target: &Target, kb: u64, rule: Option<&Rule>) -> Result<()> {
-        let before = rule.map(|rule| self.files(rule).write()).transpose()?;
+        let before = rule.map(|rule| self.files(rule.place.clone()).write(&rule.text)).transpose()?;
         undo::write_setting(&target.setting, &kb.to_string()).inspect_err(|_| {
             if let Some(before) = before {
                 before.put_back();
@@ -262,18 +264,18 @@ impl Store {
         // The rule may name it in another way than it would be named now: by another partition, say.
         let kept = self.of_window(target).unwrap_or_default();
         let mut kept = kept.iter().filter_map(|kept| kept.state.identity.as_ref());
-        let written = kept.find(|identity| self.files(&Rule::new(identity, 0)).text().is_some());
+        let written = kept.find(|identity| self.files(RulePlace::of(identity)).text().is_some());
         let own = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why));
         let identity = written.map_or(own, Ok)?;
         let running_kb = target.current_kb()?;
-        let rule = Rule::new(identity, running_kb);
-        let text = self.files(&rule).text();
+        let place = RulePlace::of(identity);
+        let (rule, files) = (self.at(&place.path), self.files(place));
+        let text = files.text();
         let rule_kb = text.as_deref().and_then(Rule::kb);
-        let is_as_written = |kb: u64| {
-            let rule = Rule::new(identity, kb);
-            text.as_ref() == Some(&rule.text) && self.files(&rule).is_linked()
-        };
-        Ok(Checked { rule: self.at(&rule.path), rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
+        // What no rule can name was written by an older version: it is not as we would write it.
+        let is_as_written =
+            |kb: u64| Rule::new(identity, kb).is_ok_and(|rule| text.as_ref() == Some(&rule.text)) && files.is_linked();
+        Ok(Checked { rule, rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
     }
 
     /// Takes back what was set for a target, by whichever way its window was come to; nothing: nothing was.
@@ -343,12 +345,12 @@ impl Store {
 
     /// Removes a rule of ours, and says what is gone.
     fn take_rule(&self, state: &Settings) -> Result<Vec<PathBuf>> {
-        let rule = state.identity.as_ref().map(|identity| Rule::new(identity, state.applied_kb));
-        rule.map_or(Ok(Vec::new()), |rule| self.files(&rule).remove())
+        let place = state.identity.as_ref().map(RulePlace::of);
+        place.map_or(Ok(Vec::new()), |place| self.files(place).remove())
     }
 
-    fn files<'a>(&'a self, rule: &'a Rule) -> RuleFiles<'a> {
-        RuleFiles::new(&self.system.kept, rule)
+    fn files(&self, place: RulePlace) -> RuleFiles<'_> {
+        RuleFiles::new(&self.system.kept, place)
     }
 
     fn at(&self, path: &Path) -> PathBuf {

@@ -36,6 +36,7 @@ mod search;
 mod system;
 mod target;
 mod trace;
+mod value;
 mod verdict;
 mod work;
 mod wu;

@@ -4,51 +4,89 @@
 //! with another number each time: a unit that is wanted by the mount's sets it when systemd has mounted it. It looks the number up
 //! in the mount table, by place, source and type, so that what else may be mounted there is left alone. btrfs has its UUID.
 
-use crate::identity::Identity;
+use crate::identity::{Identity, is_name};
+use crate::value::{MountUnit, RuleValue, UnitValue, comment};
 use std::path::{Path, PathBuf};
+
+/// Where the file that keeps a window lies, below the root. There is one for every identity, also for one that no rule can name: a
+/// state that an older version has kept, say, whose rule is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RulePlace {
+    /// The file.
+    pub path: PathBuf,
+    /// A symbolic link to it, which switches a unit on.
+    pub link: Option<PathBuf>,
+}
 
 /// A file that keeps a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Where it belongs, below the root.
-    pub path: PathBuf,
+    /// Where it belongs.
+    pub place: RulePlace,
     /// What is in it.
     pub text: String,
-    /// A symbolic link to it, which switches a unit on.
-    pub link: Option<PathBuf>,
 }
 
 /// How a file of ours begins: others are not touched.
 const HEADER: &str = "# Written by `ahead tune --persist`";
 const RULES: &str = "etc/udev/rules.d";
 const UNITS: &str = "etc/systemd/system";
-/// Before and behind the value in a rule.
-const IN_RULE: (&str, &str) = ("queue/read_ahead_kb}=\"", "\"\n");
-/// The same in a unit.
-const IN_UNIT: (&str, &str) = ("Environment=AHEAD_KB=", "\n");
+/// How the line of a rule begins, what stands before its window, and how it ends.
+const IN_RULE: (&str, &str, &str) = ("ACTION==", "queue/read_ahead_kb}=\"", "\"");
+/// How the line of a unit begins that has its window.
+const IN_UNIT: &str = "Environment=AHEAD_KB=";
+
+impl RulePlace {
+    /// Of the rule for an identity.
+    pub fn of(identity: &Identity) -> RulePlace {
+        let name = identity.file_name();
+        match identity {
+            Identity::Mount { point, .. } | Identity::Btrfs { point, .. } => {
+                let name = format!("ahead-tune-{name}.service");
+                let link = PathBuf::from(format!("{UNITS}/{}.wants/{name}", MountUnit::of(point)));
+                RulePlace { path: Path::new(UNITS).join(name), link: Some(link) }
+            }
+            // Behind 60-persistent-storage.rules, which finds serial numbers, and whatever sets windows for all disks.
+            _ => RulePlace { path: format!("{RULES}/99-ahead-tune-{name}.rules").into(), link: None },
+        }
+    }
+}
 
 impl Rule {
     /// The file that keeps this window for this target.
-    pub fn new(identity: &Identity, kb: u64) -> Rule {
-        match identity {
+    ///
+    /// Errors: something that names the target cannot be written there; what, and why.
+    pub fn new(identity: &Identity, kb: u64) -> Result<Rule, String> {
+        let text = match identity {
             Identity::Mount { point, source, fs_type } => {
-                let environment = [("POINT", point), ("SOURCE", source), ("TYPE", fs_type)];
-                unit(identity, point, &environment, OF_MOUNT, kb)
+                let (source, fs_type) = (UnitValue::new(source)?, UnitValue::of_type(fs_type)?);
+                let environment = [("POINT", UnitValue::new(point)?), ("SOURCE", source), ("TYPE", fs_type)];
+                unit(identity, MountUnit::of(point).checked()?, &environment, OF_MOUNT, kb)
             }
-            Identity::Btrfs { uuid, point } => unit(identity, point, &[("UUID", uuid)], OF_BTRFS, kb),
-            _ => Rule {
-                // Behind 60-persistent-storage.rules, which finds serial numbers, and whatever sets windows for all disks.
-                path: format!("{RULES}/99-ahead-tune-{}.rules", identity.file_name()).into(),
-                text: udev(identity, kb),
-                link: None,
-            },
-        }
+            Identity::Btrfs { uuid, point } => {
+                let environment = [("UUID", UnitValue::of_uuid(uuid)?)];
+                unit(identity, MountUnit::of(point).checked()?, &environment, OF_BTRFS, kb)
+            }
+            Identity::Property { name, value } => udev(identity, &format!("ENV{{{}}}", known(name)?), value, DISK, kb)?,
+            Identity::Attribute { name, value } => {
+                udev(identity, &format!("ATTR{{{}}}", known(name)?), value, DISK, kb)?
+            }
+            Identity::FileSystem { uuid, on_partition } => {
+                udev(identity, "ENV{ID_FS_UUID}", uuid, if *on_partition { PARTITION } else { DISK }, kb)?
+            }
+        };
+        Ok(Rule { place: RulePlace::of(identity), text })
     }
 
-    /// The window that such a file keeps, KiB; `None`: it is not ours, or says none.
+    /// The window that such a file keeps, KiB; `None`: it is not ours, or says none. What stands in comments or in a value is not
+    /// looked at.
     pub fn kb(text: &str) -> Option<u64> {
-        let between = |(before, behind): (&str, &str)| text.split_once(before)?.1.split_once(behind)?.0.parse().ok();
-        if !Rule::is_ours(text) { None } else { between(IN_RULE).or_else(|| between(IN_UNIT)) }
+        let (begins, before, ends) = IN_RULE;
+        let of_line = |line: &str| match line.strip_prefix(IN_UNIT) {
+            Some(kb) => kb.parse().ok(),
+            None => line.strip_prefix(begins)?.strip_suffix(ends)?.rsplit_once(before)?.1.parse().ok(),
+        };
+        Rule::is_ours(text).then(|| text.lines().find_map(of_line)).flatten()
     }
 
     /// Whether we wrote such a file.
@@ -57,29 +95,27 @@ impl Rule {
     }
 }
 
+/// What udev calls a device (`DEVTYPE`), and the way to its disk's directory in sysfs.
+const DISK: (&str, &str) = ("disk", "");
+const PARTITION: (&str, &str) = ("partition", "../");
+
+/// A name that we write ourselves: that of a state may be anything.
+fn known(name: &str) -> Result<&str, String> {
+    if is_name(name) { Ok(name) } else { Err(format!("{name:?} is no property of a disk that a rule asks for")) }
+}
+
 fn header(identity: &Identity) -> String {
-    let plain: String = identity.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let plain = comment(&identity.to_string());
     format!("{HEADER}: the read-ahead window of {plain}.\n# `ahead tune --restore` takes it away.\n")
 }
 
-fn udev(identity: &Identity, kb: u64) -> String {
-    let (name, own, place) = match identity {
-        Identity::Property { name, value } => (format!("ENV{{{name}}}"), value, ("disk", "")),
-        Identity::Attribute { name, value } => (format!("ATTR{{{name}}}"), value, ("disk", "")),
-        Identity::FileSystem { uuid, on_partition: false } => ("ENV{ID_FS_UUID}".into(), uuid, ("disk", "")),
-        Identity::FileSystem { uuid, .. } => ("ENV{ID_FS_UUID}".into(), uuid, ("partition", "../")),
-        Identity::Mount { .. } | Identity::Btrfs { .. } => unreachable!("a mount has a unit"),
-    };
-    let ((kind, above), own, set) = (place, pattern(own), IN_RULE.0);
-    format!(
-        "{}ACTION==\"add|change\", SUBSYSTEM==\"block\", ENV{{DEVTYPE}}==\"{kind}\", {name}==\"{own}\", ATTR{{{above}{set}{kb}\"\n",
+fn udev(identity: &Identity, name: &str, value: &str, (kind, above): (&str, &str), kb: u64) -> Result<String, String> {
+    let (begins, before, ends) = IN_RULE;
+    let value = RuleValue::new(value)?;
+    Ok(format!(
+        "{}{begins}\"add|change\", SUBSYSTEM==\"block\", ENV{{DEVTYPE}}==\"{kind}\", {name}==\"{value}\", ATTR{{{above}{before}{kb}{ends}\n",
         header(identity)
-    )
-}
-
-/// udev compares by patterns, in which a set of one letter is that letter.
-fn pattern(value: &str) -> String {
-    value.chars().map(|c| if matches!(c, '*' | '?' | '[') { format!("[{c}]") } else { c.to_string() }).collect()
+    ))
 }
 
 /// What a unit runs: the number of what is mounted there, if it is what it should be, and then its setting.
@@ -87,14 +123,12 @@ const OF_MOUNT: &str = r#"number=$(findmnt -k -n -f -o MAJ:MIN -M "$AHEAD_POINT"
 /// The same of a btrfs.
 const OF_BTRFS: &str = r#"echo "$AHEAD_KB" > "/sys/fs/btrfs/$AHEAD_UUID/bdi/read_ahead_kb""#;
 
-fn unit(identity: &Identity, point: &str, environment: &[(&str, &String)], script: &str, kb: u64) -> Rule {
-    let mount = format!("{}.mount", escape_path(point));
-    let name = format!("ahead-tune-{}.service", identity.file_name());
-    let line = |(name, value): &(&str, &String)| format!("Environment=\"AHEAD_{name}={}\"\n", quoted(value));
-    let (environment, set): (String, _) = (environment.iter().map(line).collect(), IN_UNIT.0);
+fn unit(identity: &Identity, mount: MountUnit, environment: &[(&str, UnitValue)], script: &str, kb: u64) -> String {
+    let line = |(name, value): &(&str, UnitValue)| format!("Environment=\"AHEAD_{name}={value}\"\n");
+    let environment: String = environment.iter().map(line).collect();
     // To systemd a dollar begins a variable of its own.
     let script = script.replace('$', "$$");
-    let text = format!(
+    format!(
         "{}[Unit]
 Description=Read-ahead window of {mount}
 BindsTo={mount}
@@ -103,41 +137,14 @@ After={mount}
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-{set}{kb}
+{IN_UNIT}{kb}
 {environment}ExecStart=/bin/sh -c '{script}'
 
 [Install]
 WantedBy={mount}
 ",
         header(identity)
-    );
-    let link = PathBuf::from(format!("{UNITS}/{mount}.wants/{name}"));
-    Rule { path: Path::new(UNITS).join(name), text, link: Some(link) }
-}
-
-/// Between double quotes in a unit (systemd.syntax(7)); `%` begins a specifier, `$` nothing in an environment.
-fn quoted(text: &str) -> String {
-    let escape = |c: char| match c {
-        '"' | '\\' => format!("\\{c}"),
-        '%' => "%%".into(),
-        c => c.to_string(),
-    };
-    text.chars().map(escape).collect()
-}
-
-/// The name of a mount's unit without its ending, as `systemd-escape --path` has it.
-pub(crate) fn escape_path(path: &str) -> String {
-    let trimmed = path.trim_matches('/');
-    if trimmed.is_empty() {
-        return "-".into();
-    }
-    let escape = |(index, byte): (usize, u8)| match byte {
-        b'/' => "-".to_owned(),
-        b'.' if index == 0 => "\\x2e".into(),
-        byte if byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'.') => char::from(byte).to_string(),
-        byte => format!("\\x{byte:02x}"),
-    };
-    trimmed.bytes().enumerate().map(escape).collect()
+    )
 }
 
 #[cfg(test)]
@@ -153,16 +160,16 @@ mod tests {
     }
 
     fn last_line(identity: &Identity) -> String {
-        Rule::new(identity, 512).text.lines().last().unwrap().to_owned()
+        Rule::new(identity, 512).unwrap().text.lines().last().unwrap().to_owned()
     }
 
     #[test]
     fn a_disk_is_named_by_its_serial_number() {
         let expected = r#"ACTION=="add|change", SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL}=="QEMU_1", ATTR{queue/read_ahead_kb}="512""#;
         assert_eq!(last_line(&property("QEMU_1")), expected);
-        let rule = Rule::new(&property("QEMU_1"), 512);
-        assert!(rule.path.to_str().unwrap().starts_with("etc/udev/rules.d/99-ahead-tune-ID-SERIAL-QEMU-1-"));
-        assert_eq!((Rule::kb(&rule.text), rule.link), (Some(512), None));
+        let rule = Rule::new(&property("QEMU_1"), 512).unwrap();
+        assert!(rule.place.path.to_str().unwrap().starts_with("etc/udev/rules.d/99-ahead-tune-ID-SERIAL-QEMU-1-"));
+        assert_eq!((Rule::kb(&rule.text), rule.place.link), (Some(512), None));
     }
 
     #[test]
@@ -193,21 +200,21 @@ mod tests {
 
     #[test]
     fn a_mount_has_a_unit_that_looks_for_exactly_it() {
-        let rule = Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024);
+        let rule = Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024).unwrap();
         assert!(
             rule.text.contains("BindsTo=mnt-my\\x20data.mount\n")
                 && rule.text.contains("WantedBy=mnt-my\\x20data.mount\n")
         );
         assert!(rule.text.contains("Environment=\"AHEAD_SOURCE=server:/a%%b\\\"c\"\n"), "{}", rule.text);
         assert_eq!(Rule::kb(&rule.text), Some(1024));
-        let link = rule.link.unwrap();
+        let link = rule.place.link.unwrap();
         assert_eq!(link.parent().unwrap(), Path::new("etc/systemd/system/mnt-my\\x20data.mount.wants"));
-        assert_eq!(link.file_name(), rule.path.file_name());
+        assert_eq!(link.file_name(), rule.place.path.file_name());
     }
 
     #[test]
     fn btrfs_is_named_by_its_uuid() {
-        let rule = Rule::new(&Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }, 1024);
+        let rule = Rule::new(&Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }, 1024).unwrap();
         assert!(rule.text.contains("BindsTo=-.mount\n") && rule.text.contains("AHEAD_UUID=12-34"), "{}", rule.text);
         assert!(
             rule.text.contains("/sys/fs/btrfs/$$AHEAD_UUID/bdi/read_ahead_kb") && Rule::kb(&rule.text) == Some(1024)
@@ -220,16 +227,44 @@ mod tests {
         assert_eq!(Rule::kb(&format!("{HEADER}\nATTR{{queue/read_ahead_kb}}=\"many\"\n")), None);
     }
 
+    /// Regression: the type of a FUSE mount, which any user may choose, was written as it is, and what followed a line feed in it was
+    /// a line of the unit.
     #[test]
-    fn paths_are_escaped_as_systemd_does() {
-        let known = [("/", "-"), ("/mnt/x/", "mnt-x"), ("/.a/b-c", "\\x2ea-b\\x2dc"), ("/é_1:2", "\\xc3\\xa9_1:2")];
-        for (path, escaped) in known {
-            assert_eq!(escape_path(path), escaped);
-            let theirs = std::process::Command::new("systemd-escape").args(["--path", path]).output();
-            if let Ok(theirs) = theirs.map(|output| String::from_utf8(output.stdout).unwrap()) {
-                assert_eq!(theirs.trim(), escaped);
-            }
+    fn no_value_becomes_a_line_of_its_own() {
+        let evil = "x\nExecStartPre=/bin/sh -c id";
+        let of = |point: &str, source: &str, fs_type: &str| Identity::Mount {
+            point: point.into(),
+            source: source.into(),
+            fs_type: fs_type.into(),
+        };
+        let refused = [
+            of("/mnt", "s:/x", &format!("fuse.{evil}")),
+            of("/mnt", evil, "nfs4"),
+            of(&format!("/mnt/{evil}"), "s:/x", "nfs4"),
+            of("/mnt", "s:/x", "nfs4,ext4"),
+            property("x\", RUN+=\"/bin/id"),
+            property("x\nRUN+=\"/bin/id\""),
+            property("a|*"),
+            Identity::Property { name: "X}==\"\", RUN+=\"/bin/id\", ENV{Y".into(), value: "x".into() },
+            Identity::Attribute { name: "../../x".into(), value: "x".into() },
+            Identity::FileSystem { uuid: evil.into(), on_partition: false },
+            Identity::Btrfs { uuid: "../../x".into(), point: "/".into() },
+        ];
+        for identity in refused {
+            let why = Rule::new(&identity, 512).unwrap_err();
+            assert!(!why.contains('\n'), "{why:?}");
+            // Where an older version's lies is known all the same.
+            let path = RulePlace::of(&identity).path.to_str().unwrap().to_owned();
+            assert!(!path.chars().any(char::is_control) && path.matches('/').count() == 3, "{path:?}");
         }
+    }
+
+    /// Regression: a window was looked for in the comment, too, in which the target's names stand.
+    #[test]
+    fn what_stands_in_a_name_is_not_taken_for_the_window() {
+        let unit = Rule::new(&mount("/mnt/Environment=AHEAD_KB=7", "Environment=AHEAD_KB=8"), 512).unwrap();
+        let rule = Rule::new(&property("queue/read_ahead_kb}=9"), 64).unwrap();
+        assert_eq!((Rule::kb(&unit.text), Rule::kb(&rule.text)), (Some(512), Some(64)));
     }
 
     /// systemd itself reads the unit without a word, and udev the rule.
@@ -237,11 +272,11 @@ mod tests {
     fn systemd_and_udev_understand_what_is_written() {
         let home = tempfile::tempdir().unwrap();
         let write = |rule: &Rule| {
-            let path = home.path().join(rule.path.file_name().unwrap());
+            let path = home.path().join(rule.place.path.file_name().unwrap());
             std::fs::write(&path, &rule.text).unwrap();
             path
         };
-        let unit = write(&Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024));
+        let unit = write(&Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024).unwrap());
         let verified = std::process::Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
         match verified {
             Ok(output) => {
@@ -253,7 +288,7 @@ mod tests {
             }
             Err(_) => eprintln!("skipped: no systemd-analyze"),
         }
-        let rules = write(&Rule::new(&property("a*b?c[d]"), 64));
+        let rules = write(&Rule::new(&property("a*b?c[d]$e%f"), 64).unwrap());
         match std::process::Command::new("udevadm").arg("verify").arg(&rules).output() {
             // Older ones have no verify.
             Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("Unknown") => {

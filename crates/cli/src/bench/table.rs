@@ -5,6 +5,7 @@ use ahead_bench::Row;
 use ahead_kernel::machine;
 use ahead_report::number::{grouped, size};
 use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::one_line;
 
 /// What was measured, and where, in a line.
 pub fn about(measured: &Measured) -> String {
@@ -14,7 +15,8 @@ pub fn about(measured: &Measured) -> String {
         format!("; policies are told of {access_ms:.2} ms, {mb:.0} MB/s, {} at once", traits.parallelism)
     });
     let (machine, kernel) = (machine::describe(), machine::kernel_release());
-    format!("{} on {}{window}; {machine}, Linux {kernel}{traits}", measured.directory.display(), measured.device)
+    let directory = measured.directory.display();
+    one_line(&format!("{directory} on {}{window}; {machine}, Linux {kernel}{traits}", measured.device))
 }
 
 pub fn text(measured: &Measured, screen: Screen) -> String {

@@ -19,6 +19,7 @@ use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::{Error as KernelError, machine};
 use ahead_papers::{Asked, Live, LiveError, Observed};
 use ahead_policy::PAGE_BYTES;
+use ahead_report::text::one_line;
 use ahead_sim::{Scenario, Stream};
 use std::cell::RefCell;
 use std::fs::File;
@@ -129,7 +130,8 @@ impl OnDisk {
     fn say_if_late(&self, info: &DiskInfo) {
         let Some(why) = &info.beyond_rig_why else { return };
         if self.said.replace(Some(info.model.name.clone())).as_ref() != Some(&info.model.name) {
-            let _ = writeln!(std::io::stderr(), "ahead: {}: {why}; live times are not the model's", info.model.name);
+            let told = one_line(&format!("ahead: {}: {why}; live times are not the model's", info.model.name));
+            let _ = writeln!(std::io::stderr(), "{told}");
         }
     }
 
@@ -158,7 +160,8 @@ impl Drop for OnDisk {
         if let Some(there) = self.attached.get_mut().take()
             && let Err(error) = ahead_disk::detach(&there.info)
         {
-            let _ = writeln!(std::io::stderr(), "ahead: {error}; clean up with: ahead restore");
+            let told = one_line(&format!("ahead: {error}; clean up with: ahead restore"));
+            let _ = writeln!(std::io::stderr(), "{told}");
         }
     }
 }

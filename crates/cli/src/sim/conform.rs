@@ -3,6 +3,7 @@
 use ahead_conform::{KINDS, Kind, Report, Tally, conform};
 use ahead_report::number::grouped;
 use ahead_report::table::{Kind as Column, Screen, Table};
+use ahead_report::text::one_line;
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
@@ -80,8 +81,7 @@ impl Conform {
         row("resynchronised", &|tally| grouped(tally.resynchronised));
         row("corrected", &|tally| grouped(tally.corrected));
         row("balances taken", &|tally| grouped(tally.balances_taken));
-        let mut text =
-            format!("{} against Linux {}\n\n{}", report.policy, report.kernel, table.render(Screen::stdout()));
+        let mut text = format!("{}\n\n{}", heading(report), table.render(Screen::stdout()));
         text.push('\n');
         for (way, tally) in [("step by step", ways[0]), ("running free", ways[1])] {
             for mismatch in tally.mismatches.iter().take(self.differences) {
@@ -94,13 +94,18 @@ impl Conform {
                     mismatch.file,
                     mismatch.task,
                     if mismatch.is_overlapping { ", beside another thread's decision" } else { "" },
-                    mismatch.difference,
-                    mismatch.state,
+                    one_line(&mismatch.difference),
+                    one_line(&mismatch.state),
                 ));
             }
         }
         text
     }
+}
+
+/// Whom a policy is compared with. The trace, a stranger's perhaps, tells which kernel that was.
+fn heading(report: &Report) -> String {
+    one_line(&format!("{} against Linux {}", report.policy, report.kernel))
 }
 
 /// Why nothing was compared.

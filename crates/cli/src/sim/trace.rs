@@ -8,6 +8,7 @@ use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::user::User;
 use ahead_kernel::{evict, machine};
 use ahead_report::number::{grouped, size};
+use ahead_report::text::one_line;
 use ahead_trace::Decisions;
 use anyhow::{Context, bail};
 use clap::Args;
@@ -73,8 +74,8 @@ impl Trace {
         file.rewind()?;
         file.read_to_end(&mut trace)?;
         output::with_rights_of(user.as_ref(), || output.commit(&trace))?;
-        let (path, records) = (self.output.display(), grouped(trailer.records));
-        eprintln!("ahead: {records} records in {path} ({})", size(trace.len() as u64));
+        let (path, records) = (self.output.display().to_string(), grouped(trailer.records));
+        eprintln!("ahead: {records} records in {} ({})", one_line(&path), size(trace.len() as u64));
         Ok(ExitCode::from(ended.code() as u8))
     }
 

@@ -4,7 +4,7 @@ use super::Tuned;
 use ahead_kernel::machine;
 use ahead_report::number::size;
 use ahead_report::table::{Kind, Screen, Table};
-use ahead_report::text::printable;
+use ahead_report::text::{one_line, printable};
 use ahead_tune::{Checked, Disk, Harm, Measured, Measurement, Restored, Target};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -51,9 +51,9 @@ pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
     let mut text = screen.heading(&heading) + "\n";
     if let Some(measurement) = &tuned.measurement {
         text += &format!("\n{}\n", table(measurement).render(screen));
-        text += &format!("recommended: {} KiB: {}\n", tuned.recommended_kb, measurement.verdict.reason);
+        text += &format!("recommended: {} KiB: {}\n", tuned.recommended_kb, one_line(&measurement.verdict.reason));
         if let Some(doubt) = &measurement.verdict.doubt {
-            text += &format!("{}\n", screen.warning(&format!("doubtful: {doubt}")));
+            text += &format!("{}\n", screen.warning(&one_line(&format!("doubtful: {doubt}"))));
         }
         for harm in &measurement.verdict.harms {
             text += &format!("{}\n", screen.warning(&harm_line(tuned.current_kb, harm)));
@@ -79,7 +79,7 @@ fn daemon_reload(rule: &Path) -> &'static str {
 
 fn harm_line(current_kb: u64, harm: &Harm) -> String {
     let percent = 100.0 * harm.ratio;
-    format!("harmful: with {current_kb} KiB {} runs at {percent:.0} % of its rate: {}", harm.job, harm.why)
+    one_line(&format!("harmful: with {current_kb} KiB {} runs at {percent:.0} % of its rate: {}", harm.job, harm.why))
 }
 
 fn table(measurement: &Measurement) -> Table {
@@ -194,7 +194,7 @@ pub fn checked_json(target: &Target, checked: &Checked) -> Value {
 pub fn restored(restored: &Restored) -> String {
     let window = match (&restored.restored_kb, &restored.left_alone) {
         (Some(kb), _) => format!("{kb} KiB again"),
-        (None, Some(why)) => format!("left alone: {why}"),
+        (None, Some(why)) => format!("left alone: {}", one_line(why)),
         (None, None) => "left alone".into(),
     };
     let gone: String = restored.removed.iter().map(|file| format!("; removed {}", path(file))).collect();

@@ -1,6 +1,6 @@
 //! Files that are kept: written whole or not at all, removed, and put back as they were.
 
-use crate::rule::Rule;
+use crate::rule::{Rule, RulePlace};
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,7 @@ const WANTS: &str = ".mount.wants";
 /// A rule's files, below a root.
 pub(super) struct RuleFiles<'a> {
     root: &'a Path,
-    rule: &'a Rule,
+    place: RulePlace,
 }
 
 /// As they were.
@@ -26,20 +26,20 @@ pub(super) struct Before {
 }
 
 impl<'a> RuleFiles<'a> {
-    pub fn new(root: &'a Path, rule: &'a Rule) -> RuleFiles<'a> {
-        RuleFiles { root, rule }
+    pub fn new(root: &'a Path, place: RulePlace) -> RuleFiles<'a> {
+        RuleFiles { root, place }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.root.join(&self.rule.path)
+        self.root.join(&self.place.path)
     }
 
     fn name(&self) -> &OsStr {
-        self.rule.path.file_name().expect("a rule has a name")
+        self.place.path.file_name().expect("a rule has a name")
     }
 
     fn link(&self) -> Option<PathBuf> {
-        self.rule.link.as_ref().map(|link| self.root.join(link))
+        self.place.link.as_ref().map(|link| self.root.join(link))
     }
 
     /// Where the link leads to.
@@ -57,8 +57,8 @@ impl<'a> RuleFiles<'a> {
         self.link().is_none_or(|link| fs::read_link(link).is_ok_and(|destination| destination == self.destination()))
     }
 
-    /// Writes them, and says how they were. Errors: then they are as they were.
-    pub fn write(&self) -> Result<Before> {
+    /// Writes them, with this text, and says how they were. Errors: then they are as they were.
+    pub fn write(&self, text: &str) -> Result<Before> {
         let (path, link) = (self.path(), self.link());
         let before = Before {
             text: fs::read_to_string(&path).ok(),
@@ -68,7 +68,7 @@ impl<'a> RuleFiles<'a> {
         if before.text.as_ref().is_some_and(|text| !Rule::is_ours(text)) {
             return Err(Error::State { path: before.path, why: "it is not ours".into() });
         }
-        let written = replace(&before.path, &self.rule.text).and_then(|()| match &link {
+        let written = replace(&before.path, text).and_then(|()| match &link {
             Some(link) => relink(link, &self.destination()),
             None => Ok(()),
         });
@@ -90,7 +90,7 @@ impl<'a> RuleFiles<'a> {
 
     /// All links to it.
     fn links(&self) -> Vec<PathBuf> {
-        if self.rule.link.is_none() {
+        if self.place.link.is_none() {
             return Vec::new();
         }
         let entries = fs::read_dir(self.root.join(UNITS)).into_iter().flatten().flatten();

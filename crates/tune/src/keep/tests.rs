@@ -434,3 +434,29 @@ fn a_damaged_state_does_not_stop_the_others() {
     assert!(done[0].1.is_err() && done[1].1.as_ref().unwrap().restored_kb == Some(128), "{done:?}");
     assert_eq!((home.now(), home.kept()), (128, 1));
 }
+
+/// Regression: a line feed in the type of a mount became a line of its unit, and was run by root. A unit that an older version has
+/// written so is told as damaged, and goes.
+#[test]
+fn what_no_unit_can_name_is_refused_and_an_older_unit_of_it_goes() {
+    let Some(home) = home(mounted()) else { return };
+    home.store.set(&home.target, 256, true).unwrap();
+    let evil = "fuse.x\nExecStartPre=/bin/false";
+    let hostile = Identity::Mount { point: "/mnt/x".into(), source: "s:/x".into(), fs_type: evil.into() };
+    let target = Target { identity: Ok(hostile.clone()), ..home.target.clone() };
+    let refused = home.store.set(&target, 512, true).unwrap_err();
+    assert!(matches!(&refused, Error::Kernel(own) if own.is_unavailable()), "{refused}");
+    // As an older version has left it.
+    let (old, new) = (RulePlace::of(&mounted()), RulePlace::of(&hostile));
+    let text = fs::read_to_string(home.store.at(&old.path)).unwrap().replace("nfs4", evil);
+    fs::write(home.store.at(&new.path), text).unwrap();
+    fs::rename(home.store.at(&old.link.unwrap()), home.store.at(&new.link.unwrap())).unwrap();
+    fs::remove_file(home.store.at(&old.path)).unwrap();
+    let key = mounted().file_name();
+    let state = Settings { identity: Some(hostile.clone()), ..home.store.state(&key).unwrap().unwrap() };
+    home.store.write_state(&hostile.file_name(), &state).unwrap();
+    fs::remove_file(home.store.state_file(&key)).unwrap();
+    let checked = home.store.check(&home.target).unwrap();
+    assert!(!checked.agrees() && checked.rule_kb == Some(256), "{checked:?}");
+    assert_eq!((home.restore().restored_kb, home.now(), home.kept()), (Some(128), 128, 0));
+}
