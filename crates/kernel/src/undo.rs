@@ -18,6 +18,7 @@
 mod identity;
 mod restoring;
 mod taking_back;
+mod tree;
 
 use crate::{Error, Result, home, loopdev};
 pub use identity::{FileIdentity, MountIdentity, MountNumbers};
@@ -340,6 +341,14 @@ impl Guard {
             complete => complete,
         };
         self.identify(action)
+    }
+
+    /// The same for a mount, made on a directory that is at `target` now.
+    pub(crate) fn mounted_on(&mut self, target: PathBuf) -> Result<()> {
+        if let Some(Note { action: Action::Unmount { target: noted, .. }, .. }) = &mut self.note {
+            *noted = target;
+        }
+        self.made()
     }
 
     fn identify(&mut self, action: Action) -> Result<()> {
