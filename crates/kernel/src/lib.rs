@@ -7,6 +7,7 @@
 //! What it must never do: leave the machine changed after success, error, signal or crash; hide an error behind a
 //! default; follow a path it was not given.
 
+pub mod allocation;
 pub mod bdi;
 pub mod block;
 pub mod cache;
