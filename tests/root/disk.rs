@@ -2,6 +2,7 @@
 //! asked for, and nothing is left behind, whoever is killed.
 
 mod detaching;
+mod hostile;
 
 use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat, punctual};
@@ -11,7 +12,9 @@ use assert_cmd::Command;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -431,30 +434,25 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
     for moment in 0..3 {
         let name = home.name("orphan");
         let log = PathBuf::from(format!("/run/ahead/disk/{name}.log"));
+        let (mut starter, its) = UnixStream::pair().unwrap();
         let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
             .args(["disk", "serve"])
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
+            .stdin(File::options().read(true).write(true).open(&image).unwrap())
+            .stdout(OwnedFd::from(its))
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
         let own = undo::ProcessId::of(child.id()).unwrap().unwrap();
         undo::note_for(own, undo::Action::remove(&log)).unwrap().leave();
-        let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        match moment {
-            0 => {}
-            1 => {
-                drop(output);
-                input.write_all(setup(&name).as_bytes()).unwrap();
-            }
-            _ => {
-                input.write_all(setup(&name).as_bytes()).unwrap();
-                let mut line = String::new();
-                BufReader::new(output).read_line(&mut line).unwrap();
-                assert_eq!(line, "\"ready\"\n");
-            }
+        if moment > 0 {
+            starter.write_all(setup(&name).as_bytes()).unwrap();
         }
-        drop(input);
+        if moment > 1 {
+            let mut line = String::new();
+            BufReader::new(&starter).read_line(&mut line).unwrap();
+            assert_eq!(line, "\"ready\"\n");
+        }
+        drop(starter);
         assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
         // The last that its helper does.
         wait_until(|| undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));

@@ -20,8 +20,8 @@ struct File {
     marked: FxHashMap<Page, bool>,
     /// Those that came with a decision: by which record, and whose.
     brought: FxHashMap<Page, (u64, u32)>,
-    /// Pages that are not cached any more, and since which record.
-    gone: FxHashMap<Page, u64>,
+    /// Pages that are not cached any more, and since which record: ranges by their first page, with their end.
+    gone: BTreeMap<Page, (Page, u64)>,
     pages: u64,
     limits: Limits,
     /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
@@ -64,6 +64,21 @@ impl File {
                 self.evicted.extend(gone.range().step_by(1 << order).map(|first| (first, order)));
                 gone = Folio { first: wanted.first >> order << order, order };
                 self.evicted.remove(&gone.first);
+            }
+        }
+    }
+
+    /// These pages are cached again, or gone anew: ranges that reach beyond are cut.
+    fn forget_gone(&mut self, pages: &Range<Page>) {
+        while let Some((&first, &(end, record))) = self.gone.range(..pages.end).next_back()
+            && end > pages.start
+        {
+            self.gone.remove(&first);
+            if first < pages.start {
+                self.gone.insert(first, (pages.start, record));
+            }
+            if end > pages.end {
+                self.gone.insert(pages.end, (end, record));
             }
         }
     }
@@ -137,11 +152,7 @@ impl Pages {
         let file = self.file(file);
         file.take_out(folio);
         file.forget_evicted(folio);
-        if !file.gone.is_empty() {
-            for page in folio.range() {
-                file.gone.remove(&page);
-            }
-        }
+        file.forget_gone(&folio.range());
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
@@ -186,12 +197,15 @@ impl Pages {
     /// These pages are not cached any more since this record.
     pub(crate) fn note_gone(&mut self, file: u32, folio: Folio, record: u64) {
         let file = self.file(file);
-        file.gone.extend(folio.range().map(|page| (page, record)));
+        let pages = folio.range();
+        file.forget_gone(&pages);
+        file.gone.insert(pages.start, (pages.end, record));
     }
 
     /// Whether a page went after this record.
     pub(crate) fn is_gone_after(&self, file: u32, page: Page, record: u64) -> bool {
-        self.files.get(file as usize).and_then(|file| file.gone.get(&page)).is_some_and(|at| *at > record)
+        let before = self.files.get(file as usize).and_then(|file| file.gone.range(..=page).next_back());
+        before.is_some_and(|(_, (end, at))| page < *end && *at > record)
     }
 
     /// A thread begins to take these pages and their notes away (`POSIX_FADV_DONTNEED`), from the first to the last. What is

@@ -297,7 +297,7 @@ impl Sense {
             }
             Event::Around { file, first, last } => {
                 self.is_file(*file)?;
-                self.are_pages(*first, last.checked_sub(*first).ok_or("a range without pages")? + 1)?;
+                self.are_pages(*first, last.checked_sub(*first).ok_or("a range without pages")?.saturating_add(1))?;
                 if last - first >= 1 << MOST_ORDER {
                     return Err("a range around a fault that is larger than any");
                 }

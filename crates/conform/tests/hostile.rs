@@ -76,6 +76,11 @@ fn records_that_cannot_be_are_refused_with_their_number() {
         (vec![seen(0), record(Event::ReadEnd(i64::MAX))], "a read longer than any"),
         (vec![seen(0), record(Event::Opened(Use { disk_window: u32::MAX, ..by(0) }))], "a window larger than any"),
         (vec![seen(0), record(Event::Around { file: 0, first: 0, last: 1 << 40 })], "larger than any"),
+        // Regression: an overflow.
+        (
+            vec![seen(0), record(Event::Around { file: 0, first: 0, last: u64::MAX })],
+            "a page beyond the end of any file",
+        ),
     ];
     for (records, expected) in cases {
         let text = error(&trace(&header("6.18.0"), &records, 0));

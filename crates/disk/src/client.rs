@@ -3,8 +3,8 @@
 use crate::protocol::{self, Answer, Ask, FaultChange, Faults, LINE_MAX_BYTES, Lead, Read as Served, Stat};
 use crate::state::Paths;
 use crate::{DiskInfo, Error, Result};
+use ahead_kernel::local_socket;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long the daemon may take for an answer. It only looks at counters; a daemon that needs longer is stopped or stuck.
@@ -94,8 +94,7 @@ impl Client {
             }
             _ => Error::io(format!("ask the disk {}", self.name), e),
         };
-        let mut stream = UnixStream::connect(&socket).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER_TIME)).map_err(failed)?;
+        let mut stream = local_socket::connect(&socket, ANSWER_TIME).map_err(failed)?;
         stream.write_all(protocol::encode(ask)?.as_bytes()).map_err(failed)?;
         let mut line = String::new();
         let read = BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line).map_err(failed)?;

@@ -16,6 +16,7 @@ use crate::{Client, Error, Result};
 use ahead_kernel::daemon::wait_end;
 use ahead_kernel::loopdev::Attached;
 use ahead_kernel::mounts::{self, Mount};
+use ahead_kernel::place::Place;
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Action};
 use ahead_kernel::{block, holders, loopdev, mounting};
@@ -38,7 +39,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub fn detach(disk: &DiskInfo) -> Result<()> {
     let signals = Signals::take()?;
     crate::lifecycle::must_be_root()?;
-    let _turn = state::take_turn()?;
+    let _turn = state::take_turn(&signals, Error::StillAttached)?;
     if !disk.is_alive() {
         return undo_all_of(disk.daemon);
     }
@@ -66,11 +67,14 @@ impl Detaching<'_> {
         if self.is_attached()? && !self.soon(|| holders::of(&disk.device).is_empty())? {
             return Err(busy(&disk.device));
         }
-        if let Some(mount) = &mount {
-            self.unmount(point(mount))?;
+        // Held open while it is mounted there: what lies at that path later may be a link.
+        let place = mount.as_ref().map(|mount| Place::of(point(mount))).transpose()?.flatten();
+        let mount = mount.zip(place);
+        if let Some((mount, place)) = &mount {
+            self.unmount(mount, place)?;
         }
         if let Err(error) = self.let_go() {
-            return Err(match mount.map_or(Ok(()), |mount| self.mount_again(&mount)) {
+            return Err(match mount.map_or(Ok(()), |(mount, place)| self.mount_again(&mount, &place)) {
                 Ok(()) => error,
                 Err(again) => Error::Busy(format!("{error}; and it could not be mounted again: {again}")),
             });
@@ -93,13 +97,17 @@ impl Detaching<'_> {
 
     /// Tries again for a while if nobody uses it who could be named: a process that was forked has what its parent had open until
     /// it starts its own program.
-    fn unmount(&self, place: &Path) -> Result<()> {
+    fn unmount(&self, mount: &Mount, place: &Place) -> Result<()> {
+        let target = point(mount);
+        if mounting::mount_number(place).is_some_and(|number| number != mount.id) {
+            return Err(Error::Busy(format!("{} was moved just now: detach again", target.display())));
+        }
         let mut done = Ok(());
         self.soon(|| {
-            done = mounting::unmount(place);
-            !matches!(&done, Err(e) if e.is_busy()) || !users(place).is_empty()
+            done = mounting::unmount(&place.path());
+            !matches!(&done, Err(e) if e.is_busy()) || !users(target).is_empty()
         })?;
-        done.map_err(|e| if e.is_busy() { busy(place) } else { e.into() })
+        done.map_err(|e| if e.is_busy() { busy(target) } else { e.into() })
     }
 
     /// Whether the loop device is still the disk's: a detach that was killed may have come that far, and the device may
@@ -137,10 +145,10 @@ impl Detaching<'_> {
     }
 
     /// Takes the unmount back. Noted anew: it is another mount now.
-    fn mount_again(&self, mount: &Mount) -> Result<()> {
+    fn mount_again(&self, mount: &Mount, place: &Place) -> Result<()> {
         let is_its = |action: &Action| matches!(action, Action::Unmount { target, .. } if target == point(mount));
         undo::forget(self.disk.daemon, is_its)?;
-        mounting::mount_again(self.disk.daemon, &self.disk.device, mount)?.leave();
+        mounting::mount_again(self.disk.daemon, &self.disk.device, mount, place)?.leave();
         Ok(())
     }
 

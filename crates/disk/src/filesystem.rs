@@ -65,6 +65,17 @@ impl Filesystem {
         })
     }
 
+    /// How to mount what is on this image. An option counts for more than what the image says, and that may be a
+    /// stranger's: a mistake in it must not stop the machine (`errors=panic`).
+    pub fn mount_options(self, image: &File) -> Result<&'static str> {
+        if matches!(self, Filesystem::Xfs | Filesystem::Btrfs) {
+            return Ok("");
+        }
+        let mut errors = [0; 2];
+        image.read_exact_at(&mut errors, EXT_ERRORS_OFFSET).map_err(|e| Error::io("read the image", e))?;
+        Ok(if errors == EXT_ERRORS_CONTINUE { "errors=continue" } else { "errors=remount-ro" })
+    }
+
     /// Makes the file system on a device.
     pub fn make(self, device: &Path) -> Result<()> {
         let mut command = Command::new(self.mkfs()?);
@@ -86,6 +97,11 @@ impl Filesystem {
         Err(Error::Invalid(format!("{program} failed on {}: {last}", device.display())))
     }
 }
+
+/// Where the superblock of an extended file system says what is to happen at an error (`s_errors`, fs/ext4/ext4.h), bytes.
+const EXT_ERRORS_OFFSET: u64 = 0x43C;
+/// Go on (`EXT4_ERRORS_CONTINUE`). The others are to allow no more writes, and to stop the whole machine.
+const EXT_ERRORS_CONTINUE: [u8; 2] = [1, 0];
 
 /// Features of the extended file systems, in the superblock: a journal makes ext3 of ext2.
 const EXT_HAS_JOURNAL: u32 = 0x4;

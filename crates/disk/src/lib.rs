@@ -36,7 +36,7 @@ pub mod floor;
 mod lifecycle;
 mod model;
 mod name;
-mod protocol;
+pub mod protocol;
 pub mod punctual;
 mod server;
 mod starting;

@@ -18,6 +18,7 @@ use crate::{Client, Error, ModelSource, Result};
 use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::daemon::wait_end;
+use ahead_kernel::place::{self, MountPoint};
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use ahead_kernel::{block, loopdev, machine, mounting};
@@ -83,7 +84,6 @@ pub struct Create {
 
 /// Makes an image with a file system, attaches and mounts it.
 pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
-    let signals = Signals::take()?;
     must_be_root()?;
     let Create { attach, size_bytes, filesystem } = create;
     check_size(*size_bytes, *filesystem)?;
@@ -92,21 +92,23 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
     if filesystem.is_none() && attach.mount.is_some() {
         return Err(Error::Usage("without a file system there is nothing to mount: leave out --mount".into()));
     }
-    let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
+    // A file system that does not answer is waited for here, where a signal still ends the process by itself.
+    let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
+    let signals = Signals::take()?;
     let (image, guard) = new_image(&attach.image, *size_bytes)?;
     let new = Some(guard);
-    bring_up(launcher, attach, Place { name, image, mount, make: *filesystem, new }, &signals)
+    bring_up(launcher, attach, Parts { name, image, mount, make: *filesystem, new }, &signals)
 }
 
 /// Attaches an existing image and mounts it.
 pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
-    let signals = Signals::take()?;
     must_be_root()?;
-    let (name, mount) = (checked_name(attach)?, checked_mount(attach.mount.as_deref())?);
-    let image = existing_image(&attach.image)?;
-    let size_bytes = std::fs::metadata(&image).map_err(|e| Error::io("look at the image", e))?.len();
-    attach.faults.check(size_bytes)?;
-    bring_up(launcher, attach, Place { name, image, mount, make: None, new: None }, &signals)
+    // As above: until the image is open and the mount point, a signal ends the process by itself.
+    let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
+    let image = existing_image(&attach.image, !attach.read_only)?;
+    let signals = Signals::take()?;
+    attach.faults.check(image.size_bytes)?;
+    bring_up(launcher, attach, Parts { name, image, mount, make: None, new: None }, &signals)
 }
 
 /// Waits for the end of a daemon that was abandoned, then undoes what is noted for it.
@@ -165,92 +167,100 @@ pub(crate) fn taken(name: &str) -> Error {
     ))
 }
 
-fn checked_mount(mount: Option<&Path>) -> Result<Option<PathBuf>> {
-    let Some(mount) = mount else { return Ok(None) };
+/// Opens the directory to mount on. What is looked at here is what is mounted on, whatever lies at its path by then.
+fn checked_mount(mount: &Path) -> Result<MountPoint> {
     let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
-    let path = match std::fs::canonicalize(mount) {
-        Ok(path) => path,
+    let point = match MountPoint::open(mount) {
+        Ok(point) => point,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return invalid(&format!("it does not exist; make it with: mkdir -p {}", mount.display()));
         }
+        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return invalid("it is not a directory"),
         Err(e) => return Err(Error::io(format!("look at {}", mount.display()), e)),
     };
-    if !path.is_dir() {
-        return invalid("it is not a directory");
-    }
+    // With the dot it is the directory, and not the link to it.
+    let path = point.path().join(".");
     if mounting::is_mount_point(&path)? {
         return invalid("something is mounted there already");
     }
-    let entries = std::fs::read_dir(&path).map_err(|e| Error::io(format!("list {}", path.display()), e))?;
+    let entries = std::fs::read_dir(&path).map_err(|e| Error::io(format!("list {}", mount.display()), e))?;
     if entries.take(1).count() > 0 {
         return invalid("the directory is not empty");
     }
-    Ok(Some(path))
+    Ok(point)
+}
+
+/// An open image. It is opened once: its path may lead to another file at any time.
+struct ImageFile {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
 }
 
 /// Makes the image, all hole. The guard removes it again unless it is kept.
-fn new_image(path: &Path, size_bytes: u64) -> Result<(PathBuf, Guard)> {
+fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
     let (file, guard) = undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
         true => Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display())),
         false => e.into(),
     })?;
     file.set_len(size_bytes).map_err(|e| Error::io(format!("make {} {size_bytes} bytes long", path.display()), e))?;
-    let canonical = std::fs::canonicalize(&absolute).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-    Ok((canonical, guard))
+    let path = place::path_of(&file)?;
+    Ok((ImageFile { file, path, size_bytes }, guard))
 }
 
-fn existing_image(path: &Path) -> Result<PathBuf> {
-    let failed = |e| Error::io(format!("attach {}", path.display()), e);
-    let image = std::fs::canonicalize(path).map_err(failed)?;
-    let metadata = std::fs::metadata(&image).map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(Error::Invalid(format!("{} is not a regular file", path.display())));
-    }
-    check_size(metadata.len(), None).map_err(|e| Error::Invalid(format!("{}: {e}", path.display())))?;
-    Ok(image)
+fn existing_image(path: &Path, writable: bool) -> Result<ImageFile> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::InvalidInput => Error::Invalid(format!("{} is not a regular file", path.display())),
+        _ => Error::io(format!("attach {}", path.display()), e),
+    };
+    let file = place::open_regular_file(path, writable).map_err(failed)?;
+    let size_bytes = file.metadata().map_err(failed)?.len();
+    check_size(size_bytes, None).map_err(|e| Error::Invalid(format!("{}: {e}", path.display())))?;
+    Ok(ImageFile { path: place::path_of(&file)?, file, size_bytes })
 }
 
-/// Where a disk goes, checked.
-struct Place {
+/// What a disk is made of, checked and open.
+struct Parts {
     name: String,
-    image: PathBuf,
-    mount: Option<PathBuf>,
+    image: ImageFile,
+    mount: Option<MountPoint>,
     make: Option<Filesystem>,
     /// Of an image that was made just now.
     new: Option<Guard>,
 }
 
 /// From the image to the complete disk. Each step is noted as the daemon's; an error undoes them all.
-fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signals) -> Result<DiskInfo> {
+fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signals) -> Result<DiskInfo> {
     let model = attach.model.model()?;
-    let Place { name, image, mount, make, new } = place;
-    let capacity_bytes = std::fs::metadata(&image).map_err(|e| Error::io("look at the image", e))?.len();
+    let Parts { name, image, mount, make, new } = parts;
+    let capacity_bytes = image.size_bytes;
     let setup = Setup {
         name: name.clone(),
-        image: image.clone(),
+        image: image.path.clone(),
         model: attach.model.clone(),
         capacity_bytes,
         preload: attach.preload,
         read_only: attach.read_only,
     };
-    let daemon = Starting::launch(launcher, &setup)?;
+    let daemon = Starting::launch(launcher, &setup, &image.file, signals)?;
     let owner = daemon.process;
     go_on(signals)?;
-    let turn = state::take_turn()?;
+    let turn = state::take_turn(signals, Error::Interrupted)?;
     let (device, device_number) = attach_loop(owner, &name, capacity_bytes, attach.read_only)?;
     let mut queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
     drop(turn);
     let client = Client::named(&name);
     let floor = Floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
     go_on(signals)?;
-    let filesystem = make_or_detect(make, &device, &image, &client)?;
+    let filesystem = make_or_detect(make, &device, &image.file, &client)?;
     go_on(signals)?;
     let (lead, punctuality) = punctual::engage(&device, &client, &model, capacity_bytes, floor.lead)?;
     let floor = Floor { lead, ..floor };
     go_on(signals)?;
-    let mounted = mount.as_ref().map(|mount| mount_on(owner, &device, mount, filesystem, attach.read_only));
-    let mounted = mounted.transpose()?;
+    let mount_on = |point| mount_on(owner, &device, point, filesystem, &image.file, attach.read_only);
+    let mounted = mount.as_ref().map(mount_on).transpose()?;
+    let mount = mount.map(|point| point.current_path()).transpose()?;
     client.fault(FaultChange {
         clear: true,
         fail: attach.faults.fail.clone(),
@@ -259,7 +269,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, place: Place, signals: &Signal
     let beyond_rig_why = floor.falls_short_of(&model).or_else(|| untrue(&punctuality));
     let disk = DiskInfo {
         name,
-        image,
+        image: image.path,
         model: attach.model.clone(),
         capacity_bytes,
         device,
@@ -374,13 +384,10 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
 fn make_or_detect(
     make: Option<Filesystem>,
     device: &Path,
-    image: &Path,
+    image: &File,
     client: &Client,
 ) -> Result<Option<Filesystem>> {
-    let Some(filesystem) = make else {
-        let file = File::open(image).map_err(|e| Error::io(format!("open {}", image.display()), e))?;
-        return filesystem::detect(&file);
-    };
+    let Some(filesystem) = make else { return filesystem::detect(image) };
     filesystem.make(device).map_err(|error| match client.stat() {
         // mkfs only sees an I/O error; the daemon knows that the disk below is full.
         Ok(stat) => match stat.image_error {
@@ -395,14 +402,16 @@ fn make_or_detect(
 fn mount_on(
     owner: ProcessId,
     device: &Path,
-    target: &Path,
+    point: &MountPoint,
     filesystem: Option<Filesystem>,
+    image: &File,
     read_only: bool,
 ) -> Result<Guard> {
     let filesystem = filesystem.ok_or_else(|| {
         Error::Invalid("the image has no ext2, ext3, ext4, xfs or btrfs on it: leave out --mount".into())
     })?;
-    Ok(mounting::mount_noted(owner, device, target, filesystem.name(), read_only, "")?)
+    let options = filesystem.mount_options(image)?;
+    Ok(mounting::mount_noted_on(owner, device, point, filesystem.name(), read_only, options)?)
 }
 
 #[cfg(test)]
@@ -461,22 +470,22 @@ mod tests {
     fn a_mount_point_is_an_empty_directory() {
         let home = tempfile::tempdir().unwrap();
         let inside = home.path().join("inside");
-        assert!(checked_mount(Some(&inside)).unwrap_err().to_string().contains("mkdir -p"));
+        assert!(checked_mount(&inside).unwrap_err().to_string().contains("mkdir -p"));
         std::fs::create_dir(&inside).unwrap();
-        assert!(checked_mount(Some(&inside)).is_ok());
-        assert!(checked_mount(Some(home.path())).unwrap_err().to_string().contains("not empty"));
-        assert!(checked_mount(Some(Path::new("/proc"))).unwrap_err().to_string().contains("already"));
+        assert!(checked_mount(&inside).is_ok());
+        assert!(checked_mount(home.path()).unwrap_err().to_string().contains("not empty"));
+        assert!(checked_mount(Path::new("/proc")).unwrap_err().to_string().contains("already"));
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(checked_mount(Some(file.path())).unwrap_err().to_string().contains("not a directory"));
+        assert!(checked_mount(file.path()).unwrap_err().to_string().contains("not a directory"));
     }
 
     #[test]
     fn an_image_is_a_large_enough_regular_file() {
         let home = tempfile::tempdir().unwrap();
-        assert!(existing_image(home.path()).unwrap_err().to_string().contains("regular"));
-        assert!(existing_image(&home.path().join("none")).is_err());
+        assert!(existing_image(home.path(), true).err().unwrap().to_string().contains("regular"));
+        assert!(existing_image(&home.path().join("none"), true).is_err());
         let small = home.path().join("small");
         std::fs::write(&small, "x").unwrap();
-        assert!(existing_image(&small).unwrap_err().to_string().contains("at least"));
+        assert!(existing_image(&small, true).err().unwrap().to_string().contains("at least"));
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::{Error, Result};
 use ahead_device::Model;
+use ahead_kernel::place;
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::Path;
 
 /// The largest model file that is read, bytes. A model is some dozen lines.
@@ -31,11 +33,18 @@ impl ModelSource {
                 [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ")
             )));
         }
-        let size = std::fs::metadata(path).map_err(|e| Error::io(format!("stat {text}"), e))?;
-        if !size.is_file() || size.len() > MODEL_MAX_BYTES {
-            return Err(Error::Invalid(format!("{text} is not a model: give a TOML file of at most 64 KiB")));
+        let no_model = || Error::Invalid(format!("{text} is not a model: give a TOML file of at most 64 KiB"));
+        let failed = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::InvalidInput => no_model(),
+            _ => Error::io(format!("read {text}"), e),
+        };
+        // Opened once: it may be another file, or a longer one, at any time.
+        let file = place::open_regular_file(path, false).map_err(failed)?;
+        let mut toml = String::new();
+        file.take(MODEL_MAX_BYTES + 1).read_to_string(&mut toml).map_err(failed)?;
+        if toml.len() as u64 > MODEL_MAX_BYTES {
+            return Err(no_model());
         }
-        let toml = std::fs::read_to_string(path).map_err(|e| Error::io(format!("read {text}"), e))?;
         let source = ModelSource { name: text.into(), toml: Some(toml) };
         source.model()?;
         Ok(source)

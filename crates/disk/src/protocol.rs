@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The longest line either side accepts, bytes. [`READS_KEPT`] reads fit, and thousands of ranges to fail.
 pub const LINE_MAX_BYTES: u64 = 1 << 20;
 
+/// How many ranges of a disk may fail. Each read is compared with all of them: some microseconds for so many.
+pub const FAULTS_MOST: usize = 4096;
+
 /// How many of its last reads a disk remembers.
 pub const READS_KEPT: usize = 4096;
 
@@ -110,8 +113,13 @@ impl Faults {
         self.fail.iter().any(|bad| bad.overlaps(range))
     }
 
-    /// A range that no read can meet is a mistake.
+    /// A range that no read can meet is a mistake, and so are more than are looked at for each read.
     pub(crate) fn check(&self, capacity_bytes: u64) -> Result<()> {
+        if self.fail.len() > FAULTS_MOST {
+            return Err(Error::Invalid(format!(
+                "a disk can have at most {FAULTS_MOST} ranges to fail: clear some first"
+            )));
+        }
         let end = |range: &ByteRange| range.offset_bytes.saturating_add(range.length_bytes);
         match self.fail.iter().find(|range| end(range) > capacity_bytes) {
             None => Ok(()),
@@ -201,13 +209,13 @@ pub struct Stat {
     pub engaged: bool,
 }
 
-/// What the daemon gets on its standard input as its first line.
+/// What the daemon gets from its starter as its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
     /// The disk's name.
     pub name: String,
-    /// The image, absolute.
+    /// Where the image lay when it was opened: to be shown, never to be opened.
     pub image: std::path::PathBuf,
     /// The model.
     pub model: crate::ModelSource,

@@ -1,12 +1,13 @@
 //! The daemon: serves one disk until its file system is unmounted.
 //!
 //! ```text
-//!     standard input:   setup (one line) … "commit" once the disk is complete
-//!     standard output:  ready, or why not (one line)
+//!     standard input:   the image, open
+//!     standard output:  a socket: setup (one line) … "commit" once the disk is complete ─▶
+//!                       ◀─ ready, or why not (one line)
 //!     control socket:   questions and answers
 //! ```
 //!
-//! Whoever starts it holds its standard input. Should that end without a word before the commit (the starter was
+//! The image comes as a descriptor: at its path something else may lie by now. The starter holds the other end of the socket. Should that end without a word before the commit (the starter was
 //! killed), the daemon has everything undone and ends. After the commit it lives until `detach` tells it that the disk has
 //! been taken down. On SIGTERM it asks for its own detaching, and goes on if the disk is in use.
 
@@ -28,7 +29,10 @@ use answers::Answers;
 use engine::Engine;
 use fuse::DiskFile;
 use image::Image;
-use std::io::{BufRead, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -61,26 +65,29 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
         tracing::debug!("{error}");
     }
     let signals = Signals::take()?;
-    let mut input = std::io::stdin().lock();
-    let mut line = String::new();
-    (&mut input).take(LINE_MAX_BYTES).read_line(&mut line).map_err(|e| Error::io("read the setup", e))?;
-    drop(input);
+    let inherited = |fd: std::io::Result<std::os::fd::OwnedFd>| fd.map_err(|e| Error::io("take over the image", e));
+    let image = File::from(inherited(std::io::stdin().as_fd().try_clone_to_owned())?);
+    let starter = UnixStream::from(inherited(std::io::stdout().as_fd().try_clone_to_owned())?);
+    let line = line_of(&starter).map_err(|e| Error::io("read the setup", e))?;
     if line.is_empty() {
         return starter_is_gone(launcher, vec![]);
     }
     let setup: Setup = protocol::decode(&line)?;
     let (events, happened) = channel();
-    let started = start(&setup, events.clone());
-    let heard = say(&match &started {
-        Ok(_) => Started::Ready,
-        Err(error) => Started::Failed { message: error.to_string(), unavailable: error.is_unavailable() },
-    });
+    let started = start(&setup, image, events.clone());
+    let heard = say(
+        &starter,
+        &match &started {
+            Ok(_) => Started::Ready,
+            Err(error) => Started::Failed { message: error.to_string(), unavailable: error.is_unavailable() },
+        },
+    );
     if heard.is_err() {
         // Nobody is left to hear why it did not start, either.
         return starter_is_gone(launcher, started.unwrap_or_default());
     }
     let guards = started?;
-    watch_starter(events.clone())?;
+    watch_starter(starter, events.clone())?;
     watch_signals(signals, events)?;
     for event in happened {
         match event {
@@ -116,10 +123,10 @@ fn leave(guards: Vec<Guard>) {
 
 /// Makes the directory, mounts the file system there and answers on the socket. The guards are in
 /// the order of undoing: the latest first.
-fn start(setup: &Setup, events: Sender<Event>) -> Result<Vec<Guard>> {
+fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>> {
     let paths = Paths::of(&setup.name);
     let model = setup.model.model()?;
-    let image = Image::open(setup)?;
+    let image = Image::new(image, setup)?;
     // Without the privilege it works, too; only extreme shortage of memory can tell the difference.
     if let Err(error) = set_io_flusher() {
         tracing::info!("{error}");
@@ -174,19 +181,23 @@ fn is_said_not_permitted(text: &str) -> bool {
     ["Operation not permitted", "Permission denied"].iter().any(|words| text.trim_end().ends_with(words))
 }
 
-fn say(started: &Started) -> Result<()> {
-    let line = protocol::encode(started)?;
-    let mut output = std::io::stdout().lock();
-    output.write_all(line.as_bytes()).and_then(|()| output.flush()).map_err(|e| Error::io("tell the starter", e))
+/// The starter waits for an answer before it writes the next line: nothing of that one is lost.
+fn line_of(mut starter: &UnixStream) -> std::io::Result<String> {
+    let mut line = String::new();
+    BufReader::new((&mut starter).take(LINE_MAX_BYTES)).read_line(&mut line)?;
+    Ok(line)
 }
 
-fn watch_starter(events: Sender<Event>) -> Result<()> {
+fn say(mut starter: &UnixStream, started: &Started) -> Result<()> {
+    let line = protocol::encode(started)?;
+    starter.write_all(line.as_bytes()).map_err(|e| Error::io("tell the starter", e))
+}
+
+fn watch_starter(starter: UnixStream, events: Sender<Event>) -> Result<()> {
     let run = move || {
-        let mut line = String::new();
-        let read = std::io::stdin().lock().take(LINE_MAX_BYTES).read_line(&mut line);
-        let event = match (read, line.trim_end()) {
-            (Ok(_), COMMIT) => Event::Committed,
-            (Ok(_), ABANDON) => Event::Abandoned,
+        let event = match line_of(&starter).as_deref().map(str::trim_end) {
+            Ok(COMMIT) => Event::Committed,
+            Ok(ABANDON) => Event::Abandoned,
             _ => Event::StarterGone,
         };
         let _ = events.send(event);

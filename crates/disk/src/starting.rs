@@ -1,6 +1,11 @@
 //! Starting the daemon, and holding it until the disk is complete.
 //!
-//! Until [`Starting::commit`] the daemon hangs on a pipe from us: if we return with an error it is told to end and
+//! ```text
+//!     standard input of the daemon:    the image, opened once by us
+//!     standard output of the daemon:   a socket: setup ─▶, ◀─ ready or why not, commit or abandon ─▶
+//! ```
+//!
+//! Until [`Starting::commit`] the daemon hangs on that socket: if we return with an error it is told to end and
 //! everything noted for it is undone; if we are killed, it notices and does the same itself.
 
 use crate::lifecycle::{Launcher, taken};
@@ -9,11 +14,14 @@ use crate::server::{ABANDON, COMMIT};
 use crate::state::{self, Paths};
 use crate::{Error, Result};
 use ahead_kernel::daemon::wait_end;
+use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, Outcome, ProcessId, Restored};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// How long a daemon may take to end once told. It only has to unmount; measured in milliseconds.
@@ -25,33 +33,31 @@ pub(crate) struct Starting {
     /// The daemon.
     pub process: ProcessId,
     child: Child,
-    input: Option<ChildStdin>,
+    /// `None` once it goes on alone.
+    conversation: Option<UnixStream>,
 }
 
 impl Starting {
-    /// Starts the daemon and waits until it serves.
-    pub fn launch(launcher: &Launcher, setup: &Setup) -> Result<Starting> {
+    /// Starts the daemon on this image and waits until it serves. That takes as long as copying the image where it is to
+    /// be served from memory; a signal ends the wait.
+    pub fn launch(launcher: &Launcher, setup: &Setup, image: &File, signals: &Signals) -> Result<Starting> {
         state::make_home()?;
         let (log, logged) = new_log(&setup.name)?;
-        let mut child = launcher
+        let failed = |e| Error::io("start the disk's daemon", e);
+        let (ours, its) = UnixStream::pair().map_err(failed)?;
+        let child = launcher
             .command(["serve"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(image.try_clone().map_err(failed)?)
+            .stdout(OwnedFd::from(its))
             .stderr(log)
             .spawn()
-            .map_err(|e| Error::io("start the disk's daemon", e))?;
+            .map_err(failed)?;
         let process = ProcessId::of(child.id())?.ok_or_else(|| ended_early(&setup.name))?;
         logged.give_to(process)?;
-        let output = child.stdout.take();
-        let input = child.stdin.take();
         // From here on, dropping it ends the daemon.
-        let mut starting = Starting { process, child, input };
+        let mut starting = Starting { process, child, conversation: Some(ours) };
         starting.tell(&protocol::encode(setup)?)?;
-        let mut line = String::new();
-        if let Some(output) = output {
-            let read = BufReader::new(output.take(LINE_MAX_BYTES)).read_line(&mut line);
-            read.map_err(|e| Error::io("hear from the disk's daemon", e))?;
-        }
+        let line = starting.hear(signals)?;
         if line.is_empty() {
             return Err(ended_early(&setup.name));
         }
@@ -67,43 +73,66 @@ impl Starting {
     /// The disk is complete: the daemon goes on alone.
     pub fn commit(mut self) -> Result<()> {
         self.tell(&format!("{COMMIT}\n"))?;
-        self.input = None;
+        self.conversation = None;
         Ok(())
+    }
+
+    /// The daemon's first line; nothing if it has ended.
+    fn hear(&self, signals: &Signals) -> Result<String> {
+        let mut line = String::new();
+        if let Some(stream) = &self.conversation {
+            if let Some(signal) = signals.wait_or(stream)? {
+                return Err(Error::Interrupted(signal.number));
+            }
+            let failed = |e| Error::io("read from the disk's daemon", e);
+            // It writes the line at once.
+            stream.set_read_timeout(Some(END_TIME)).map_err(failed)?;
+            match BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line) {
+                // It was killed before it had read the setup.
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
+                read => drop(read.map_err(failed)?),
+            }
+        }
+        Ok(line)
     }
 
     /// A program in the place of a daemon that serves; dead by now, if that is wanted.
     #[cfg(test)]
     pub fn stand_in(alive: bool) -> Starting {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let (ours, its) = UnixStream::pair().unwrap();
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(OwnedFd::from(its)).stdout(Stdio::null()).spawn().unwrap();
+        drop(command);
         let process = ProcessId::of(child.id()).unwrap().unwrap();
         if !alive {
             child.kill().unwrap();
-            // Until nobody reads from the pipe: not itself any more, nor what another test has just forked.
-            let input = child.stdin.as_ref().unwrap();
-            rustix::event::poll(&mut [rustix::event::PollFd::new(input, rustix::event::PollFlags::empty())], None)
+            // Until nobody reads from the socket: not itself any more, nor what another test has just forked.
+            rustix::event::poll(&mut [rustix::event::PollFd::new(&ours, rustix::event::PollFlags::empty())], None)
                 .unwrap();
         }
-        Starting { process, input: child.stdin.take(), child }
+        Starting { process, conversation: Some(ours), child }
     }
 
     fn tell(&mut self, line: &str) -> Result<()> {
-        let written = self.input.as_mut().map_or(Ok(()), |input| input.write_all(line.as_bytes()));
+        let written = self.conversation.as_mut().map_or(Ok(()), |stream| stream.write_all(line.as_bytes()));
         written.map_err(|e| Error::io("talk to the disk's daemon", e))
     }
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        if self.input.is_none() {
+        if self.conversation.is_none() {
             return;
         }
         // A daemon that has failed by itself cannot be told any more, and needs not be.
         let _ = self.tell(&format!("{ABANDON}\n"));
-        self.input = None;
+        self.conversation = None;
         if !wait_end(self.process, END_TIME).unwrap_or(false) {
             let _ = self.child.kill();
+            // One that waits for a file system that does not answer is not even ended by that; its notes stay.
+            let _ = wait_end(self.process, END_TIME);
         }
-        let _ = self.child.wait();
+        let _ = self.child.try_wait();
         if let Err(error) = undo_all_of(self.process) {
             tracing::warn!("{error}");
         }

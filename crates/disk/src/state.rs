@@ -4,28 +4,37 @@ use crate::name::is_valid_name;
 use crate::{Error, Floor, ModelSource, Punctuality, Result};
 use ahead_device::Model;
 use ahead_kernel::bdi::DeviceNumber;
+use ahead_kernel::home;
+use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the disks live. What is left there is removed by `ahead restore` or the next boot.
 pub(crate) const HOME: &str = "/run/ahead/disk";
 
 /// Makes the directory of the disks.
 pub(crate) fn make_home() -> Result<()> {
-    Ok(ahead_kernel::home::make_directory("emulating a disk", Path::new(HOME))?)
+    Ok(home::make_directory("emulating a disk", Path::new(HOME))?)
 }
 
 /// Serialises who takes a loop device and sets its queue with who gives one back, until its queue is set back. A free device is
 /// taken at once by the next one, who would note what the last one had set as what was there before.
 const TURN: &str = "/run/ahead/loop-devices.lock";
 
-/// Waits for the others. Held until the file is closed.
-pub(crate) fn take_turn() -> Result<File> {
-    let file = ahead_kernel::home::open_lock("emulating a disk", Path::new(TURN))?;
-    file.lock().map_err(|e| Error::io(format!("lock {TURN}"), e))?;
+/// How long others may have their turn. To take a disk down takes half a minute at worst, and some may be before us.
+const TURN_TIME: Duration = Duration::from_secs(300);
+
+/// Waits for the others. Held until the file is closed. A signal ends the wait; `interrupted`: with which error.
+pub(crate) fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<File> {
+    let file = home::open_lock("emulating a disk", Path::new(TURN))?;
+    home::lock_within(&file, Path::new(TURN), TURN_TIME, |pause| match signals.wait(Some(pause))? {
+        Some(signal) => Err(interrupted(signal.number)),
+        None => Ok(()),
+    })?;
     Ok(file)
 }
 
@@ -126,6 +135,10 @@ pub fn list() -> Result<Vec<DiskInfo>> {
 }
 
 fn list_in(home: &Path) -> Result<Vec<DiskInfo>> {
+    // Root takes down what the files there name: nobody else may have written them.
+    if !home::look_for_directory("listing emulated disks", home)? {
+        return Ok(Vec::new());
+    }
     let entries = match std::fs::read_dir(home) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::mounts::Mount;
 use crate::{Error, Result};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use std::ffi::OsStr;
@@ -27,9 +28,10 @@ const EXT4_IOC_CHECKPOINT: libc::c_ulong = 0x4004_662B;
 pub fn everything() -> Result<()> {
     rustix::fs::sync();
     let mounts = crate::mounts::own()?;
-    for mount in mounts.iter().filter(|mount| mount.fs_type == "ext4" || mount.fs_type == "ext3") {
+    for mount in reachable(&mounts).filter(|mount| mount.fs_type == "ext4" || mount.fs_type == "ext3") {
         let mount_point = Path::new(OsStr::from_bytes(&mount.mount_point));
-        let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(mount_point, flags, Mode::empty());
         if let Err(error) = directory.map_err(|e| Error::io("open a mount point", e)).and_then(journal) {
             tracing::debug!("{error}");
         }
@@ -45,6 +47,17 @@ pub fn everything() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Those that their path leads to. Where something was mounted over one, or over a directory above it, that would be opened
+/// instead; and a user's FUSE file system may never answer.
+fn reachable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
+    let point = |mount: &Mount| Path::new(OsStr::from_bytes(&mount.mount_point)).to_path_buf();
+    mounts.iter().enumerate().filter_map(move |(at, mount)| {
+        let own = point(mount);
+        let is_hidden = mounts[at + 1..].iter().any(|later| own.starts_with(point(later)));
+        (!is_hidden).then_some(mount)
+    })
 }
 
 /// Writes the journal of the ext3 or ext4 file system that this file or directory is of to where its content belongs. Until
@@ -124,6 +137,17 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, &[1; 8192]).unwrap();
         super::file(&file).unwrap();
+    }
+
+    /// Regression: a mount point was opened though a FUSE file system, which does not answer, was mounted over it.
+    #[test]
+    fn hidden_mounts_are_not_opened() {
+        let table = ["/", "/home", "/home/eva/disk", "/srv", "/home/eva", "/srv", "/srv2", "/home/eva/new"];
+        let of = |point: &&str| Mount { mount_point: point.as_bytes().to_vec(), ..Mount::default() };
+        let mounts: Vec<Mount> = table.iter().map(of).collect();
+        let found: Vec<&[u8]> = reachable(&mounts).map(|mount| &mount.mount_point[..]).collect();
+        let expected: [&[u8]; 6] = [b"/", b"/home", b"/home/eva", b"/srv", b"/srv2", b"/home/eva/new"];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! flock(2) asks for no more than that, and who holds a lock keeps everybody waiting.
 
 use crate::{Error, Result};
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The directory itself.
 pub const HOME: &str = "/run/ahead";
@@ -31,7 +32,7 @@ pub fn make_directory(purpose: &str, directory: &Path) -> Result<()> {
 }
 
 /// Refuses a directory that others may write, or could have written. `false`: there is none.
-pub(crate) fn look_for_directory(purpose: &str, directory: &Path) -> Result<bool> {
+pub fn look_for_directory(purpose: &str, directory: &Path) -> Result<bool> {
     match fs::symlink_metadata(directory) {
         Ok(metadata) if metadata.is_dir() && is_ours_alone(&metadata) => Ok(true),
         Ok(_) => Err(Error::NotPermitted {
@@ -62,6 +63,32 @@ pub fn open_lock(purpose: &str, path: &Path) -> Result<File> {
     open_unreadable(path).map_err(|e| Error::unwritable(purpose, path, e))
 }
 
+/// How often a lock that another process holds is asked for; there is no event to wait for.
+const LOCK_EVERY: Duration = Duration::from_millis(10);
+
+/// Locks a file for ourselves. While another process holds the lock, `pause` waits as long as it is told, and may end the
+/// wait by an error. After `limit` the other process is taken for stopped.
+pub fn lock_within<E: From<Error>>(
+    file: &File,
+    path: &Path,
+    limit: Duration,
+    mut pause: impl FnMut(Duration) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => pause(LOCK_EVERY)?,
+            Err(TryLockError::WouldBlock) => {
+                let remedy = format!("another process has held {0} for {limit:?}; see: fuser -v {0}", path.display());
+                let error = io::Error::new(ErrorKind::TimedOut, remedy);
+                return Err(Error::io(format!("lock {}", path.display()), error).into());
+            }
+            Err(TryLockError::Error(e)) => return Err(Error::io(format!("lock {}", path.display()), e).into()),
+        }
+    }
+}
+
 fn open_unreadable(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
     // Earlier versions let everybody read it.
@@ -90,6 +117,29 @@ mod tests {
         fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();
         drop(open_lock("testing", &lock).unwrap());
         assert_eq!(mode(&lock), 0o600);
+    }
+
+    /// Regression: a process that was stopped while it held a lock kept all others waiting without a limit.
+    #[test]
+    fn lock_that_another_process_keeps_is_given_up() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("d/lock");
+        let open = || open_lock("testing", &path).unwrap();
+        let (held, other) = (open(), open());
+        held.lock().unwrap();
+        let mut pauses = 0;
+        let mut wait = |limit| {
+            lock_within(&other, &path, limit, |pause| -> Result<()> {
+                pauses += 1;
+                std::thread::sleep(pause);
+                Ok(())
+            })
+        };
+        let given_up = wait(Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(given_up.contains("fuser -v"), "{given_up}");
+        held.unlock().unwrap();
+        wait(Duration::ZERO).unwrap();
+        assert!(pauses > 0);
     }
 
     #[test]

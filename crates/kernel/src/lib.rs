@@ -7,6 +7,7 @@
 //! What it must never do: leave the machine changed after success, error, signal or crash; hide an error behind a
 //! default; follow a path it was not given.
 
+pub mod allocation;
 pub mod bdi;
 pub mod block;
 pub mod cache;
@@ -24,6 +25,7 @@ pub mod fsuuid;
 pub mod generation;
 pub mod holders;
 pub mod home;
+pub mod local_socket;
 pub mod loopdev;
 pub mod machine;
 pub mod mapping;
@@ -31,6 +33,7 @@ pub mod memory;
 pub mod mounting;
 pub mod mounts;
 pub mod openat;
+pub mod place;
 pub mod pressure;
 pub mod priority;
 pub mod process;

@@ -2,19 +2,26 @@
 //!
 //! A mount is taken back lazily after a crash ([`unmount_lazy`], which [`crate::undo`] calls): a mount whose device has
 //! died can be busy for ever. In the ordinary case it is unmounted for good ([`unmount`]), and busy is an error to tell.
+//!
+//! A mount point may lie in another user's directory. What is mounted under a guard is mounted on a directory that is held
+//! open ([`MountPoint`]), and unmounted by its number ([`Place`]): a link that was put there meanwhile leads nowhere.
 
 use crate::mounts::{self, Mount};
+use crate::place::{MountPoint, Place};
 use crate::undo::{self, Action, Guard, ProcessId};
 use crate::{Error, Result};
-use rustix::fs::{CWD, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Mounts the block device `source` on the directory `target`. `options` are those of the file system, comma
-/// separated, without the generic ones.
+/// Whatever we mount: a user's image may hold programs that run as root, and nodes of any device.
+const ALWAYS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
+/// Mounts the block device `source` on the directory `target`, always with `nosuid,nodev`. `options` are those of the file
+/// system, comma separated, without the generic ones.
 pub fn mount(source: &Path, target: &Path, filesystem: &str, read_only: bool, options: &str) -> Result<()> {
     let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     mount_with(source, target, filesystem, flags, options.as_bytes())
@@ -23,7 +30,7 @@ pub fn mount(source: &Path, target: &Path, filesystem: &str, read_only: bool, op
 fn mount_with(source: &Path, target: &Path, filesystem: &str, flags: MountFlags, options: &[u8]) -> Result<()> {
     let what = || format!("mount {} ({filesystem}) on {}", source.display(), target.display());
     let options = CString::new(options).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;
-    rustix::mount::mount(source, target, filesystem, flags, &*options).map_err(|e| match e {
+    rustix::mount::mount(source, target, filesystem, flags | ALWAYS, &*options).map_err(|e| match e {
         Errno::PERM | Errno::ACCESS if !crate::machine::is_root() => Error::needs_root(what()),
         Errno::PERM => {
             Error::NotPermitted { what: what(), remedy: "give it CAP_SYS_ADMIN (a privileged container)".into() }
@@ -42,14 +49,29 @@ pub fn mount_noted(
     read_only: bool,
     options: &str,
 ) -> Result<Guard> {
-    noted(owner, source, target, filesystem, || mount(source, target, filesystem, read_only, options))
+    let point = MountPoint::open(target).map_err(|e| Error::io(format!("mount on {}", target.display()), e))?;
+    mount_noted_on(owner, source, &point, filesystem, read_only, options)
 }
 
-/// Mounts a block device where it was mounted before, as the mount table had it then, under such a guard.
-pub fn mount_again(owner: ProcessId, source: &Path, before: &Mount) -> Result<Guard> {
+/// The same on a directory that is held open.
+pub fn mount_noted_on(
+    owner: ProcessId,
+    source: &Path,
+    point: &MountPoint,
+    filesystem: &str,
+    read_only: bool,
+    options: &str,
+) -> Result<Guard> {
+    noted(owner, source, point, filesystem, |target| mount(source, target, filesystem, read_only, options))
+}
+
+/// Mounts a block device where it was mounted before, as the mount table had it then, under such a guard. `place` is that
+/// mount point, resolved while it was mounted there.
+pub fn mount_again(owner: ProcessId, source: &Path, before: &Mount, place: &Place) -> Result<Guard> {
     let target = Path::new(OsStr::from_bytes(&before.mount_point));
+    let point = MountPoint::open_in(place).map_err(|e| Error::io(format!("mount on {}", target.display()), e))?;
     let (flags, options) = flags_and_options(before);
-    noted(owner, source, target, &before.fs_type, || mount_with(source, target, &before.fs_type, flags, &options))
+    noted(owner, source, &point, &before.fs_type, |target| mount_with(source, target, &before.fs_type, flags, &options))
 }
 
 /// The options that mount(2) takes as flags; all others are the file system's.
@@ -87,18 +109,28 @@ fn flags_and_options(mount: &Mount) -> (MountFlags, Vec<u8>) {
 fn noted(
     owner: ProcessId,
     source: &Path,
-    target: &Path,
+    point: &MountPoint,
     filesystem: &str,
-    mount: impl FnOnce() -> Result<()>,
+    mount: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<Guard> {
-    let mut guard = undo::note_for(owner, Action::unmount(target, filesystem, &source.to_string_lossy()))?;
-    if let Err(error) = mount() {
+    let target = point.current_path()?;
+    let mut guard = undo::note_for(owner, Action::unmount(&target, filesystem, &source.to_string_lossy()))?;
+    if let Err(error) = mount(&point.path()) {
         // Nothing was mounted by us: there is nothing to take back.
         guard.keep()?;
         return Err(error);
     }
-    guard.made()?;
+    // It is mounted on the directory that was opened, wherever that was moved meanwhile.
+    guard.mounted_on(point.current_path()?)?;
     Ok(guard)
+}
+
+/// The number of the mount at a place (`STATX_MNT_ID`, Linux 5.8), as the mount table has it. `None`: not known.
+pub fn mount_number(place: &Place) -> Option<u32> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(CWD, place.path(), flags, StatxFlags::MNT_ID).ok()?;
+    let is_known = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    is_known.then_some(stat.stx_mnt_id).and_then(|id| u32::try_from(id).ok())
 }
 
 /// Unmounts for good. A mount in use is an error ([`Error::is_busy`]).
@@ -108,9 +140,21 @@ pub fn unmount(target: &Path) -> Result<()> {
 
 /// Takes a mount out of the tree now; the kernel cleans it up when its last user is gone. Not mounted is no error.
 pub fn unmount_lazy(target: &Path) -> Result<()> {
+    detach(target).map_err(|e| unmount_error(target, e))
+}
+
+/// The same in a directory that is held open.
+pub fn unmount_place(place: &Place) -> Result<()> {
+    detach(&place.path()).map_err(|e| match place.current_path() {
+        Ok(target) => unmount_error(&target, e),
+        Err(error) => error,
+    })
+}
+
+fn detach(target: &Path) -> std::result::Result<(), Errno> {
     match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
-        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        Err(e) => Err(unmount_error(target, e)),
+        Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        done => done,
     }
 }
 
@@ -125,7 +169,7 @@ fn unmount_error(target: &Path, error: Errno) -> Error {
 /// Whether something is mounted on exactly this directory. Asks the file system nothing: a dead one would not answer.
 pub fn is_mount_point(path: &Path) -> Result<bool> {
     // statx with this flag answers from what the kernel has; the attribute comes from the mount, not the file system.
-    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW | rustix::fs::AtFlags::STATX_DONT_SYNC;
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::empty())
         .map_err(|e| Error::io(format!("stat {}", path.display()), e))?;
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))

@@ -370,6 +370,14 @@ impl Guard {
         self.identify(action)
     }
 
+    /// The same for a mount, made on a directory that is at `target` now.
+    pub(crate) fn mounted_on(&mut self, target: PathBuf) -> Result<()> {
+        if let Some(Note { action: Action::Unmount { target: noted, .. }, .. }) = &mut self.note {
+            *noted = target;
+        }
+        self.made()
+    }
+
     fn identify(&mut self, action: Action) -> Result<()> {
         self.rewrite(|note| note.action = action)
     }
@@ -454,7 +462,9 @@ const BUSY_EVERY: Duration = Duration::from_millis(2);
 pub fn write_setting(path: &Path, text: &str) -> Result<()> {
     let deadline = Instant::now() + BUSY_TIME;
     loop {
-        match fs::write(path, text) {
+        // Not made where it is missing: a setting is the kernel's file.
+        let file = fs::File::options().write(true).truncate(true).open(path);
+        match file.and_then(|mut file| file.write_all(text.as_bytes())) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
                 std::thread::sleep(BUSY_EVERY);
             }

@@ -15,7 +15,8 @@ pub fn attached(out: &mut impl Write, disk: &DiskInfo, as_json: bool) -> Result<
         return writeln!(out, "{}", disk_json(disk));
     }
     let on = disk.mount.as_ref().map_or(String::new(), |mount| format!(" on {}", shown(mount)));
-    writeln!(out, "{}: {} with {}, model {}{on}", disk.name, disk.device.display(), filesystem(disk), disk.model.name)?;
+    let (device, model) = (disk.device.display(), printable(disk.model.name.as_bytes()));
+    writeln!(out, "{}: {device} with {}, model {model}{on}", disk.name, filesystem(disk))?;
     writeln!(
         out,
         "rig: {:.0} µs for 4 KiB, {:.0} requests/s, {}/s without a model",
@@ -68,7 +69,7 @@ pub fn stat(out: &mut impl Write, disk: &DiskInfo, stat: &Stat, reads: Option<&[
         }
         return writeln!(out, "{value}");
     }
-    writeln!(out, "{} ({}), {:.1} s", disk.name, disk.model.name, stat.seconds)?;
+    writeln!(out, "{} ({}), {:.1} s", disk.name, printable(disk.model.name.as_bytes()), stat.seconds)?;
     writeln!(out, "reads     {:>10}   {}, at most {} at once", stat.requests, size(stat.bytes), stat.depth_max)?;
     writeln!(out, "seeks     {:>10}", stat.seeks)?;
     writeln!(out, "busy      {:>10.3} s", stat.busy_us as f64 / 1e6)?;
@@ -85,7 +86,7 @@ pub fn stat(out: &mut impl Write, disk: &DiskInfo, stat: &Stat, reads: Option<&[
         stat.lateness_p50_us, stat.lateness_p99_us, stat.lateness_max_us
     )?;
     if let Some(error) = &stat.image_error {
-        writeln!(out, "error     {error}")?;
+        writeln!(out, "error     {}", printable(error.as_bytes()))?;
     }
     if stat.faults != Faults::default() {
         writeln!(out, "faults    {}", faults_text(&stat.faults))?;

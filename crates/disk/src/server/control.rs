@@ -4,6 +4,7 @@ use super::Event;
 use super::engine::Engine;
 use crate::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
 use crate::{Error, Result};
+use ahead_kernel::local_socket;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+
+/// Clients that are answered at a time. Each holds a thread, for seconds at most; `ahead disk` is one at a time.
+const CLIENTS_MOST: usize = 32;
 
 /// How long a client may take to ask or to take its answer.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
@@ -20,14 +24,21 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
     let failed = |e| Error::io(format!("listen on {}", socket.display()), e);
     let listener = UnixListener::bind(socket).map_err(failed)?;
     std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    let clients = Arc::new(());
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            let (engine, end) = (engine.clone(), end.clone());
+            // Before the file was made root's alone, another user may have connected: the umask decides that. One client
+            // too many finds its connection closed.
+            if !local_socket::is_peer_ours(&stream) || Arc::strong_count(&clients) > CLIENTS_MOST {
+                continue;
+            }
+            let (engine, end, client) = (engine.clone(), end.clone(), clients.clone());
             // One client that dawdles must not keep the others waiting.
             let started = std::thread::Builder::new().name("control".into()).spawn(move || {
                 if let Err(error) = answer(&stream, &engine, &end) {
                     tracing::debug!("control: {error}");
                 }
+                drop(client);
             });
             if let Err(error) = started {
                 tracing::error!("cannot answer: {error}");

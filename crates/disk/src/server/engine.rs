@@ -25,6 +25,9 @@ const NUMBER_STEP: u64 = 2;
 /// milliseconds at most). What is sent to the library alone, as forgetting a file, is seldom and costs this once.
 const PATIENCE: Duration = Duration::from_millis(3);
 
+/// How many failures of the image are logged. The log lies in memory (`/run`), and a full disk below fails every write.
+const FAILURES_LOGGED: u64 = 100;
+
 /// When a read is due and how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -56,6 +59,7 @@ struct State {
     busy_until_ns: u64,
     image_ns: u64,
     image_error: Option<String>,
+    image_failures: u64,
     outstanding: u64,
     since_ns: u64,
     lateness: Lateness,
@@ -85,6 +89,7 @@ impl Engine {
                 lead: Lead::default(),
                 faults: Faults::default(),
                 image_error: None,
+                image_failures: 0,
                 counted: Stat::default(),
                 busy_ns: 0,
                 busy_until_ns: 0,
@@ -193,8 +198,12 @@ impl Engine {
     /// The image could not be read or written.
     pub fn image_failed(&self, what: &str, offset: u64, error: &std::io::Error) {
         let text = format!("{what} the image at byte {offset}: {error}");
-        tracing::error!("{text}");
-        self.state().image_error = Some(text);
+        let mut state = self.state();
+        state.image_failures += 1;
+        if state.image_failures <= FAILURES_LOGGED {
+            tracing::error!("{text}");
+        }
+        state.image_error = Some(text);
     }
 
     /// The counters; with `reset` they start anew.
@@ -229,7 +238,14 @@ impl State {
         let fails = self.faults.fails(range);
         let stall_ns = self.faults.stall_ms.saturating_mul(1_000_000);
         let Some(device) = &mut self.device else {
-            return Verdict { range, arrived_ns: now, due_ns: now + stall_ns, takes_ns: stall_ns, fails, timed: false };
+            return Verdict {
+                range,
+                arrived_ns: now,
+                due_ns: now.saturating_add(stall_ns),
+                takes_ns: stall_ns,
+                fails,
+                timed: false,
+            };
         };
         let request = Request { op: Op::Read, offset_bytes: range.offset_bytes, length_bytes: range.length_bytes };
         let served = device.submit(&request, now);
@@ -263,6 +279,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::ModelSource;
+    use crate::protocol::FAULTS_MOST;
 
     fn engine(model: &str) -> Engine {
         let source = ModelSource { name: model.into(), toml: None };
@@ -370,6 +387,18 @@ mod tests {
         assert!(!verdict.fails && verdict.takes_ns > 50_000_000);
     }
 
+    /// Regression: a stall for longer than the clock can count was an overflow.
+    #[test]
+    fn stall_may_be_as_long_as_the_clock_can_count() {
+        let forever = || FaultChange { stall_ms: Some(u64::MAX), ..FaultChange::default() };
+        let (unengaged, engaged) = (engine("ssd"), engine("ssd"));
+        engaged.engage(Lead::default());
+        for engine in [unengaged, engaged] {
+            engine.fault(forever()).unwrap();
+            assert_eq!(engine.arrive(2, range(0, 4096)).due_ns, u64::MAX);
+        }
+    }
+
     /// Regression: only those that a disk was made with were looked at.
     #[test]
     fn what_shall_fail_lies_on_the_disk() {
@@ -383,6 +412,10 @@ mod tests {
             let error = fail(offset, length).unwrap_err();
             assert!(error.to_string().contains("do not lie on the disk"), "{error}");
         }
+        assert_eq!(engine.fault(FaultChange::default()).unwrap(), faults);
+        // Regression: they were kept without a limit.
+        let too_many = FaultChange { fail: vec![range(0, 1); FAULTS_MOST], ..FaultChange::default() };
+        assert!(engine.fault(too_many).unwrap_err().to_string().contains("at most"));
         assert_eq!(engine.fault(FaultChange::default()).unwrap(), faults);
     }
 

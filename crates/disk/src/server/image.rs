@@ -19,14 +19,10 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens the image and takes its lock: two daemons on one image would destroy it.
-    pub fn open(setup: &Setup) -> Result<Image> {
+    /// Takes the image's lock: two daemons on one image would destroy it. By its path it is not opened again, for something
+    /// else may lie there by now.
+    pub fn new(file: File, setup: &Setup) -> Result<Image> {
         let path = setup.image.display();
-        let file = File::options()
-            .read(true)
-            .write(!setup.read_only)
-            .open(&setup.image)
-            .map_err(|e| Error::io(format!("open {path}"), e))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -93,15 +89,17 @@ mod tests {
     use super::*;
     use crate::ModelSource;
 
-    fn setup(path: &std::path::Path, preload: bool) -> Setup {
-        Setup {
+    fn open(path: &std::path::Path, preload: bool) -> Result<Image> {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let setup = Setup {
             name: "test".into(),
             image: path.into(),
             model: ModelSource { name: "hdd".into(), toml: None },
             capacity_bytes: 1 << 20,
             preload,
             read_only: false,
-        }
+        };
+        Image::new(file, &setup)
     }
 
     #[test]
@@ -110,7 +108,7 @@ mod tests {
             let home = tempfile::NamedTempFile::new().unwrap();
             home.as_file().set_len(1 << 20).unwrap();
             home.as_file().write_all_at(&[3; 100], 5000).unwrap();
-            let image = Image::open(&setup(home.path(), preload)).unwrap();
+            let image = open(home.path(), preload).unwrap();
             image.write(&[4; 100], 9000).unwrap();
             image.zero(8192, 4096).unwrap();
             image.write(&[5; 10], 20_000).unwrap();
@@ -126,9 +124,9 @@ mod tests {
     #[test]
     fn an_image_is_attached_once() {
         let home = tempfile::NamedTempFile::new().unwrap();
-        let first = Image::open(&setup(home.path(), false)).unwrap();
-        assert!(matches!(Image::open(&setup(home.path(), false)), Err(Error::Busy(_))));
+        let first = open(home.path(), false).unwrap();
+        assert!(matches!(open(home.path(), false), Err(Error::Busy(_))));
         drop(first);
-        Image::open(&setup(home.path(), false)).unwrap();
+        open(home.path(), false).unwrap();
     }
 }

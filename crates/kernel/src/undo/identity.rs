@@ -4,12 +4,15 @@
 //! mount the lowest free number. So a file is known by its time of birth as well, a mount by the number that Linux
 //! 6.8 never gives twice, and a loop device by the sequence number that each attaching raises.
 
+use crate::place::Place;
 use crate::{Error, Result, mounts};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 /// A file or directory.
@@ -105,9 +108,17 @@ impl MountIdentity {
 
     /// What is at `target`, seen from this mount.
     pub(super) fn look(&self, target: &Path) -> Result<Mounted> {
-        let place = resolved(target);
-        let there: Vec<_> = mounts::own()?.into_iter().filter(|mount| mount.mount_point == place).collect();
-        let unique = unique_number(target);
+        match Place::of(target)? {
+            Some(place) => self.look_in(&place),
+            None => Ok(Mounted::Nothing),
+        }
+    }
+
+    /// The same for a place that is held.
+    pub(super) fn look_in(&self, place: &Place) -> Result<Mounted> {
+        let path = place.current_path()?.into_os_string().into_vec();
+        let there: Vec<_> = mounts::own()?.into_iter().filter(|mount| mount.mount_point == path).collect();
+        let unique = unique_number(&place.path());
         let same = |index: usize| {
             let mount = &there[index];
             let on_top = index + 1 == there.len();
@@ -126,17 +137,15 @@ impl MountIdentity {
             None => Mounted::Other,
         })
     }
-}
 
-/// A path as the mount table writes it. The last part is not followed, and not asked: it may be a dead file system.
-fn resolved(target: &Path) -> Vec<u8> {
-    use std::os::unix::ffi::OsStringExt;
-    let parent = target.parent().and_then(|parent| fs::canonicalize(parent).ok());
-    let place: PathBuf = match (parent, target.file_name()) {
-        (Some(parent), Some(name)) => parent.join(name),
-        _ => target.to_path_buf(),
-    };
-    place.into_os_string().into_vec()
+    /// The place where this very mount is now, if it is not at `target`: somebody may have moved a directory above it.
+    /// Only by the number that is never given again; any other may be another mount's.
+    pub(super) fn elsewhere(&self) -> Result<Option<Place>> {
+        let Some(MountNumbers { id, unique: Some(unique) }) = self.numbers else { return Ok(None) };
+        let Some(mount) = mounts::own()?.into_iter().find(|mount| mount.id == id) else { return Ok(None) };
+        let place = Place::of(Path::new(OsStr::from_bytes(&mount.mount_point)))?;
+        Ok(place.filter(|place| unique_number(&place.path()) == Some(unique)))
+    }
 }
 
 /// `STATX_MNT_ID_UNIQUE` of linux/stat.h (Linux 6.8).

@@ -17,6 +17,7 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What [`restore`] did with one note.
 #[derive(Debug)]
@@ -118,11 +119,18 @@ fn sweep(directory: &Path) {
     }
 }
 
+/// How long another restorer may take: it may have to end processes, each within ten seconds.
+const LOCK_TIME: Duration = Duration::from_secs(120);
+
 /// Two restorers at once would undo the same changes, and each see half of them fail. The lock ends with the file.
 fn lock(directory: &Path) -> Result<Option<fs::File>> {
     let path = directory.join("lock");
     match home::open_lock("undoing changes", &path) {
-        Ok(file) => file.lock().map(|()| Some(file)).map_err(|e| Error::io(format!("lock {}", path.display()), e)),
+        Ok(file) => home::lock_within(&file, &path, LOCK_TIME, |pause| {
+            std::thread::sleep(pause);
+            Ok(())
+        })
+        .map(|()| Some(file)),
         // Who may not lock may not undo either, and is told at the first note.
         Err(error) if error.is_unavailable() => Ok(None),
         Err(error) => Err(error),
@@ -167,14 +175,17 @@ pub(super) fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
     Ok(found)
 }
 
+/// The longest note that is read, bytes: two paths and some numbers.
+const NOTE_MAX_BYTES: u64 = 64 << 10;
+
 fn read_note(path: &Path) -> Option<Note> {
-    let mut file = fs::File::open(path).ok()?;
+    let file = fs::File::open(path).ok()?;
     if !home::is_ours_alone(&file.metadata().ok()?) {
         tracing::warn!("{} is ignored: others than root may have written it", path.display());
         return None;
     }
     let mut text = Vec::new();
-    file.read_to_end(&mut text).ok()?;
+    file.take(NOTE_MAX_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
 }
 

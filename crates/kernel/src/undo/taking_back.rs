@@ -4,6 +4,7 @@ use super::identity::{FileIdentity, MountIdentity, Mounted, Whereabouts, look_at
 use super::{Action, Outcome, ProcessId, notes, read_trimmed, remove_note, write_setting};
 use crate::directory::Directory;
 use crate::loopdev::{self, Attached};
+use crate::place::Place;
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
@@ -56,23 +57,34 @@ fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
                 return Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why });
             }
         }
-        match mount.look(target)? {
-            Mounted::Nothing => return Ok(Outcome::Undone),
-            Mounted::Other => return left("something else is mounted there now"),
-            Mounted::Below => {
-                let what =
-                    format!("unmount {}: something else is mounted over it, unmount that first", target.display());
-                return Err(Error::io(what, std::io::Error::from_raw_os_error(libc::EBUSY)));
-            }
-            Mounted::This(_) => {}
-        }
-    } else if !target.starts_with(OWN) {
+        return unmount_this(target, mount);
+    }
+    if !target.starts_with(OWN) {
         return match crate::mounting::is_mount_point(target) {
             Ok(false) => Ok(Outcome::Undone),
             _ => left(UNNAMED),
         };
     }
     crate::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
+}
+
+/// Looks at what is mounted, and unmounts it in the same directory, whoever moves that meanwhile.
+fn unmount_this(target: &Path, mount: &MountIdentity) -> Result<Outcome> {
+    let place = Place::of(target)?;
+    let there = place.as_ref().map_or(Ok(Mounted::Nothing), |place| mount.look_in(place))?;
+    let place = match (there, place) {
+        (Mounted::This(_), Some(place)) => place,
+        (Mounted::Below, _) => {
+            let what = format!("unmount {}: something else is mounted over it, unmount that first", target.display());
+            return Err(Error::io(what, std::io::Error::from_raw_os_error(libc::EBUSY)));
+        }
+        (there, _) => match mount.elsewhere()? {
+            Some(moved) => moved,
+            None if there == Mounted::Other => return left("something else is mounted there now"),
+            None => return Ok(Outcome::Undone),
+        },
+    };
+    crate::mounting::unmount_place(&place).map(|()| Outcome::Undone)
 }
 
 fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
@@ -268,6 +280,59 @@ mod tests {
         note_in(&notes, gone(), Action::Unmount { target: target.into(), mount: None }).unwrap().leave();
         place.mount("ours");
         assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
+    }
+
+    /// Regression: whoever owned a directory above the mount point could have it moved away and its note dropped, or, with
+    /// a link in its place, another mount taken down.
+    #[test]
+    fn mount_that_was_moved_with_its_directory_is_unmounted() {
+        if !crate::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let (notes, theirs) = (home.path().join("undo"), MountPoint(tempfile::tempdir_in(home.path()).unwrap()));
+        let (before, after) = (home.path().join("before"), home.path().join("after"));
+        let target = before.join("mnt");
+        fs::create_dir_all(&target).unwrap();
+        theirs.mount("ours");
+        let point = crate::place::MountPoint::open(&target).unwrap();
+        let mount = |target: &Path| crate::mounting::mount(Path::new("ours"), target, "tmpfs", false, "");
+        mount(&point.path()).unwrap();
+        let mut guard = note_in(&notes, gone(), Action::unmount(&target, "tmpfs", "ours")).unwrap();
+        guard.made().unwrap();
+        guard.leave();
+        fs::rename(&before, &after).unwrap();
+        let is_mounted = |path: &Path| crate::mounting::is_mount_point(path).unwrap();
+        assert!(is_mounted(&after.join("mnt")));
+        if unique_number(&after.join("mnt")).is_none() {
+            crate::mounting::unmount(&after.join("mnt")).unwrap();
+            return eprintln!("skipped: this kernel does not tell mounts apart (before Linux 6.8)");
+        }
+        fs::create_dir(&before).unwrap();
+        std::os::unix::fs::symlink(theirs.0.path(), before.join("mnt")).unwrap();
+        assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
+        let left = is_mounted(&after.join("mnt"));
+        if left {
+            crate::mounting::unmount(&after.join("mnt")).unwrap();
+        }
+        assert!(!left && is_mounted(theirs.0.path()));
+    }
+
+    /// Regression: the option that keeps a mounted image's setuid programs and device nodes harmless was missing.
+    #[test]
+    fn what_is_mounted_is_mounted_without_setuid_programs_and_devices() {
+        if !crate::machine::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let place = MountPoint(tempfile::tempdir().unwrap());
+        place.mount("ours");
+        let path = fs::canonicalize(place.0.path()).unwrap();
+        let is_it = |mount: &crate::mounts::Mount| mount.mount_point == path.as_os_str().as_encoded_bytes();
+        let mount = crate::mounts::own().unwrap().into_iter().find(is_it).unwrap();
+        let options = String::from_utf8(mount.options).unwrap();
+        assert!(["nosuid", "nodev"].iter().all(|option| options.split(',').any(|set| set == *option)), "{options}");
     }
 
     /// Regression: seen from outside, a mount in another namespace was gone, and its note was dropped.

@@ -50,6 +50,9 @@ const WORTH_WAITING: f64 = 0.85;
 const SOON: u64 = 1024;
 /// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
 const LOOK_AGAIN: u64 = 4;
+/// For how many accesses only what is missed is asked for, where memory holds nothing until its use; the next time for
+/// twice as many, so that a run comes to its end whatever the memory.
+const CAREFUL_FOR: u64 = 64;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
 const SHORT_SEEK: f64 = 0.35;
 /// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told
@@ -117,6 +120,11 @@ pub struct Oracle {
     /// Accesses that have been made, and how many have to be until it is worth looking again for what is missing.
     progress: u64,
     rests_until: u64,
+    /// Pages that were evicted before their use since a page was last found.
+    lost: u64,
+    /// While `progress` is less, nothing but what is missed is asked for; and for how many accesses the next time.
+    careful_until: u64,
+    careful_for: u64,
     /// How often was planned, and whether looking as far as memory allows was worth it the last time.
     plans: u64,
     far_gains: bool,
@@ -172,6 +180,9 @@ impl Oracle {
             blowup: 1.0,
             progress: 0,
             rests_until: 0,
+            lost: 0,
+            careful_until: 0,
+            careful_for: CAREFUL_FOR,
             plans: 0,
             far_gains: false,
         }
@@ -361,8 +372,23 @@ impl Oracle {
         batch.runs.into_iter().rev().for_each(|run| self.unsent.push_front(run));
     }
 
+    /// Whether memory does not hold what is brought until its use: so much was lost that all of it was lost once, and no
+    /// page was found meanwhile. Then whoever waits for a page finds it evicted, for others' pages, and asks for it again.
+    fn is_careful(&mut self, view: &dyn View) -> bool {
+        if self.lost > self.budget(view).0 {
+            self.lost = 0;
+            self.careful_until = self.progress.saturating_add(self.careful_for);
+            self.careful_for = self.careful_for.saturating_mul(2);
+            self.unsent.clear();
+        }
+        self.progress < self.careful_until
+    }
+
     /// Sends what keeps the disk busy, as far as there is room.
     fn send(&mut self, file: FileId, view: &dyn View, requests: &mut Requests) {
+        if self.is_careful(view) {
+            return;
+        }
         let (queue, depth) = (view.queue(file), self.device.parallelism.saturating_mul(DEPTH));
         if queue.requests >= depth {
             return;
@@ -387,6 +413,11 @@ impl Oracle {
     /// room, everything that is missing is planned anew; and if it is still in no batch, because others' batches fill
     /// the memory or have not been sent, what this reader needs next.
     fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
+        if self.is_careful(view) {
+            self.look_again(file);
+            requests.add(Request { first: page, pages: 1, when_full: WhenFull::Wait, ..Request::of(file) });
+            return;
+        }
         let holds = |run: &Run| run.file == file && (run.first..run.end).contains(&page);
         if !self.unsent.iter().any(holds) {
             self.look_again(file);
@@ -442,6 +473,8 @@ impl Policy for Oracle {
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
         if access.found == Found::Absent {
             self.send_first(access.file, access.page, view, requests);
+        } else {
+            self.lost = 0;
         }
         self.went(access.file, access.page);
         self.send(access.file, view, requests);
@@ -458,6 +491,7 @@ impl Policy for Oracle {
             }
             Event::Evicted { file, page, unused } => {
                 let was_planned = self.unread.remove(&(*file, *page));
+                self.lost += u64::from(*unused);
                 if (*unused && was_planned) || self.files.get(file).is_some_and(|future| future.repeats) {
                     self.look_again(*file);
                 }

@@ -1,0 +1,194 @@
+//! Hostile input in process: whatever a file from outside holds, nothing panics, hangs, or takes more memory than its length
+//! pays for.
+//!
+//! ```text
+//!     seed, number of the case ─▶ kind ─▶ a good input ─▶ changed here and there ─▶ read, and used
+//!                                                                    │
+//!          watchdog: longer than CASE_TIME, or more than HEAP_LIMIT_BYTES ─▶ input saved, the program ends
+//! ```
+//!
+//! `make soak` runs it: `AHEAD_SOAK_SECONDS` or `AHEAD_SOAK_CASES` say how long, `AHEAD_SOAK_SEED` begins it again where it
+//! failed, `AHEAD_SOAK_FIRST` at that case, `AHEAD_SOAK_KIND` with one kind of input alone. Failures are saved below
+//! `target/soak/`. One case in [`ALWAYS`] is tried with the other tests.
+
+mod kinds;
+mod mutate;
+mod regressions;
+
+use ahead_kernel::allocation::{self, Counting};
+use kinds::Kind;
+use mutate::Chance;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Cases that `cargo test` tries, with the same seed each time.
+const ALWAYS: u64 = 2_000;
+const ALWAYS_SEED: u64 = 15;
+
+/// How long a case may take. On a busy machine a case of milliseconds takes some tenths of a second.
+const CASE_TIME: Duration = Duration::from_secs(30);
+
+/// What a case may allocate at once, bytes, and for each byte of its input.
+const HEAP_BYTES: usize = 64 << 20;
+const HEAP_BYTES_PER_BYTE: usize = 256;
+
+/// Where the watchdog ends the program before the machine runs short of memory, bytes.
+const HEAP_LIMIT_BYTES: usize = 3 << 30;
+
+/// How often the watchdog looks, and how often progress is printed.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// More failures than these are not worth waiting for.
+const FAILURES_MOST: usize = 20;
+
+/// How much is tried.
+#[derive(Clone, Debug)]
+struct Task {
+    seed: u64,
+    first: u64,
+    cases: u64,
+    time: Option<Duration>,
+    kind: Option<String>,
+}
+
+/// The case that is under way.
+struct Current {
+    case: u64,
+    kind: &'static str,
+    input: Vec<u8>,
+    began: Instant,
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn number(name: &str) -> Option<u64> {
+    variable(name).map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
+}
+
+/// Regression: see `regressions.rs` for the inputs that once did harm.
+#[test]
+fn hostile_input_does_no_harm() {
+    run(&Task { seed: ALWAYS_SEED, first: 0, cases: ALWAYS, time: None, kind: None });
+}
+
+#[test]
+#[ignore = "soak: run by make soak"]
+fn soak() {
+    let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);
+    let time = number("AHEAD_SOAK_SECONDS").map(Duration::from_secs);
+    run(&Task {
+        seed: number("AHEAD_SOAK_SEED").unwrap_or_else(fresh),
+        first: number("AHEAD_SOAK_FIRST").unwrap_or(0),
+        cases: number("AHEAD_SOAK_CASES").unwrap_or(if time.is_some() { u64::MAX } else { 1_000_000 }),
+        time,
+        kind: variable("AHEAD_SOAK_KIND"),
+    });
+}
+
+fn run(task: &Task) {
+    println!("seed {} (AHEAD_SOAK_SEED={0} begins it again)", task.seed);
+    let kinds: Vec<Kind> =
+        kinds::all().into_iter().filter(|kind| task.kind.as_deref().is_none_or(|k| k == kind.name)).collect();
+    assert!(!kinds.is_empty(), "there is no such kind of input");
+    let turns: Vec<usize> = kinds.iter().enumerate().flat_map(|(at, kind)| [at].repeat(kind.weight)).collect();
+    let current: Arc<Mutex<Option<Current>>> = Arc::default();
+    watch(task.seed, current.clone());
+    let (mut counts, mut failures) = (vec![0_u64; kinds.len()], Vec::new());
+    let (mut accepted, began, mut told) = (vec![0_u64; kinds.len()], Instant::now(), Instant::now());
+    let is_over = |done: u64| done >= task.cases || task.time.is_some_and(|time| began.elapsed() >= time);
+    for done in 0.. {
+        if is_over(done) || failures.len() >= FAILURES_MOST {
+            break;
+        }
+        let case = task.first + done;
+        let mut chance = Chance::of_case(task.seed, case);
+        let at = *chance.pick(&turns);
+        let kind = &kinds[at];
+        let input = (kind.make)(&mut chance);
+        match try_one(kind, case, input, &current) {
+            Ok(is_accepted) => accepted[at] += u64::from(is_accepted),
+            Err(why) => failures.push(save(task.seed, case, kind.name, &current, &why)),
+        }
+        counts[at] += 1;
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            println!("{} cases, {} failures, {:.0} s", done + 1, failures.len(), began.elapsed().as_secs_f64());
+        }
+    }
+    let by_kind: Vec<String> = kinds
+        .iter()
+        .zip(counts.iter().zip(&accepted))
+        .map(|(kind, (count, accepted))| format!("{count} {} ({accepted} accepted)", kind.name))
+        .collect();
+    let total: u64 = counts.iter().sum();
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{total} cases: {}; {} failures, {seconds:.0} s", by_kind.join(", "), failures.len());
+    assert!(failures.is_empty(), "seed {}:\n{}", task.seed, failures.join("\n"));
+}
+
+/// Whether the input was taken for a good one; or why it did harm.
+fn try_one(kind: &Kind, case: u64, input: Vec<u8>, current: &Mutex<Option<Current>>) -> Result<bool, String> {
+    let bytes = input.clone();
+    *lock(current) = Some(Current { case, kind: kind.name, input, began: Instant::now() });
+    let before = allocation::allocated_bytes();
+    allocation::reset_peak();
+    let done = catch_unwind(AssertUnwindSafe(|| (kind.run)(&bytes)));
+    let took = allocation::peak_bytes().saturating_sub(before);
+    if let Some(current) = &mut *lock(current) {
+        // From here on the watchdog has nothing to look at.
+        current.began = Instant::now();
+    }
+    let accepted = done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words"))
+    })?;
+    match took > HEAP_BYTES + HEAP_BYTES_PER_BYTE * bytes.len() {
+        true => Err(format!("{} MiB of memory for {} bytes", took >> 20, bytes.len())),
+        false => Ok(accepted),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Saves the input, and gives the line for the report.
+fn save(seed: u64, case: u64, kind: &str, current: &Mutex<Option<Current>>, why: &str) -> String {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/soak");
+    let path = directory.join(format!("{kind}-{seed}-{case}"));
+    let input = lock(current).as_ref().map(|current| current.input.clone()).unwrap_or_default();
+    let saved = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, input));
+    let place = saved.map_or_else(|e| format!("not saved: {e}"), |()| path.display().to_string());
+    let line = format!("case {case}, {kind}: {why}; {place}");
+    println!("{line}");
+    line
+}
+
+/// A case that hangs cannot be ended from outside: the program ends.
+fn watch(seed: u64, current: Arc<Mutex<Option<Current>>>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let heap = allocation::allocated_bytes();
+            let late = lock(&current).as_ref().map(|current| (current.case, current.kind, current.began.elapsed()));
+            let Some((case, kind, took)) = late else { continue };
+            let why = if heap > HEAP_LIMIT_BYTES {
+                format!("{} MiB of memory are allocated", heap >> 20)
+            } else if took > CASE_TIME {
+                format!("it has not ended after {CASE_TIME:?}")
+            } else {
+                continue;
+            };
+            save(seed, case, kind, &current, &why);
+            std::process::exit(1);
+        }
+    });
+}

@@ -1,0 +1,28 @@
+//! Inputs that once did harm.
+
+use crate::kinds;
+use crate::try_one;
+use ahead_conform::{Cached, Event, FileSeen, Header, Record, Writer};
+use std::sync::Mutex;
+
+/// Whether an input of this kind is taken for a good one; harm is a failure.
+fn is_accepted(kind: &str, input: Vec<u8>) -> bool {
+    try_one(&kinds::named(kind), 0, input, &Mutex::default()).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn trace(events: impl Iterator<Item = Event>) -> Vec<u8> {
+    let (kernel, machine) = ("6.18.0".into(), "x86_64".into());
+    let header = Header { kernel, machine, page_bytes: 4096, command: vec!["true".into()] };
+    let mut writer = Writer::new(Vec::new(), &header).unwrap();
+    events.for_each(|event| writer.add(&Record { after_us: 1, task: 7, event }).unwrap());
+    writer.finish(0).unwrap().1
+}
+
+/// Regression: each page of a folio that is removed was kept by itself, 2048 of them for a record of some bytes.
+#[test]
+fn removed_folios_take_memory_for_each_folio_and_not_for_each_page() {
+    let seen = FileSeen { file: 0, device: 8, inode: 2, cached_pages: 0, folio_order: 9, least_order: 0 };
+    let removed = |number: u64| Event::Removed(Cached { file: 0, first: number << 11, order: 11, special: false });
+    let records = (0..30_000).map(removed);
+    assert!(is_accepted("traces", trace([Event::File(seen)].into_iter().chain(records))));
+}
