@@ -44,6 +44,7 @@ const DESCRIPTORS: u64 = 256;
 /// Files of a job, until this is dropped.
 #[derive(Debug)]
 pub struct Files {
+    /// Closed before the tree is removed: FUSE and NFS keep a file that is open.
     held: Vec<HeldFile>,
     identities: Vec<FileIdentity>,
     tree: Tree,
@@ -113,7 +114,7 @@ impl Extra<'_> {
 
 impl Drop for Extra<'_> {
     fn drop(&mut self) {
-        // It goes with the others at the end otherwise.
+        // It goes with the others at the end otherwise; so does what FUSE and NFS keep of it, which is open still.
         let _ = self.tree.remove_file(OsStr::new(EXTRA));
     }
 }
@@ -124,7 +125,7 @@ impl Files {
     /// Errors: no room, no permission, a full or read-only file system, or one without a disk behind it; it was asked to stop.
     pub fn make(directory: &Path, sizes: &[u64], stop: &AtomicBool) -> Result<Files> {
         let above = checked_place(directory, sizes)?;
-        allow_descriptors(sizes.len() as u64);
+        allow_descriptors(sizes.len() as u64)?;
         let mount = mounts::of_open(&above)?;
         let (device, is_blind) = (Device::under(&above, mount.as_ref())?, magic(&above, directory)? == OVERLAYFS);
         let tree = Tree::make(above)?;
@@ -244,14 +245,23 @@ fn checked_place(directory: &Path, sizes: &[u64]) -> Result<Directory> {
     Ok(above)
 }
 
-/// Files are kept open: more of them than most programs have. Who is not allowed as many is told when one cannot be opened.
-fn allow_descriptors(files: u64) {
+/// Files are kept open: more of them than most programs may have at first.
+///
+/// Errors: they are more than this process may have open at all.
+fn allow_descriptors(files: u64) -> Result<()> {
     let needed = DESCRIPTORS + DESCRIPTORS_PER_FILE * files;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_some_and(|current| current < needed) {
-        let current = Some(maximum.map_or(needed, |maximum| needed.min(maximum)));
-        // It stays as it was then.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    let Some(before) = current.filter(|current| *current < needed) else { return Ok(()) };
+    let allowed = maximum.map_or(needed, |maximum| needed.min(maximum));
+    // Where it stays as it was, that has to do.
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum });
+    match if raised.is_ok() { allowed } else { before } {
+        allowed if allowed > files => Ok(()),
+        allowed => {
+            let what = format!("keeping {files} files open");
+            let why = format!("{allowed} are allowed; allow more (ulimit -Hn), or measure with fewer files");
+            Err(ahead_kernel::Error::Unsupported { what, why }.into())
+        }
     }
 }
 

@@ -11,7 +11,7 @@ struct State {
 
 /// Closed until it is opened or called off, once.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }

@@ -39,6 +39,7 @@ pub use device::Device;
 pub use doer::in_file;
 pub use error::{Error, Result};
 pub use files::{Extra, Files};
+pub use gate::Gate;
 pub use job::{Job, Part, Variant, Work};
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;

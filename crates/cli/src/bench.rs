@@ -11,6 +11,7 @@ use crate::units::parse_size;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
 use ahead_kernel::process::{Signals, end_by_signals};
 use ahead_kernel::user::User;
+use ahead_kernel::within::check_answers;
 use ahead_kernel::{bdi, machine};
 use ahead_live::traits;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
@@ -155,6 +156,7 @@ impl Bench {
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
         let Some(job) = jobs::named(&self.job, &self.sizes()) else { unreachable!("the parser knows all jobs") };
+        check_answers(&self.directory)?;
         // Who has to wait for others is told before what cannot be done.
         Files::check(&self.directory, &job.file_sizes())?;
         under.iter().try_for_each(|under| under.check(&self.directory))?;

@@ -8,6 +8,7 @@ use crate::output::{self, Output};
 use crate::units::parse_size;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
+use ahead_kernel::within::check_answers;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_report::number::{grouped, size};
@@ -157,6 +158,7 @@ impl Probe {
     }
 
     fn work(&self, watching: &Watching) -> anyhow::Result<(Answers, Vec<ahead_probe::figures::Figure>, Vec<Check>)> {
+        check_answers(&self.path)?;
         let subject = Subject::new(&self.path, self.size_bytes()?, self.timing_only, watching)?;
         let run = Run { subject: &subject, watcher: watching };
         let wanted = if self.only.is_empty() { PartChoice::value_variants() } else { &self.only };

@@ -178,15 +178,16 @@ impl Directory {
         if self.holds(name, meant) { self.remove_directory(name).map(|()| true) } else { Ok(false) }
     }
 
-    /// Removes everything in it.
+    /// Removes everything in it. What comes into it meanwhile stays: on NFS and FUSE that is, under another name, each file that is open
+    /// still.
     pub fn clear(&self) -> Result<()> {
         let mut moved = 0;
         loop {
-            let names = self.names()?;
-            if names.is_empty() {
+            let before = moved;
+            self.clear_names(self.names()?, self, OPEN_LEVELS, &mut moved)?;
+            if moved == before {
                 return Ok(());
             }
-            self.clear_names(names, self, OPEN_LEVELS, &mut moved)?;
         }
     }
 

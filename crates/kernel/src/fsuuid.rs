@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
-use std::fs::File;
+use rustix::fs::{Mode, OFlags, open};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
@@ -24,7 +24,9 @@ struct FsUuid {
 /// # Errors
 /// The path cannot be opened.
 pub fn of(path: &Path) -> Result<Option<String>> {
-    let file = File::open(path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+    // What has this name by now may be a FIFO that another user has put there.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
     let mut answer = FsUuid::default();
     // SAFETY: the request writes one struct fsuuid2, which is what it is given and outlives the call.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETFSUUID, &raw mut answer) } == 0;
@@ -44,6 +46,15 @@ mod tests {
     fn it_is_written_as_udev_does() {
         let uuid = [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 0, 1, 2, 3, 4, 5, 6, 0xff];
         assert_eq!(text(uuid), "12345678-9abc-def0-0001-0203040506ff");
+    }
+
+    /// Regression: a FIFO in the place of a directory was waited for.
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(of(&path).is_ok());
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub mod sparse;
 pub mod undo;
 pub mod usage;
 pub mod user;
+pub mod within;
 pub mod worker;
 pub mod xfs;
 

@@ -65,9 +65,12 @@ fn mounted_from<'a>(
     device: DeviceNumber,
     number: DeviceNumber,
 ) -> Result<Vec<&'a Mount>> {
+    // Only a device's path is followed, and only where the file system could not say what it likes: any user may mount FUSE, and call it
+    // after any device, or after a file on a server that does not answer.
     let is_from = |mount: &&Mount| {
         let source = Path::new(OsStr::from_bytes(&mount.source));
-        mount.device == device || fs::canonicalize(source).is_ok_and(|source| source == *node)
+        let is_of_a_device = source.starts_with("/dev") && !mount.fs_type.starts_with("fuse");
+        mount.device == device || is_of_a_device && fs::canonicalize(source).is_ok_and(|source| source == *node)
     };
     let found: Vec<&Mount> = mounts.iter().filter(is_from).collect();
     if !found.is_empty() {
@@ -180,6 +183,17 @@ mod tests {
         assert!(targets(&disks, table, (8, 2)).is_err());
         disks[2].2 = &[("partition", "2")];
         assert_eq!(targets(&disks, table, (8, 2)).unwrap().number, (8, 0));
+    }
+
+    /// Regression: a FUSE file system, which any user may call after any device, was taken for what is mounted from that device.
+    #[test]
+    fn what_a_user_calls_after_a_device_is_not_mounted_from_it() {
+        let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
+        let (_home, system) = machine(&disks);
+        let table = mounts::parse(b"1 0 0:50 / /home/u/mnt rw - fuse.x /dev/null rw\n").unwrap();
+        let target = of_device(&system, &table, Path::new("/dev/null"), (8, 0)).unwrap();
+        assert_eq!((target.number, target.kind), ((8, 0), Kind::Disk));
+        assert!(target.notes[0].contains("nothing is mounted from"), "{:?}", target.notes);
     }
 
     /// Regression: only the disk that it was mounted from led to a btrfs.

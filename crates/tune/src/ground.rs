@@ -71,9 +71,10 @@ impl Source {
 #[derive(Debug)]
 pub(crate) struct Ground {
     spots: Vec<Spot>,
-    on: On,
-    /// The first one, held open. FUSE drops what is cached of a file when it is opened.
+    /// The first one, held open. FUSE drops what is cached of a file when it is opened. Closed before the files are removed: FUSE and NFS
+    /// keep one that is open.
     first: File,
+    on: On,
     below: Below,
 }
 
@@ -120,7 +121,7 @@ impl Ground {
         };
         let nothing = || Error::Workload("there is nothing to read".into());
         let first = place(&on, spots.first().ok_or_else(nothing)?).open()?;
-        Ok(Ground { spots, on, first, below })
+        Ok(Ground { spots, first, on, below })
     }
 
     fn places(&self) -> Vec<Place<'_>> {

@@ -5,6 +5,7 @@
 //! longer than any window takes to arrive: the rest of it would change nothing.
 
 use crate::{Error, Result};
+use ahead_bench::Gate;
 use ahead_kernel::directory::HeldFile;
 use ahead_kernel::mapping::Mapping;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
@@ -17,14 +18,17 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 /// A disk brings the windows that are tried in less, but for the largest on the slowest.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// A call reads no more, bytes: it needs a buffer.
 const MOST_CALL_BYTES: u64 = 16 << 20;
+
+/// Stack of a reader's thread, bytes: what threads have that nobody says anything of.
+const STACK_BYTES: usize = 2 << 20;
 
 /// Where a file of a workload lies.
 #[derive(Clone, Copy, Debug)]
@@ -75,25 +79,41 @@ pub(crate) struct Replayed {
 ///
 /// Errors: reading failed; it was asked to stop.
 pub(crate) fn replay(tasks: Vec<Task>, places: &[Place], each: bool, stop: &AtomicBool) -> Result<Replayed> {
-    let barrier = Barrier::new(tasks.len());
+    replay_in(tasks, places, each, stop, STACK_BYTES)
+}
+
+/// `stack_bytes`: of each thread.
+fn replay_in(
+    tasks: Vec<Task>,
+    places: &[Place],
+    each: bool,
+    stop: &AtomicBool,
+    stack_bytes: usize,
+) -> Result<Replayed> {
+    let (gate, count) = (&Gate::default(), tasks.len());
     let seen: Vec<Result<(Instant, Replayed)>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = tasks
-            .into_iter()
-            .map(|Task { ops, first }| {
-                let (barrier, opened, buffer) = (&barrier, HashMap::new(), Vec::new());
-                scope.spawn(move || {
-                    let doer = Doer { places, first, each, opened, buffer, seen: Replayed::default() };
-                    barrier.wait();
-                    // Its own clock: who waits for the threads may wake up when the first of them has ended.
-                    let began = Instant::now();
-                    let seen = doer.run(ops, stop)?;
-                    Ok((began, Replayed { elapsed: began.elapsed(), ..seen }))
-                })
-            })
-            .collect();
+        let start = |Task { ops, first }| {
+            let doer =
+                Doer { places, first, each, opened: HashMap::new(), buffer: Vec::new(), seen: Replayed::default() };
+            let work = move || {
+                if !gate.wait() {
+                    return Err(ahead_bench::Error::Stopped.into());
+                }
+                // Its own clock: who waits for the threads may wake up when the first of them has ended.
+                let began = Instant::now();
+                let seen = doer.run(ops, stop)?;
+                Ok((began, Replayed { elapsed: began.elapsed(), ..seen }))
+            };
+            Builder::new().stack_size(stack_bytes).spawn_scoped(scope, work)
+        };
+        // Of those that the system refuses: the others are not left waiting for them.
+        let refused = |e| Error::io("start a thread for a reader (ulimit -u, pids.max)", e);
+        let threads: std::io::Result<Vec<_>> = tasks.into_iter().map(start).collect();
+        let threads = threads.map_err(refused).inspect_err(|_| gate.call_off())?;
+        gate.open(count, || ());
         let panicked = || Err(ahead_bench::Error::Job("a reader has panicked".into()).into());
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
-    });
+        Ok::<_, Error>(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect())
+    })?;
     let seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
     let first = seen.iter().map(|(began, _)| *began).min();
     let mut whole = Replayed::default();
@@ -270,6 +290,20 @@ mod tests {
         assert_eq!((seen.read_bytes, seen.each_ns.len()), (2 * 4096, 2));
         assert!(seen.waited <= seen.elapsed && seen.latency_most <= seen.waited);
         assert!(matches!(does(&ops, &place, true), Err(Error::Bench(ahead_bench::Error::Stopped))));
+    }
+
+    /// Regression: readers that had got a thread waited for ever for those whose threads the system refused.
+    #[test]
+    fn who_gets_too_few_threads_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
+        std::fs::write(&path, vec![1; 4096]).unwrap();
+        let held = HeldFile::open(&path).unwrap();
+        let place = Place { file: &held, offset_bytes: 0, length_bytes: 4096 };
+        let tasks = (0..2).map(|_| Task { ops: Box::new(std::iter::empty()), first: 0 }).collect();
+        // A stack for which there is no address space.
+        let refused = replay_in(tasks, &[place], false, &AtomicBool::new(false), 1 << 46).unwrap_err();
+        assert!(refused.to_string().contains("start a thread for a reader"), "{refused}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::{Error, Result, System};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::block;
 use ahead_kernel::mounts::Mount;
+use ahead_kernel::within::{ONE_OF_MANY, check_answers, within};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -118,6 +119,7 @@ impl Target {
 ///
 /// Errors: there is no such path; it has no window (exit status 77).
 pub fn find(system: &System, path: &Path) -> Result<Vec<Target>> {
+    check_answers(path)?;
     let path = fs::canonicalize(path).map_err(|e| Error::io(path.display().to_string(), e))?;
     let metadata = fs::metadata(&path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
     let mounts = system.mounts()?;
@@ -166,7 +168,9 @@ pub(crate) fn best_place<'a>(mounts: &[Mount], candidates: impl Iterator<Item = 
 
 /// What is mounted over, or a single file that something is mounted on, is no place to measure in.
 pub(crate) fn is_place(mounts: &[Mount], mount: &Mount) -> bool {
-    is_seen(mounts, mount) && point_of(mount).is_dir()
+    let point = point_of(mount);
+    // A server that does not answer keeps nobody from the others.
+    is_seen(mounts, mount) && within(ONE_OF_MANY, move || point.is_dir()) == Some(true)
 }
 
 /// Whether a path leads to it, and not to what is mounted over it.
