@@ -26,7 +26,7 @@ pub struct Restore {
     /// Print what was undone as JSON
     #[arg(long)]
     json: bool,
-    /// Wait for the end of this process, and undo in silence what is noted for it (`undo::guardian`)
+    /// Wait for the end of this process, and undo in silence what is noted for it
     #[arg(long, hide = true, num_args = 2, value_names = ["PID", "START"], conflicts_with = "json")]
     after: Vec<u64>,
 }
