@@ -1214,12 +1214,16 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__restore)
-            opts="-h -V --json --help --version"
+            opts="-h -V --json --after --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

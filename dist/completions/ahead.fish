@@ -183,6 +183,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return o
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -l after -d 'Wait for the end of this process, and undo in silence what is noted for it' -r
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print what was undone as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'

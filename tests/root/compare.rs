@@ -1,5 +1,7 @@
 //! Comparing on an emulated disk: the accounts add up, and what is said can be checked against the disk's own counters.
 
+mod dead;
+
 use crate::machine_lock;
 use crate::reclaim::unless_reclaimed;
 use ahead_kernel::undo::{self, Action, Note};

@@ -38,5 +38,9 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
+    // A disk's daemon has its own.
+    if !matches!(arguments.command, cli::Command::Disk(_)) {
+        ahead_kernel::undo::guardian::enable(&["restore", "--after"]);
+    }
     exit::status(arguments.command.run())
 }

@@ -145,8 +145,9 @@ impl Record {
         let series = self.record_runs(&signals, user.as_ref())?;
         // Half a run in place of a whole one would make every later start slower, and nobody would know why.
         let kept = series.interrupted().is_none() || !keeper.is_taken();
-        let summary = Summary::of(&series, self.until.is_set(), kept);
+        let mut summary = Summary::of(&series, self.until.is_set(), kept);
         let mut profile = ahead_profile::merge(series.runs.into_iter().map(|run| run.profile).collect());
+        summary.beyond_limits = ahead_profile::fit(&mut profile);
         if let Some(how) = &summary.interrupted {
             profile.recording.source.push_str(&format!(", INTERRUPTED {how}"));
         }

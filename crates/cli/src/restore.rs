@@ -1,7 +1,8 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
 use ahead_disk::DiskInfo;
-use ahead_kernel::undo::{self, Action, FileIdentity, Outcome, Restored};
+use ahead_kernel::daemon;
+use ahead_kernel::undo::{self, Action, FileIdentity, Note, Outcome, ProcessId, Restored};
 use ahead_report::text::printable;
 use ahead_trace::{Alone, try_alone};
 use anyhow::bail;
@@ -13,6 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Undo what an ahead that was killed left behind
 ///
@@ -24,10 +26,19 @@ pub struct Restore {
     /// Print what was undone as JSON
     #[arg(long)]
     json: bool,
+    /// Wait for the end of this process, and undo in silence what is noted for it
+    #[arg(long, hide = true, num_args = 2, value_names = ["PID", "START"], conflicts_with = "json")]
+    after: Vec<u64>,
 }
+
+/// How long the end of a process is waited for before it is waited for again.
+const LONG: Duration = Duration::from_secs(3600);
 
 impl Restore {
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let &[pid, start_ticks] = self.after.as_slice() {
+            return undo_after(ProcessId { pid: u32::try_from(pid)?, start_ticks });
+        }
         let done = undo_left()?;
         let count = |wanted: fn(&Restored) -> bool| done.iter().filter(|restored| wanted(restored)).count();
         let failed = count(|restored| restored.outcome.is_err());
@@ -50,10 +61,21 @@ impl Restore {
     }
 }
 
+/// The guardian's life. Whoever ends well has undone everything by then.
+fn undo_after(process: ProcessId) -> anyhow::Result<ExitCode> {
+    let ready = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
+    // It has been killed already: then nobody reads.
+    tracing::debug!("ready: {ready:?}");
+    while !daemon::wait_end(process, LONG)? {}
+    detach_abandoned(|note| note.owner == process)?;
+    undo::restore_owned_by(process)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Undoes all that killed processes of ours have left.
 fn undo_left() -> anyhow::Result<Vec<Restored>> {
     check_rights()?;
-    let mut done = detach_abandoned()?;
+    let mut done = detach_abandoned(|note| !note.owner.is_alive())?;
     done.extend(undo::restore()?);
     Ok(done)
 }
@@ -82,9 +104,9 @@ fn check_rights() -> anyhow::Result<()> {
 
 /// Detaches disks whose image lies in a directory that a killed `ahead` made for itself and that is to be removed with all that
 /// is in it. Their daemons live, so nothing of theirs is undone otherwise; and what is mounted in the directory keeps it.
-fn detach_abandoned() -> anyhow::Result<Vec<Restored>> {
+fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> anyhow::Result<Vec<Restored>> {
     let notes = undo::notes()?;
-    let left = notes.iter().filter(|(_, note)| !note.owner.is_alive());
+    let left = notes.iter().filter(|(_, note)| is_left(note));
     // A disk's image is told without symbolic links.
     let trees: Vec<PathBuf> = left
         .filter_map(|(_, note)| match &note.action {

@@ -11,7 +11,7 @@ use clap::Args;
 use regex::bytes::Regex;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -230,11 +230,13 @@ impl Watch<'_> {
         }
     }
 
-    /// Reads what is left in the pipes of a program that has ended. Somebody else may hold them open.
+    /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
+    /// no more is read than the pipe can have held at that end.
     fn read_all(&mut self) -> anyhow::Result<bool> {
         let mut matched = false;
         for mut stream in self.streams.drain(..) {
-            loop {
+            let end = stream.read_bytes + PIPE_MOST_BYTES;
+            while stream.read_bytes < end {
                 match stream.read(self.signs.until.until_output.as_ref(), self.pass_on)? {
                     Seen::Nothing if stream.is_empty => break,
                     Seen::End => break,
@@ -273,6 +275,7 @@ struct Stream {
     is_errors: bool,
     line: Vec<u8>,
     is_empty: bool,
+    read_bytes: u64,
 }
 
 enum Seen {
@@ -281,13 +284,17 @@ enum Seen {
     End,
 }
 
-/// A line is matched up to this length; programs that print no newline must not fill our memory.
-const LINE_MOST_BYTES: usize = 1 << 20;
+/// A line is matched up to this length. Programs that print no newline must not fill our memory, and the line so far is
+/// matched at every read: of one that comes byte by byte, the work grows with the square.
+const LINE_MOST_BYTES: usize = 64 << 10;
+
+/// The most that a pipe holds by default (`/proc/sys/fs/pipe-max-size`); ours hold less.
+const PIPE_MOST_BYTES: u64 = 1 << 20;
 
 impl Stream {
     fn new(pipe: File, is_errors: bool) -> anyhow::Result<Stream> {
         rustix::io::ioctl_fionbio(&pipe, true).context("set up a pipe")?;
-        Ok(Stream { pipe, is_errors, line: Vec::new(), is_empty: false })
+        Ok(Stream { pipe, is_errors, line: Vec::new(), is_empty: false, read_bytes: 0 })
     }
 
     /// Reads once, passes it on, and looks for the pattern in every line that is complete or could become one.
@@ -295,7 +302,10 @@ impl Stream {
         let mut buffer = [0; 1 << 16];
         let bytes = match self.pipe.read(&mut buffer) {
             Ok(0) => return Ok(Seen::End),
-            Ok(count) => &buffer[..count],
+            Ok(count) => {
+                self.read_bytes += count as u64;
+                &buffer[..count]
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.is_empty = true;
                 return Ok(Seen::Nothing);
@@ -320,9 +330,11 @@ impl Stream {
             let room = LINE_MOST_BYTES.saturating_sub(self.line.len()).min(piece.len());
             self.line.extend(&piece[..room]);
             let is_whole = piece.ends_with(b"\n");
-            // A prompt has no newline: the line so far counts, too.
-            let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-            matched |= pattern.is_some_and(|pattern| pattern.is_match(text));
+            if room > 0 {
+                // A prompt has no newline: the line so far counts, too.
+                let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+                matched |= pattern.is_some_and(|pattern| pattern.is_match(text));
+            }
             if is_whole {
                 self.line.clear();
             }
@@ -331,17 +343,17 @@ impl Stream {
     }
 }
 
-/// Whether a process's network namespace has a socket that listens on this port.
+/// Whether a process's network namespace has a socket that listens on this port. The table is as long as there are sockets.
 fn is_listened_on(process: &str, port: u16) -> bool {
     ["tcp", "tcp6"].iter().any(|protocol| {
-        let table = std::fs::read_to_string(format!("/proc/{process}/net/{protocol}"));
-        table.is_ok_and(|table| has_listener(&table, port))
+        let table = File::open(format!("/proc/{process}/net/{protocol}"));
+        table.is_ok_and(|table| has_listener(BufReader::new(table), port))
     })
 }
 
 /// `0: 0100007F:1F90 00000000:0000 0A …`: the local address and port, the other end's, and the state; 0A is LISTEN.
-fn has_listener(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| {
+fn has_listener(table: impl BufRead, port: u16) -> bool {
+    table.lines().map_while(Result::ok).skip(1).any(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
         let local = fields.next().and_then(|address| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok());
         local == Some(port) && fields.nth(1) == Some("0A")
@@ -357,9 +369,9 @@ mod tests {
     fn a_listening_port_is_found_in_the_kernels_table() {
         let table = "  sl  local_address rem_address   st tx_queue\n   0: 0100007F:1F90 00000000:0000 0A 00000000:0\n   \
                      1: 0100007F:1F91 0100007F:0050 01 0:0\n";
-        assert!(has_listener(table, 8080));
-        assert!(!has_listener(table, 8081));
-        assert!(!has_listener("garbage\n x y z\n", 1));
+        assert!(has_listener(table.as_bytes(), 8080));
+        assert!(!has_listener(table.as_bytes(), 8081));
+        assert!(!has_listener(&b"garbage\n x y z\n"[..], 1));
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(is_listened_on("self", socket.local_addr().unwrap().port()));
     }
@@ -381,6 +393,27 @@ mod tests {
         ] {
             assert!(!finished(status, ready, stopped).is_interrupted(), "{status}");
         }
+    }
+
+    /// Regression: whoever wrote for ever into the pipe of a program that had ended kept us reading for ever.
+    #[test]
+    fn what_others_go_on_writing_after_the_end_is_not_read_to_an_end() {
+        let endless = || Stream::new(File::open("/dev/zero").unwrap(), false).unwrap();
+        let until = Until { until_output: Some(Regex::new("never").unwrap()), ..Until::default() };
+        let signs = until.signs(&[]).unwrap();
+        let mut watch = Watch { signs, pass_on: false, streams: vec![endless(), endless()] };
+        assert!(!watch.read_all().unwrap());
+    }
+
+    /// Regression: a line without an end was matched again at each byte, up to a mebibyte.
+    #[test]
+    fn a_line_that_is_too_long_is_not_matched_again() {
+        let mut stream = Stream::new(tempfile::tempfile().unwrap(), false).unwrap();
+        let pattern = Regex::new("x$").unwrap();
+        assert!(!stream.matches(&vec![b'y'; LINE_MOST_BYTES], Some(&pattern)));
+        assert!(!stream.matches(b"x", Some(&pattern)));
+        assert_eq!(stream.line.len(), LINE_MOST_BYTES);
+        assert!(!stream.matches(b"x\n", Some(&pattern)) && stream.matches(b"x\n", Some(&pattern)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Whoever's parent ends is adopted by the nearest ancestor that asked for it ([`adopt_orphans`]), else by init, where it
 //! is out of reach. Processes come and go while the list is read: [`end`] reads it again until nobody is left.
 
-use crate::undo::ProcessId;
+use crate::undo::{ProcessId, guardian};
 use crate::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,12 +18,13 @@ pub fn adopt_orphans() -> Result<()> {
     rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| Error::io("become a subreaper", e))
 }
 
-/// Every living descendant of a process, itself not included, the nearest first.
+/// Every living descendant of a process, itself not included, the nearest first. What undoes our own changes when we are
+/// killed is none.
 pub fn descendants(ancestor: u32) -> Result<Vec<ProcessId>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").map_err(|e| Error::io("list /proc", e))?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = parent_of(pid) {
+        if let Some(parent) = parent_of(pid).filter(|_| !guardian::is_ours(pid)) {
             children.entry(parent).or_default().push(pid);
         }
     }

@@ -15,6 +15,7 @@
 //! miss is taken away: what lies in `/run/ahead`, and what is empty. A setting is set back then, whatever it reads: the
 //! kernel may have rounded what we wrote.
 
+pub mod guardian;
 mod identity;
 mod restoring;
 mod taking_back;
@@ -226,6 +227,7 @@ pub fn note(action: Action) -> Result<Guard> {
 
 /// The same for a change that another process of ours shall own (a daemon): `restore` waits for that one to end.
 pub fn note_for(owner: ProcessId, action: Action) -> Result<Guard> {
+    guardian::begin(owner, &action);
     note_in(Path::new(NOTES), owner, action)
 }
 

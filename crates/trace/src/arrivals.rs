@@ -1,6 +1,7 @@
 //! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
+use crate::room::Room;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
@@ -35,7 +36,7 @@ pub struct Arrival {
 pub struct Arrived {
     /// The reads.
     pub reads: Vec<Arrival>,
-    /// Events that did not fit into the ring buffer, or that no program saw.
+    /// Events that did not fit into the ring buffer or our memory, or that no program saw.
     pub lost_events: u64,
 }
 
@@ -45,7 +46,7 @@ pub struct Arrivals {
     object: Object,
     links: Vec<Link>,
     stop: OwnedFd,
-    reader: JoinHandle<Result<Vec<Arrival>>>,
+    reader: JoinHandle<Result<Kept>>,
 }
 
 impl Arrivals {
@@ -67,22 +68,27 @@ impl Arrivals {
     pub fn finish(mut self) -> Result<Arrived> {
         self.links.clear();
         drop(self.stop);
-        let mut reads = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
+        let (mut reads, unkept) =
+            self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
         reads.sort_by_key(|read| read.time_ns);
         let lost = map(&self.object, "lost")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost_events = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        let lost_events = lost_events + passed_over(&self.object)?;
+        let lost_events = lost_events + unkept + passed_over(&self.object)?;
         Ok(Arrived { reads, lost_events })
     }
 }
 
-fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Vec<Arrival>> {
-    let reads = std::cell::RefCell::new(Vec::new());
+/// What arrived, and how much more there was no room for.
+type Kept = (Vec<Arrival>, u64);
+
+fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Kept> {
+    let kept = std::cell::RefCell::new((Vec::new(), Room::new()));
     let mut builder = RingBufferBuilder::new();
     let take = |bytes: &[u8]| {
-        reads.borrow_mut().extend(decode(bytes));
+        let (reads, room) = &mut *kept.borrow_mut();
+        reads.extend(decode(bytes).filter(|_| room.take::<Arrival>(1, 0)));
         0
     };
     builder.add(events, take).map_err(|e| bpf_error("open the ring buffer", e))?;
@@ -100,7 +106,8 @@ fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Vec<Arrival>> {
         }
     }
     drop(ring);
-    Ok(reads.into_inner())
+    let (reads, room) = kept.into_inner();
+    Ok((reads, room.refused()))
 }
 
 /// `struct arrival`; `None`: of another size.

@@ -1,6 +1,7 @@
 //! What was observed, as it comes from the ring buffer.
 
 use crate::event::{Access, Event, ExecSeen, FileSeen, LookupSeen, decode};
+use crate::room::Room;
 use crate::source::Source;
 use crate::tracer::Counters;
 use ahead_kernel::mounts::{self, Mount, Table};
@@ -31,29 +32,41 @@ pub struct Observed {
     pub counters: Counters,
     /// Events that could not be understood.
     pub malformed: u64,
+    /// The execs of each process, by index, in order of time.
+    execs_of: HashMap<u32, Vec<usize>>,
 }
+
+/// Generations that are gone back for an ancestor's exec. Numbers are reused, so a chain of parents can be a circle.
+const GENERATIONS_MOST: usize = 4096;
 
 impl Observed {
     /// Events that are missing here.
     pub fn lost_events(&self) -> u64 {
-        let Counters { ring_full, table_full, passed_over, .. } = self.counters;
-        ring_full + table_full + passed_over + self.malformed
+        let Counters { ring_full, table_full, passed_over, unkept, .. } = self.counters;
+        ring_full + table_full + passed_over + unkept + self.malformed
     }
 
     /// The last exec at or before `time_ns` of a process, or of the nearest ancestor that had one.
     pub fn exec_of(&self, tgid: u32, time_ns: u64) -> Option<&ExecSeen> {
         let mut process = tgid;
-        // Numbers are reused: a chain of parents can be a circle.
-        for _ in 0..=self.parents.len() {
-            let before = self.execs.iter().filter(|exec| exec.tgid == process && exec.time_ns <= time_ns);
-            if let Some(exec) = before.max_by_key(|exec| exec.time_ns) {
-                return Some(exec);
+        for _ in 0..GENERATIONS_MOST {
+            let execs = self.execs_of.get(&process).map_or(&[][..], Vec::as_slice);
+            let before = execs.partition_point(|index| self.execs[*index].time_ns <= time_ns);
+            if let Some(last) = before.checked_sub(1) {
+                return Some(&self.execs[execs[last]]);
             }
             process = *self.parents.get(&process)?;
         }
         None
     }
 }
+
+/// Mount tables of other namespaces that are held open, a descriptor each: beyond, a namespace counts as unseen. A machine has
+/// a few containers, and a process 1024 descriptors.
+const TABLES_MOST: usize = 256;
+
+/// What tells one lookup from another: the directory that it starts from, whether that was listed, and the path.
+type Known = (u32, bool, Vec<u8>);
 
 /// Takes events one by one.
 #[derive(Debug)]
@@ -63,15 +76,21 @@ pub(crate) struct Collector {
     execs: Vec<ExecSeen>,
     parents: HashMap<u32, u32>,
     lookups: Vec<LookupSeen>,
-    known_lookups: HashSet<(u32, bool, Vec<u8>)>,
+    known_lookups: HashSet<Known>,
     tables: BTreeMap<(u32, u32), Table>,
     own_namespace: u32,
     malformed: u64,
+    room: Room,
 }
 
 impl Collector {
     pub(crate) fn new(own_namespace: u32) -> Collector {
+        Collector::within(own_namespace, Room::new())
+    }
+
+    fn within(own_namespace: u32, room: Room) -> Collector {
         Collector {
+            room,
             accesses: Vec::new(),
             files: BTreeMap::new(),
             execs: Vec::new(),
@@ -86,18 +105,18 @@ impl Collector {
 
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         match decode(bytes) {
-            Ok(Event::Access(accesses)) => self.accesses.extend(accesses),
-            Ok(Event::File(mut file)) => {
-                // Announced again under a new name: the size at first tells whether it has grown since.
-                if let Some(first) = self.files.get(&file.id) {
-                    file.size_bytes = first.size_bytes;
+            Ok(Event::Access(accesses)) => {
+                if self.room.take::<Access>(accesses.len(), 0) {
+                    self.accesses.extend(accesses);
                 }
-                self.files.insert(file.id, file);
             }
+            Ok(Event::File(file)) => self.take_file(file),
             Ok(Event::Exec(exec)) => self.take_exec(exec),
             Ok(Event::Lookup(lookup)) => self.take_lookup(lookup),
             Ok(Event::Fork(parent, child)) => {
-                self.parents.insert(child, parent);
+                if self.parents.contains_key(&child) || self.room.take::<(u32, u32)>(1, 0) {
+                    self.parents.insert(child, parent);
+                }
             }
             Err(error) => {
                 tracing::debug!("{error}");
@@ -106,11 +125,29 @@ impl Collector {
         }
     }
 
+    fn take_file(&mut self, mut file: FileSeen) {
+        match self.files.get_mut(&file.id) {
+            // Announced again under a new name: the size at first tells whether it has grown since.
+            Some(known) => {
+                file.size_bytes = known.size_bytes;
+                *known = file;
+            }
+            None if self.room.take::<FileSeen>(1, file.path.len()) => {
+                self.files.insert(file.id, file);
+            }
+            None => {}
+        }
+    }
+
     fn take_exec(&mut self, exec: ExecSeen) {
+        if !self.room.take::<ExecSeen>(1, exec.name.len() + size_of::<usize>()) {
+            return;
+        }
         // Paths in a table begin at the root directory of the process that it was opened for; a container's first
         // programs have another one than those after them.
         let (namespace, key) = (exec.mount_namespace, (exec.mount_namespace, exec.root));
-        if namespace != self.own_namespace && !self.tables.contains_key(&key) {
+        let is_new = namespace != self.own_namespace && !self.tables.contains_key(&key);
+        if is_new && self.tables.len() < TABLES_MOST {
             // Too late for a program that has ended already; the next one in that namespace may be in time.
             match Table::of_process(exec.tgid) {
                 // Another process may have got its number, or it may have entered another namespace. One that has ended
@@ -126,9 +163,20 @@ impl Collector {
     }
 
     fn take_lookup(&mut self, lookup: LookupSeen) {
-        if self.known_lookups.insert((lookup.base, lookup.listed, lookup.path.clone())) {
-            self.lookups.push(lookup);
+        let key = (lookup.base, lookup.listed, lookup.path);
+        if self.known_lookups.contains(&key) || !self.room.take::<(LookupSeen, Known)>(1, 2 * key.2.len()) {
+            return;
         }
+        self.lookups.push(LookupSeen { path: key.2.clone(), ..lookup });
+        self.known_lookups.insert(key);
+    }
+
+    /// Reads a mount table, unless it has more mounts than there is room for.
+    fn read_table(room: &mut Room, table: &mut Table) -> Option<Vec<Mount>> {
+        let mounts = table.read().ok()?;
+        let bytes = |mount: &Mount| mount.mount_point.len() + mount.source.len() + mount.super_options.len();
+        let elsewhere = mounts.iter().map(bytes).sum();
+        room.take::<Mount>(mounts.len(), elsewhere).then_some(mounts)
     }
 
     pub(crate) fn finish(mut self, source: Source, counters: Counters) -> Observed {
@@ -137,12 +185,20 @@ impl Collector {
         self.execs.sort_by_key(|exec| exec.time_ns);
         self.lookups.sort_by_key(|lookup| lookup.time_ns);
         // Read now: a program mounts what it needs after its exec.
-        let namespaces = self.tables.iter_mut().filter_map(|(key, table)| Some((*key, table.read().ok()?)));
+        let room = &mut self.room;
+        let namespaces =
+            self.tables.iter_mut().filter_map(|(key, table)| Some((*key, Collector::read_table(room, table)?)));
         let namespaces: BTreeMap<(u32, u32), Vec<Mount>> = namespaces.collect();
         let entered = self.execs.iter().map(|exec| exec.mount_namespace).filter(|number| *number != self.own_namespace);
         let is_unseen = |number: &u32| namespaces.range((*number, 0)..=(*number, u32::MAX)).next().is_none();
         let unseen: BTreeSet<u32> = entered.filter(is_unseen).collect();
+        let mut execs_of: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (index, exec) in self.execs.iter().enumerate() {
+            execs_of.entry(exec.tgid).or_default().push(index);
+        }
         Observed {
+            execs_of,
+            counters: Counters { unkept: self.room.refused(), ..counters },
             unseen_namespaces: unseen.len() as u64,
             namespaces,
             accesses: self.accesses,
@@ -152,8 +208,93 @@ impl Collector {
             lookups: self.lookups,
             own_namespace: self.own_namespace,
             source,
-            counters,
             malformed: self.malformed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::AccessKind;
+
+    fn collector(bytes: usize) -> Collector {
+        Collector::within(1, Room::of(bytes))
+    }
+
+    fn finish(collector: Collector) -> Observed {
+        collector.finish(Source::Tracepoints, Counters::default())
+    }
+
+    fn lookup(path: &str, time_ns: u64) -> LookupSeen {
+        LookupSeen { time_ns, tgid: 1, base: 1, failed: false, listed: false, path: path.into() }
+    }
+
+    /// Regression: every path that a program looked up was kept, millions of them, until the memory was full.
+    #[test]
+    fn what_finds_no_room_is_not_kept_but_counted() {
+        let mut collector = collector(64 << 10);
+        for number in 0..100_000 {
+            collector.take_lookup(lookup(&format!("some/path/{number}"), number));
+        }
+        let kept = collector.lookups.len();
+        assert!((100..1000).contains(&kept), "{kept}");
+        assert_eq!(collector.known_lookups.len(), kept);
+        // One that is known takes none.
+        collector.take_lookup(lookup("some/path/7", 0));
+        let observed = finish(collector);
+        assert_eq!((observed.lookups.len(), observed.counters.unkept), (kept, 100_000 - kept as u64));
+        assert_eq!(observed.lost_events(), observed.counters.unkept);
+    }
+
+    #[test]
+    fn every_table_has_an_end() {
+        let mut collector = collector(16 << 10);
+        let exec = |tgid: u32| ExecSeen {
+            time_ns: tgid.into(),
+            tgid,
+            file: 0,
+            root: 0,
+            directory: 0,
+            mount_namespace: 1,
+            name: b"x".to_vec(),
+        };
+        for number in 0..1000 {
+            collector.take_exec(exec(number));
+            collector.take_file(FileSeen { id: number, path: vec![b'x'; 100], ..FileSeen::default() });
+            let pages = u64::from(number)..u64::from(number) + 1;
+            let access = Access { time_ns: 0, tgid: 1, tid: 1, file: 1, pages, kind: AccessKind::Read };
+            if collector.room.take::<Access>(1, 0) {
+                collector.accesses.push(access);
+            }
+        }
+        let observed = finish(collector);
+        let kept = observed.execs.len() + observed.files.len() + observed.accesses.len();
+        assert!(kept < 200, "{kept}");
+        assert_eq!(observed.counters.unkept, 3000 - kept as u64);
+    }
+
+    #[test]
+    fn the_exec_of_a_process_is_its_last_one_before_or_an_ancestors() {
+        let mut collector = collector(1 << 20);
+        let exec = |tgid, time_ns| ExecSeen {
+            time_ns,
+            tgid,
+            file: 0,
+            root: 0,
+            directory: 0,
+            mount_namespace: 1,
+            name: Vec::new(),
+        };
+        for (tgid, time_ns) in [(1, 30), (1, 10), (2, 20)] {
+            collector.take_exec(exec(tgid, time_ns));
+        }
+        // A circle, as numbers that are used again make it.
+        collector.parents.extend([(3, 1), (4, 5), (5, 4)]);
+        let observed = finish(collector);
+        let found = |tgid, time_ns| observed.exec_of(tgid, time_ns).map(|exec| (exec.tgid, exec.time_ns));
+        assert_eq!(found(1, 29), Some((1, 10)));
+        assert_eq!(found(3, 30), Some((1, 30)));
+        assert_eq!((found(2, 19), found(4, 99)), (None, None));
     }
 }

@@ -3,6 +3,7 @@
 use crate::collect::Observed;
 use crate::event::FileSeen;
 use crate::resolve::{Resolver, as_path};
+use crate::room::Room;
 use crate::summary::Run;
 use ahead_kernel::mounts::Mount;
 use ahead_profile::{Lookup, PathBytes, check_path};
@@ -31,23 +32,26 @@ const WITHOUT_DEVICE: [&str; 16] = [
 ];
 
 /// The lookups of a recording, each path once, in order of time. `links`: symbolic links whose pages were read, and when
-/// (microseconds).
+/// (microseconds). Gives, too, how many there was no room for.
 pub(crate) fn lookups(
     observed: &Observed,
     resolver: &Resolver<'_>,
     table: &[Mount],
     run: &Run,
     links: &[(&FileSeen, u64)],
-) -> Vec<Lookup> {
+) -> (Vec<Lookup>, u64) {
+    // A short name may be looked up from a deep directory: what comes together here can be longer than what was observed.
+    let mut room = Room::new();
     let mut directories: HashMap<u32, Option<PathBytes>> = HashMap::new();
     let mut found: Vec<Lookup> = Vec::new();
     let mut index: HashMap<PathBytes, usize> = HashMap::new();
     let mut add = |path: PathBytes, time_us: u64, listed: bool| match index.get(&path) {
         Some(at) => found[*at].listed |= listed,
-        None => {
+        None if room.take::<(Lookup, PathBytes)>(1, 2 * path.len()) => {
             index.insert(path.clone(), found.len());
             found.push(Lookup { path: path.into(), listed, first_use_us: time_us, ..Lookup::default() });
         }
+        None => {}
     };
     for seen in observed.lookups.iter().filter(|seen| seen.time_ns <= run.ended_ns) {
         let base = directories.entry(seen.base).or_insert_with(|| resolver.directory(seen.base));
@@ -62,7 +66,7 @@ pub(crate) fn lookups(
     }
     found.retain_mut(|lookup| identify(lookup, table));
     found.sort_by_key(|lookup| lookup.first_use_us);
-    found
+    (found, room.refused())
 }
 
 /// The path that a name means which is looked up from a directory, without doubled slashes and dots. One with `..` in it is resolved, since `..` means

@@ -10,6 +10,7 @@
 
 use crate::collect::Observed;
 use crate::event::{ExecSeen, FileSeen};
+use crate::renamed::Directories;
 use ahead_kernel::mounts::Mount;
 use ahead_kernel::{filehandle, generation, openat};
 use std::collections::BTreeMap;
@@ -113,13 +114,20 @@ pub struct Resolver<'a> {
     /// What each way of seeing the mounts is: of our namespace, and of others' by namespace and root directory.
     own_view: View<'a>,
     views: BTreeMap<(u32, u32), View<'a>>,
+    directories: Directories,
 }
 
 impl<'a> Resolver<'a> {
     /// With our own mount table, for an observation that began at this time.
     pub fn new(observed: &'a Observed, own: &'a [Mount], began: SystemTime) -> Resolver<'a> {
         let views = observed.namespaces.iter().map(|(key, table)| (*key, View::new(table))).collect();
-        Resolver { observed, own, began, own_view: View::new(own), views }
+        let directories = Directories::new(observed.files.values().map(|file| file.inode).collect());
+        Resolver { observed, own, began, own_view: View::new(own), views, directories }
+    }
+
+    /// Files that were not found, for there was too much to look at.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.directories.given_up()
     }
 
     /// Finds a file by the path that it had in its file system. `None`: that file system is mounted nowhere where we
@@ -154,11 +162,9 @@ impl<'a> Resolver<'a> {
         if file.incomplete {
             return None;
         }
-        let directory = as_path(&place.path).parent()?;
-        let entries = std::fs::read_dir(directory).ok()?.flatten();
-        let entry = entries.into_iter().find(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == file.inode)?;
-        let metadata = std::fs::symlink_metadata(entry.path()).ok()?;
-        let path = entry.path().as_os_str().as_bytes().to_vec();
+        let path = self.directories.find(as_path(&place.path).parent()?, file.inode)?;
+        let metadata = std::fs::symlink_metadata(&path).ok()?;
+        let path = path.into_os_string().into_vec();
         if !self.is_same(file, &path, &metadata) {
             return None;
         }

@@ -55,6 +55,10 @@ pub struct LeftOut {
     /// Not files but mount namespaces, which ended before they could be looked at: the files that were read there are
     /// kept, but not under which path they were seen.
     pub unseen_namespaces: u64,
+    /// Files that count as deleted, for their directories have more entries than are looked at.
+    pub not_looked_for: u64,
+    /// Looked-up paths that there was no memory for. They count as lost events, too.
+    pub unkept_lookups: u64,
 }
 
 const S_IFMT: u32 = 0o170_000;
@@ -114,13 +118,12 @@ pub fn to_profile(observed: &Observed, run: &Run) -> Result<(Profile, LeftOut)> 
     }
     let files = finish_files(files.into_values(), counting, page_bytes);
     let milestones = milestones(observed, run, &resolver, &files);
-    let profile = Profile {
-        recording: recording(observed, run, &files),
-        metadata,
-        lookups: lookups(observed, &resolver, &table, run, &links),
-        milestones,
-        files,
-    };
+    let (lookups, unkept_lookups) = lookups(observed, &resolver, &table, run, &links);
+    let mut recording = recording(observed, run, &files);
+    recording.lost_events += unkept_lookups;
+    let profile = Profile { recording, metadata, lookups, milestones, files };
+    left_out.unkept_lookups = unkept_lookups;
+    left_out.not_looked_for = resolver.given_up();
     Ok((profile, left_out))
 }
 

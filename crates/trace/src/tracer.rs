@@ -175,6 +175,8 @@ pub struct Counters {
     pub unreadable: u64,
     /// Accesses reported without looking whether they repeat: the table of pages was full.
     pub repeated: u64,
+    /// Events that were seen, and not kept: the recorder's memory for them was full.
+    pub unkept: u64,
 }
 
 fn counters(object: &Object, passed_over: u64) -> Result<Counters> {
@@ -191,6 +193,7 @@ fn counters(object: &Object, passed_over: u64) -> Result<Counters> {
         busy: total(2)?,
         unreadable: total(3)?,
         repeated: total(4)?,
+        unkept: 0,
         passed_over,
     })
 }

@@ -376,6 +376,72 @@ fn what_a_killed_recording_left_behind_can_be_undone() {
     assert!(ahead().arg("restore").output().unwrap().status.success());
 }
 
+/// The guardians of a process, by the arguments that they were started with.
+fn guardians(of: u32) -> Vec<u32> {
+    let processes =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let is_one = |pid: &u32| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = arguments.split(|byte| *byte == 0).collect();
+        words.windows(2).any(|pair| pair == [b"--after", of.to_string().as_bytes()])
+    };
+    processes.filter(is_one).collect()
+}
+
+/// Regression: after a SIGKILL read-ahead was off on every disk until somebody started another `ahead`.
+#[test]
+fn what_a_killed_recording_left_is_undone_at_once() {
+    let _alone = crate::machine_lock::alone();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let read_ahead = || fs::read_to_string(read_ahead_file(&volume)).unwrap();
+    let before = read_ahead();
+    let home = Home::new();
+    let mut recorder = cold_recording(&home);
+    let pid = recorder.id();
+    assert_eq!((read_ahead().as_str(), guardians(pid).len()), ("0\n", 1));
+    let guardian = guardians(pid)[0];
+    // Nothing of the recorder's: a session of its own, and no descriptor but the streams.
+    let stat = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
+    // Field 6, the fourth behind the name in parentheses.
+    let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
+    assert_eq!(session, guardian.to_string());
+    let open = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().map(|entry| entry.unwrap().path());
+    let open: Vec<PathBuf> = open.filter_map(|link| fs::read_link(link).ok()).collect();
+    let is_known = |path: &PathBuf| {
+        path == Path::new("/dev/null")
+            || ["pipe:", "anon_inode:"].iter().any(|kind| path.to_str().unwrap().starts_with(kind))
+    };
+    assert!(open.iter().all(is_known), "{open:?}");
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    let is_noted = || undo::notes().unwrap().iter().any(|(_, note)| note.owner.pid == pid);
+    crate::crash::wait_until("the guardian's work", || read_ahead() == before && !is_noted());
+    crate::crash::wait_until("the guardian's end", || guardians(pid).is_empty());
+}
+
+#[test]
+fn a_guardian_ends_with_whoever_ends_well_and_restore_does_the_work_of_a_killed_one() {
+    let _alone = crate::machine_lock::alone();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let read_ahead = || fs::read_to_string(read_ahead_file(&volume)).unwrap();
+    let before = read_ahead();
+    let home = Home::new();
+    let mut recorder = cold_recording(&home);
+    let pid = recorder.id();
+    drop(recorder.stdin.take());
+    assert!(recorder.wait().unwrap().success());
+    crate::crash::wait_until("the guardian's end", || guardians(pid).is_empty());
+    let mut recorder = cold_recording(&home);
+    let pid = recorder.id();
+    for guardian in guardians(pid) {
+        assert!(Command::new("kill").args(["-KILL", &guardian.to_string()]).status().unwrap().success());
+    }
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    assert!(ahead().arg("restore").output().unwrap().status.success());
+    assert_eq!(read_ahead(), before);
+}
+
 /// Regression: it had looked for what the killed left before that one was killed. And it had all faults of the machine served
 /// its way while it waited.
 #[test]

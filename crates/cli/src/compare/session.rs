@@ -86,6 +86,7 @@ pub struct Session<'a> {
     cached_under: BTreeSet<DeviceNumber>,
     input: Input,
     runs: BTreeMap<Kind, Vec<Run>>,
+    accounts_bytes: u64,
     /// The read-ahead windows that were seen, KiB. More than one: somebody has changed it meanwhile.
     windows: Vec<u64>,
     /// A recording of somebody else had switched fault-around off before or after a run.
@@ -116,6 +117,7 @@ impl<'a> Session<'a> {
             user,
             input,
             runs: BTreeMap::new(),
+            accounts_bytes: 0,
             windows: Vec::new(),
             single_faults: false,
             said: BTreeSet::new(),
@@ -144,7 +146,7 @@ impl<'a> Session<'a> {
         self.look_at_settings();
         self.scratch.lines(&said(&note)).into_iter().for_each(|line| self.say_once(line));
         let account = match kind {
-            Kind::Ahead => Some(read_account(&self.scratch, &note, finished.status)?),
+            Kind::Ahead => Some(self.take_account(&note, finished.status)?),
             _ => None,
         };
         let rival_status = match kind {
@@ -156,6 +158,17 @@ impl<'a> Session<'a> {
         self.warn(kind, &run);
         self.runs.entry(kind).or_default().push(run);
         Ok(())
+    }
+
+    fn take_account(&mut self, note: &str, status: i32) -> anyhow::Result<Account> {
+        let (account, length_bytes) = read_account(&self.scratch, note, status)?;
+        self.accounts_bytes += length_bytes;
+        ensure!(
+            self.accounts_bytes <= MAX_ACCOUNTS_BYTES,
+            "the accounts of the runs are longer than {}: measure fewer runs",
+            crate::units::size(MAX_ACCOUNTS_BYTES)
+        );
+        Ok(account)
     }
 
     /// What is measured all the same, but perhaps not what was meant.
@@ -403,7 +416,8 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let (seen, _) = unless_stopped(&self.signals, move || ahead_trace::to_profile(&observed, &run))??;
-        let issued = usage::issued(&self.profile, &read_account(&self.scratch, note, finished.status)?);
+        let (account, _) = read_account(&self.scratch, note, finished.status)?;
+        let issued = usage::issued(&self.profile, &account);
         Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))
     }
 
@@ -468,18 +482,21 @@ fn first_failure(mut statuses: impl Iterator<Item = i32>) -> i32 {
 
 /// Most bytes of an account: a million ranges at some 60 bytes each.
 const MAX_ACCOUNT_BYTES: u64 = 64 << 20;
+/// Most bytes of the accounts of all runs together: they are kept to the end, and there may be a thousand. Those of a profile
+/// of 10,000 files take half a megabyte each.
+const MAX_ACCOUNTS_BYTES: u64 = 1 << 30;
 
 /// The name of the file for what an `ahead run` has to say.
 fn said(note: &str) -> String {
     format!("{note}.said")
 }
 
-/// Reads what `ahead run` wrote.
-fn read_account(scratch: &Scratch, note: &str, status: i32) -> anyhow::Result<Account> {
+/// Reads what `ahead run` wrote; tells its length, too.
+fn read_account(scratch: &Scratch, note: &str, status: i32) -> anyhow::Result<(Account, u64)> {
     let text = scratch
         .read(note, MAX_ACCOUNT_BYTES)
         .with_context(|| format!("ahead run left no account: it failed or was killed (status {status})"))?;
-    serde_json::from_slice(&text).context("understand the account of ahead run")
+    Ok((serde_json::from_slice(&text).context("understand the account of ahead run")?, text.len() as u64))
 }
 
 /// The status of a rival; `None`: the shell did not come so far.

@@ -18,6 +18,8 @@ pub struct Summary {
     evaluation: Duration,
     left_out: LeftOut,
     counters: Counters,
+    /// Entries that did not fit into the profile.
+    pub beyond_limits: u64,
     /// Whether what was waited for came; `None`: nothing was.
     ready: Option<bool>,
     /// How it was broken off, if it was.
@@ -37,6 +39,7 @@ impl Summary {
             evaluation: last.finish,
             left_out: last.left_out,
             counters: last.counters,
+            beyond_limits: 0,
             ready: waited.then_some(last.finished.ready),
             interrupted: series.interrupted(),
             kept,
@@ -44,8 +47,10 @@ impl Summary {
     }
 
     /// What is missing from the profile and why, with the key for programs and the words for people.
-    fn missing(&self, profile: &Profile) -> [(u64, &'static str, &'static str); 7] {
-        let LeftOut { unreachable, without_device, made_here, other_kinds, unseen_namespaces } = self.left_out;
+    fn missing(&self, profile: &Profile) -> [(u64, &'static str, &'static str); 10] {
+        let LeftOut { unreachable, without_device, made_here, other_kinds, .. } = self.left_out;
+        let LeftOut { unseen_namespaces, not_looked_for, unkept_lookups, .. } = self.left_out;
+        let unkept = self.counters.unkept + unkept_lookups;
         [
             (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
             (unreachable, "unreachable_files", "files on file systems that cannot be reached from here"),
@@ -54,6 +59,13 @@ impl Summary {
             (other_kinds, "other_inodes", "other inodes"),
             (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be seen"),
             (self.counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
+            (unkept, "unkept_events", "of the lost events for want of memory: record a shorter run"),
+            (
+                self.beyond_limits,
+                "entries_beyond_limits",
+                "entries beyond what a profile may hold: record a shorter run",
+            ),
+            (not_looked_for, "files_not_looked_for", "files taken for deleted, in directories too large to be read"),
         ]
     }
 

@@ -1,0 +1,162 @@
+//! Cutting a profile to what may be saved: a recording of some minutes is not thrown away for the few entries too many.
+
+use crate::check::{MAX_DEVICES, MAX_EXTENTS, MAX_FILES, MAX_LOOKUPS, MAX_MILESTONES};
+use crate::header::MAX_FILE_BYTES;
+use crate::model::{Extent, File, Lookup, Metadata, Milestone, Profile, Recording};
+
+/// For the header, the names of the maps and the numbers that occur once.
+const ONCE_BYTES: usize = 64 << 10;
+
+/// Leaves out what is beyond the limits of the format, the latest first, and gives how many entries that are. They count as
+/// lost events: the profile says itself that it is not complete. What was read goes before what was only looked up.
+pub fn fit(profile: &mut Profile) -> u64 {
+    fit_within(profile, MAX_FILE_BYTES as usize)
+}
+
+fn fit_within(profile: &mut Profile, most_bytes: usize) -> u64 {
+    let once_bytes = ONCE_BYTES.min(most_bytes / 2) + recording_bytes(&profile.recording);
+    let mut room = Room { bytes: most_bytes.saturating_sub(once_bytes), extents: MAX_EXTENTS };
+    let mut cut = 0;
+    cut += keep(&mut profile.files, MAX_FILES, |file| room.take(file_bytes(file), file.extents.len()));
+    cut += keep(&mut profile.metadata, MAX_DEVICES, |device| room.take(device_bytes(device), device.extents.len()));
+    cut += keep(&mut profile.milestones, MAX_MILESTONES, |milestone| room.take(milestone_bytes(milestone), 0));
+    cut += keep(&mut profile.lookups, MAX_LOOKUPS, |lookup| room.take(lookup_bytes(lookup), 0));
+    profile.recording.lost_events = profile.recording.lost_events.saturating_add(cut);
+    cut
+}
+
+struct Room {
+    bytes: usize,
+    extents: usize,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize, extents: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes).zip(self.extents.checked_sub(extents));
+        if let Some((bytes, extents)) = left {
+            (self.bytes, self.extents) = (bytes, extents);
+        }
+        left.is_some()
+    }
+}
+
+/// Keeps the entries that fit, at most so many. Gives how many went.
+fn keep<T>(entries: &mut Vec<T>, most: usize, mut fits: impl FnMut(&T) -> bool) -> u64 {
+    let (before, mut kept) = (entries.len(), 0);
+    entries.retain(|entry| {
+        let stays = kept < most && fits(entry);
+        kept += usize::from(stays);
+        stays
+    });
+    (before - kept) as u64
+}
+
+/// The head of a CBOR item (RFC 8949, section 3).
+fn head_bytes(number: u64) -> usize {
+    match number {
+        0..24 => 1,
+        24..0x100 => 2,
+        0x100..0x1_0000 => 3,
+        0x1_0000..0x1_0000_0000 => 5,
+        _ => 9,
+    }
+}
+
+fn text_bytes(text: &[u8]) -> usize {
+    head_bytes(text.len() as u64) + text.len()
+}
+
+fn numbers_bytes<const N: usize>(numbers: [u64; N]) -> usize {
+    numbers.into_iter().map(head_bytes).sum()
+}
+
+fn recording_bytes(recording: &Recording) -> usize {
+    let texts = [&recording.kernel, &recording.machine, &recording.source];
+    let texts = texts.iter().map(|text| text_bytes(text.as_bytes())).sum::<usize>() + text_bytes(&recording.directory);
+    texts + recording.command.iter().map(|argument| text_bytes(argument)).sum::<usize>()
+}
+
+fn extents_bytes(extents: &[Extent]) -> usize {
+    let bytes = |extent: &Extent| {
+        let Extent { offset_bytes, length_bytes, first_use_us, runs, physical_bytes } = *extent;
+        1 + numbers_bytes([offset_bytes, length_bytes, first_use_us, runs.into(), physical_bytes.unwrap_or(0)])
+    };
+    head_bytes(extents.len() as u64) + extents.iter().map(bytes).sum::<usize>()
+}
+
+fn file_bytes(file: &File) -> usize {
+    let paths = text_bytes(&file.path) + file.seen_path.as_deref().map_or(1, text_bytes) + text_bytes(&file.fs_path);
+    let numbers = numbers_bytes([file.device, file.inode, file.size_bytes, file.mtime_ns.unsigned_abs()]);
+    // The array's head, and whether it was deleted.
+    2 + paths + text_bytes(file.fs_type.as_bytes()) + numbers + extents_bytes(&file.extents)
+}
+
+fn device_bytes(metadata: &Metadata) -> usize {
+    let paths = text_bytes(&metadata.device_path) + text_bytes(&metadata.mount_point);
+    1 + paths + text_bytes(metadata.fs_type.as_bytes()) + head_bytes(metadata.device) + extents_bytes(&metadata.extents)
+}
+
+fn lookup_bytes(lookup: &Lookup) -> usize {
+    2 + text_bytes(&lookup.path) + numbers_bytes([lookup.inode, lookup.device, lookup.first_use_us])
+}
+
+fn milestone_bytes(milestone: &Milestone) -> usize {
+    2 + head_bytes(milestone.time_us) + text_bytes(&milestone.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(files: u64, lookups: u64) -> Profile {
+        let extent = Extent { offset_bytes: 1 << 40, length_bytes: 4096, runs: 1, ..Extent::default() };
+        let file = |number| File {
+            path: format!("/some/directory/file{number}").into_bytes(),
+            fs_path: b"/x".to_vec(),
+            inode: number,
+            mtime_ns: -1 << 60,
+            extents: vec![extent, Extent { offset_bytes: 0, physical_bytes: Some(1 << 33), ..extent }],
+            ..File::default()
+        };
+        let lookup = |number| Lookup { path: format!("/looked/up{number}").into(), ..Lookup::default() };
+        Profile {
+            recording: Recording { runs: 1, command: vec![vec![b'x'; 300]], ..Recording::default() },
+            files: (0..files).map(file).collect(),
+            lookups: (0..lookups).map(lookup).collect(),
+            metadata: vec![Metadata { extents: vec![extent], ..Metadata::default() }],
+            milestones: vec![Milestone { path: b"/m".to_vec(), ..Milestone::default() }],
+        }
+    }
+
+    /// Regression: a recording of more than a profile may hold was thrown away at its end.
+    #[test]
+    fn what_is_beyond_the_limit_is_left_out_and_counted_and_the_rest_is_saved() {
+        let mut cut = profile(1000, 5000);
+        let most_bytes = 200 << 10;
+        let left_out = fit_within(&mut cut, most_bytes);
+        assert!(left_out > 500 && cut.recording.lost_events == left_out, "{left_out}");
+        assert_eq!((cut.files.len() as u64, cut.lookups.len() as u64 + left_out), (1000, 5000));
+        assert_eq!(cut.lookups[0].path, profile(0, 1).lookups[0].path);
+        let bytes = crate::encode(&cut).unwrap().len();
+        assert!(bytes <= most_bytes, "{bytes}");
+        assert_eq!(fit_within(&mut cut, most_bytes), 0);
+    }
+
+    #[test]
+    fn what_fits_stays_as_it_is() {
+        let mut whole = profile(100, 100);
+        assert_eq!(fit(&mut whole), 0);
+        assert_eq!(whole, profile(100, 100));
+    }
+
+    #[test]
+    fn the_estimate_is_not_below_what_is_written() {
+        let empty = crate::encode(&profile(0, 0)).unwrap().len();
+        for (files, lookups) in [(50, 0), (0, 50)] {
+            let more = profile(files, lookups);
+            let estimate: usize = more.files.iter().map(file_bytes).chain(more.lookups.iter().map(lookup_bytes)).sum();
+            let written = crate::encode(&more).unwrap().len() - empty;
+            assert!((written..written + 60).contains(&(estimate + 2)), "{estimate} for {written}");
+        }
+    }
+}
