@@ -10,6 +10,7 @@
 pub mod bdi;
 pub mod block;
 pub mod cache;
+pub mod cgroup;
 pub mod daemon;
 pub mod direct;
 pub mod diskstats;
@@ -34,6 +35,7 @@ pub mod pressure;
 pub mod priority;
 pub mod process;
 pub mod sparse;
+pub mod tasks;
 pub mod undo;
 pub mod usage;
 pub mod user;
