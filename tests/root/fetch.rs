@@ -1,6 +1,8 @@
 //! Fetching on real file systems: what a replay brings is what the profile says and nothing else, and afterwards the
 //! device has nothing left to read.
 
+mod budget;
+mod silent;
 mod stalled;
 
 use crate::mounted::Mounted;

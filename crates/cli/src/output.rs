@@ -75,9 +75,14 @@ pub fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     written.with_context(|| format!("write {}", path.display()))
 }
 
+/// Whether a path leads to what this process has open.
+pub fn is_open(path: &Path) -> bool {
+    ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open))
+}
+
 fn place_of(path: &Path) -> anyhow::Result<Place> {
-    // These lead to what is open, and that may be a file: to rename another one over it would lose what is in it.
-    let is_open = ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open));
+    // What is open may be a file: to rename another one over it would lose what is in it.
+    let is_open = is_open(path);
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => bail!("cannot write {}: it is a directory", path.display()),
         Ok(there) if is_open || !there.is_file() => Ok(Place::Open),
