@@ -6,14 +6,15 @@ use crate::{Options, plan, today};
 use ahead_kernel::mounts;
 use ahead_profile::Profile;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One device, by the number that it had when the profile was recorded.
 #[derive(Debug)]
 pub struct Device {
     /// What it is like.
     pub traits: DeviceTraits,
-    /// What is to be fetched.
-    pub pieces: Vec<Piece>,
+    /// What is to be fetched; who plans it takes it.
+    pieces: Mutex<Vec<Piece>>,
     /// Indices into `profile.metadata`.
     pub metadata: Vec<usize>,
     /// Indices into `profile.files`.
@@ -22,6 +23,13 @@ pub struct Device {
     pub lookups: Vec<usize>,
     /// How much of it may be fetched.
     pub budget_bytes: u64,
+}
+
+impl Device {
+    /// To look at what is to be fetched, or to take it.
+    pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// All of them, in order of their numbers.
@@ -42,7 +50,7 @@ impl Devices {
         }
         let empty = || Device {
             traits: DeviceTraits::FLASH,
-            pieces: Vec::new(),
+            pieces: Mutex::default(),
             metadata: Vec::new(),
             files: Vec::new(),
             lookups: Vec::new(),
@@ -59,7 +67,8 @@ impl Devices {
         profile.files.iter().enumerate().for_each(|(index, f)| list(f.device, index, |device| &mut device.files));
         profile.lookups.iter().enumerate().for_each(|(index, l)| list(l.device, index, |device| &mut device.lookups));
         for piece in pieces {
-            all[by_number[&number_of(profile, piece.source)]].pieces.push(piece);
+            let device = &mut all[by_number[&number_of(profile, piece.source)]];
+            device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
         }
         let today = mounts::own().map(|mounts| today::numbers(profile, &mounts)).unwrap_or_default();
         let mut known = BTreeMap::new();
@@ -71,7 +80,8 @@ impl Devices {
             let unknown = if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
             device.traits = options.traits.or_else(recorded).unwrap_or(unknown);
             device.budget_bytes = budget_bytes;
-            budget_bytes = budget_bytes.saturating_sub(plan::planned_bytes(&device.pieces, budget_bytes));
+            let planned_bytes = plan::planned_bytes(&device.pieces(), budget_bytes);
+            budget_bytes = budget_bytes.saturating_sub(planned_bytes);
         }
         Devices { all, by_number }
     }

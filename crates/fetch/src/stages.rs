@@ -19,7 +19,7 @@ use crate::plan::{self, LookUp, Path, Plan, Source, Step};
 use crate::traits::{DeviceTraits, Order};
 use crate::warm::Sample;
 use crate::worker::Worker;
-use crate::{HeadStart, Priority, confirm};
+use crate::{HeadStart, Priority, confirm, warm};
 use ahead_kernel::{machine, openat, priority, xfs};
 use ahead_profile::{Lookup, Precision, Profile};
 use std::collections::HashSet;
@@ -89,16 +89,18 @@ pub fn fetch(shared: &Arc<Shared>) {
     if beyond_bytes > 0 {
         shared.ledger.open().skip(Reason::Missing, beyond_bytes);
     }
+    let chosen = warm::chosen(&pieces);
     let devices = Devices::new(&shared.profile, pieces, &shared.options, shared.brake.budget_bytes());
     if devices.are_by_first_use() || shared.options.head_start == HeadStart::None {
         shared.gate.open();
     }
     shared.ledger.open().devices = devices.traits().collect();
     let crew = Arc::new(Crew::new(devices.count(), shared.since));
+    let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
     let fetch = Arc::new(Fetch { shared: shared.clone(), devices, crew, stale, compute_us, looked_warm });
-    fetch.stages();
+    fetch.stages(sample);
     if fetch.crew.has_panicked() {
         // It has printed itself; what is not accounted for is found at the end.
         shared.broke_off.store(true, Ordering::Release);
@@ -109,9 +111,9 @@ pub fn fetch(shared: &Arc<Shared>) {
 }
 
 impl Fetch {
-    fn stages(self: &Arc<Fetch>) {
+    fn stages(self: &Arc<Fetch>, sample: Sample) {
         let (shared, mut look) = (&self.shared, self.shared.brake.first_look());
-        let looked_warm = self.looks_warm(&mut look);
+        let looked_warm = self.looks_warm(Arc::new(sample), &mut look);
         shared.ledger.open().looked_warm = looked_warm;
         if looked_warm {
             shared.gate.open();
@@ -192,8 +194,7 @@ impl Fetch {
         }
     }
 
-    fn looks_warm(self: &Arc<Fetch>, look: &mut Look) -> bool {
-        let sample = Arc::new(Sample::new(&self.devices));
+    fn looks_warm(self: &Arc<Fetch>, sample: Arc<Sample>, look: &mut Look) -> bool {
         let (own, asked) = (self.clone(), sample.clone());
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
@@ -257,7 +258,13 @@ impl Fetch {
         let (shared, device) = (&self.shared, self.devices.get(index));
         let may_ask = self.crew.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
-        let plan = plan::plan(device.pieces.clone(), lookups, &device.traits, self.compute_us, device.budget_bytes);
+        let plan = plan::plan(
+            std::mem::take(&mut *device.pieces()),
+            lookups,
+            &device.traits,
+            self.compute_us,
+            device.budget_bytes,
+        );
         if plan.over_budget_bytes > 0 {
             self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
         }

@@ -7,7 +7,6 @@
 //! the very first are absent, which is why the metadata is asked first: no file must be opened for that, and opening is
 //! what makes a cold disk seek.
 
-use crate::devices::Devices;
 use crate::plan::{Piece, Source};
 use crate::sources::{Readable, Sources};
 use ahead_kernel::cache;
@@ -37,20 +36,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Of all pieces that most runs used, spread over the run.
-    pub fn new(devices: &Devices) -> Sample {
-        let all =
-            (0..devices.count()).flat_map(|device| devices.get(device).pieces.iter().map(move |piece| (device, piece)));
-        let mut usual: Vec<(usize, &Piece)> = all.filter(|(_, piece)| !piece.seldom).collect();
-        usual.sort_by_key(|(_, piece)| piece.first_use_us);
-        let (metadata, data): (Vec<_>, Vec<_>) = usual.into_iter().partition(|(_, piece)| piece.source.is_metadata());
-        let largest = data.iter().max_by_key(|(_, piece)| piece.bytes()).copied();
+    /// Of pieces that [`chosen`] gave.
+    pub fn new(chosen: [Vec<Piece>; 2], device_of: impl Fn(Source) -> usize) -> Sample {
         let mut pieces: BTreeMap<usize, [Vec<Piece>; 2]> = BTreeMap::new();
-        let mut add = |kind: usize, (device, piece): (usize, &Piece)| {
-            pieces.entry(device).or_default()[kind].push(piece.clone());
-        };
-        spread(&metadata, METADATA_SAMPLES).for_each(|asked| add(0, asked));
-        largest.into_iter().chain(spread(&data, DATA_SAMPLES)).for_each(|asked| add(1, asked));
+        for (kind, chosen) in chosen.into_iter().enumerate() {
+            for piece in chosen {
+                pieces.entry(device_of(piece.source)).or_default()[kind].push(piece);
+            }
+        }
         Sample {
             asked: AtomicUsize::new(pieces.len()),
             pieces,
@@ -95,7 +88,16 @@ impl Sample {
     }
 }
 
-fn spread<'a>(pieces: &[(usize, &'a Piece)], count: usize) -> impl Iterator<Item = (usize, &'a Piece)> {
+/// Metadata and data to ask for, of these pieces, which are in order of first use: of what most runs used, spread over the run.
+pub fn chosen(pieces: &[Piece]) -> [Vec<Piece>; 2] {
+    let usual = pieces.iter().filter(|piece| !piece.seldom);
+    let (metadata, data): (Vec<&Piece>, Vec<&Piece>) = usual.partition(|piece| piece.source.is_metadata());
+    let largest = data.iter().max_by_key(|piece| piece.bytes()).copied();
+    let data = largest.into_iter().chain(spread(&data, DATA_SAMPLES));
+    [spread(&metadata, METADATA_SAMPLES).cloned().collect(), data.cloned().collect()]
+}
+
+fn spread<'a>(pieces: &[&'a Piece], count: usize) -> impl Iterator<Item = &'a Piece> {
     let step = pieces.len().div_ceil(count).max(1);
     pieces.iter().step_by(step).copied()
 }

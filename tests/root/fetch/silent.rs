@@ -280,6 +280,39 @@ fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
+/// What the process has open: pipes and sockets by their numbers, all else by its path.
+fn open_descriptors(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
+}
+
+/// Regression: the worker kept all descriptors that the caller of `ahead run` had left open, the lock of a script, say.
+#[test]
+fn a_worker_has_no_descriptor_of_its_caller() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
+    let lock = silent.beside().join("lock");
+    let ahead = assert_cmd::cargo::cargo_bin("ahead");
+    let mut run = Command::new("sh");
+    run.args(["-c", "exec 9> \"$0\"; exec \"$@\""]).arg(&lock).arg(&ahead).args(["run", "-p"]).arg(profile.path());
+    run.args(["--", "sh", "-c", "read line"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let is_worker = |pid: &u32| {
+        let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == ahead);
+        // The program, too, until its exec.
+        is_ours && threads(*pid) > 1
+    };
+    wait_until("the worker", || children(run.id()).iter().any(is_worker));
+    let worker = children(run.id()).into_iter().find(is_worker).unwrap();
+    let own = open_descriptors(run.id());
+    assert!(own.contains(&lock), "{own:?}");
+    let standard = ["0", "1", "2"].map(|fd| fs::read_link(format!("/proc/{}/fd/{fd}", run.id())).unwrap());
+    let kept = open_descriptors(worker);
+    assert!(!kept.iter().any(|open| *open == lock || standard.contains(open)), "{kept:?}");
+    drop(run.stdin.take());
+    run.wait().unwrap();
+}
+
 /// The most threads of any child, once these numbers have not changed for three seconds.
 fn settled_threads(parent: &Child) -> usize {
     let deadline = Instant::now() + Duration::from_secs(60);
