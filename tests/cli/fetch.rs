@@ -217,6 +217,19 @@ fn claims_beyond_the_files_end_fetch_nothing() {
     assert_eq!((&account["issued_bytes"], &account["skipped"]["over_budget"]["bytes"]), (&0.into(), &most.into()));
 }
 
+/// Regression: a hostile profile could claim any number of devices, and each had 16 threads and was looked for in all files.
+#[test]
+fn a_profile_of_many_devices_is_no_burden() {
+    let (_guard, home) = home();
+    let path = home.join("file");
+    fs::write(&path, vec![1; 8192]).unwrap();
+    let claimed = |device| File { path: home.join("missing").as_os_str().as_bytes().to_vec(), device, ..used(&path) };
+    let account = replay((0..5000).map(claimed).chain([used(&path)]).collect());
+    let fetched = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
+    assert_eq!(fetched.iter().sum::<u64>(), 8192);
+    assert_eq!(account["skipped"]["missing"]["bytes"], 5000 * 8192);
+}
+
 #[test]
 fn a_profile_that_cannot_be_read_is_one_clear_line() {
     let (_guard, home) = home();

@@ -65,7 +65,8 @@ impl Replay {
         let printed = std::io::stdout().write_all(account);
         match (signal, failure) {
             (Some(number), _) => {
-                let follows = if account.is_empty() { "nothing is known" } else { "the account tells how far it came" };
+                let follows =
+                    if account.is_empty() { "there is no account" } else { "the account tells how far it came" };
                 let _ = writeln!(std::io::stderr(), "ahead: stopped by signal {number}; {follows}");
                 Ok(ExitCode::from(Stopped(number).code()))
             }

@@ -9,7 +9,7 @@ use crate::crew::{LONGEST_STILL, NOT_ANSWERING};
 use crate::gate::Gate;
 use crate::plan::{self, Piece};
 use crate::sources::Sources;
-use crate::{Options, stages};
+use crate::{HeadStart, Options, stages};
 use ahead_kernel::machine;
 use ahead_profile::Profile;
 use std::io;
@@ -53,7 +53,8 @@ pub struct Shared {
     pub is_left: AtomicBool,
 }
 
-/// Starts to fetch what the profile says and returns at once.
+/// Starts to fetch what the profile says and returns at once. Where no thread can be had and no program waits, it returns when
+/// everything is fetched.
 ///
 /// Errors: no thread could be had. The caller goes on without a fetch then.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
@@ -74,12 +75,20 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     });
     let own = shared.clone();
     let (at_end, over) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("ahead-fetch".into()).spawn(move || {
+    let started = std::thread::Builder::new().name("ahead-fetch".into()).spawn(move || {
         let _at_end = at_end;
         let _opened = OpenAtEnd(&own.gate);
         stages::fetch(&own);
-    })?;
-    Ok(Running { shared, thread: Some(thread), over })
+    });
+    let thread = match started {
+        Err(error) if shared.options.head_start != HeadStart::None => return Err(error),
+        Err(_) => {
+            stages::fetch(&shared);
+            None
+        }
+        started => started.ok(),
+    };
+    Ok(Running { shared, thread, over })
 }
 
 /// Whatever happens to the fetch, a bug of ours included: the program does not wait for it any longer.

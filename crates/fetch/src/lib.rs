@@ -13,6 +13,7 @@
 //!         │                    │
 //!         ▼                    ▼
 //!     workers: open ▸ as recorded? ▸ resident? ▸ cut ▸ read ahead     under a brake: budget, pressure, deadline
+//!     (of each device its own; so many in all)                        given up: a device that does not answer
 //!         │
 //!         ├──▶ gate: the program may start
 //!         └──▶ Account: every byte, by what became of it
@@ -22,7 +23,8 @@
 //! and an [`Account`].
 //!
 //! What it must never do: fail or delay the program; open anything but regular files of the profile and the block device
-//! that they lie on; read a byte twice; take more memory than its budget; leave a byte unaccounted for.
+//! that they lie on; read a byte twice; take more memory than its budget; take the threads that the program needs; wait for one
+//! device, or have its caller wait for any, without a limit; leave a byte unaccounted for.
 
 mod account;
 mod brake;
