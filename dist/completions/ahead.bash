@@ -1192,7 +1192,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__replay)
-            opts="-h -V --wait --budget --deadline --json --help --version"
+            opts="-h -V --wait --budget --deadline --priority --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1204,6 +1204,10 @@ _ahead() {
                     ;;
                 --deadline)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "idle normal" -- "${cur}"))
                     return 0
                     ;;
                 *)

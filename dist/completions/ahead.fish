@@ -179,6 +179,8 @@ complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print 
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
+normal\t''"
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'

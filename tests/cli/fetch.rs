@@ -130,6 +130,38 @@ fn the_account_of_a_run_is_written() {
     assert_eq!(accounted.iter().sum::<u64>() + cancelled, 100_000, "{account}");
 }
 
+/// The process that fetches has no descriptor of ours: what goes to one of ours goes through us.
+#[test]
+fn the_account_may_go_to_what_is_open() {
+    let (_guard, home) = home();
+    let (profile, data) = (home.join("p.ahead"), home.join("data"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    let run = |place: &str| {
+        let mut run = ahead(&["run", "--account", place, "-p"]);
+        run.arg(&profile).args(["--", "echo", "out"]).output().unwrap()
+    };
+    let output = run("/dev/stdout");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let account: Value = serde_json::from_str(text.strip_prefix("out\n").expect(&text)).unwrap();
+    assert!(account["devices"].is_array() && output.stderr.is_empty(), "{account}");
+    let output = run("/dev/fd/2");
+    assert_eq!(output.stdout, b"out\n");
+    assert!(serde_json::from_slice::<Value>(&output.stderr).unwrap()["devices"].is_array());
+}
+
+#[test]
+fn messages_leave_standard_error_to_the_program() {
+    let (_guard, home) = home();
+    let (profile, messages) = (home.join("p.ahead"), home.join("messages"));
+    fs::write(&profile, "no profile").unwrap();
+    let mut run = ahead(&["run", "--messages"]);
+    run.arg(&messages).arg("-p").arg(&profile).args(["--", "sh", "-c", "echo err >&2"]);
+    run.assert().success().stdout("").stderr("err\n");
+    let said = fs::read_to_string(&messages).unwrap();
+    assert!(said.starts_with("ahead: runs without a profile") && said.lines().count() == 1, "{said}");
+}
+
 #[test]
 fn nothing_but_regular_files_at_their_very_path_is_fetched() {
     let (_guard, home) = home();
@@ -183,6 +215,19 @@ fn claims_beyond_the_files_end_fetch_nothing() {
     let most = i64::MAX as u64;
     let account = replay(vec![claiming(most)]);
     assert_eq!((&account["issued_bytes"], &account["skipped"]["over_budget"]["bytes"]), (&0.into(), &most.into()));
+}
+
+/// Regression: a hostile profile could claim any number of devices, and each had 16 threads and was looked for in all files.
+#[test]
+fn a_profile_of_many_devices_is_no_burden() {
+    let (_guard, home) = home();
+    let path = home.join("file");
+    fs::write(&path, vec![1; 8192]).unwrap();
+    let claimed = |device| File { path: home.join("missing").as_os_str().as_bytes().to_vec(), device, ..used(&path) };
+    let account = replay((0..5000).map(claimed).chain([used(&path)]).collect());
+    let fetched = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
+    assert_eq!(fetched.iter().sum::<u64>(), 8192);
+    assert_eq!(account["skipped"]["missing"]["bytes"], 5000 * 8192);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Fetching on real file systems: what a replay brings is what the profile says and nothing else, and afterwards the
 //! device has nothing left to read.
 
+mod budget;
+mod silent;
 mod stalled;
 
 use crate::mounted::Mounted;
@@ -307,6 +309,30 @@ fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
         assert_eq!(account["residency_unknown_bytes"], MIB);
         assert_eq!(whole(&resident(&open)), MIB);
         assert_eq!(whole(&resident(&closed)), 0);
+    });
+}
+
+/// Regression: a thread that the system refused was a failure, or a panic.
+#[test]
+fn a_replay_needs_no_thread() {
+    unless_reclaimed(|| {
+        let Some(mut mounted) = Mounted::new("ext4") else { return };
+        let path = mounted.file("file", MIB);
+        let whole_file = 0..MIB;
+        let profile = Profile { files: vec![mounted.used(&path, &[whole_file])], ..Profile::default() };
+        mounted.make_cold();
+        let file = saved(&profile);
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
+        let binary = mounted.root.parent().unwrap().join("ahead");
+        crate::mounted::copy_ahead(&binary);
+        let mut replay = std::process::Command::new("setpriv");
+        // Nobody else has this number; there may be two processes, and one is the command itself.
+        replay.args(["--reuid=54322", "--regid=54322", "--clear-groups", "prlimit", "--nproc=2"]).arg(&binary);
+        let output = replay.arg("replay").arg(file.path()).args(["--wait", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(account["issued_bytes"], MIB, "{account}");
+        assert_eq!(whole(&resident(&path)), MIB);
     });
 }
 

@@ -117,9 +117,14 @@ impl Output {
     }
 }
 
+/// Whether a path leads to what this process has open.
+pub fn is_open(path: &Path) -> bool {
+    ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open))
+}
+
 fn find(path: &Path) -> anyhow::Result<Place> {
-    // These lead to what is open, and that may be a file: to rename another one over it would lose what is in it.
-    let is_open = ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open));
+    // What is open may be a file: to rename another one over it would lose what is in it.
+    let is_open = is_open(path);
     let found = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         // To make it tells what else is wrong.
         Err(_) => return Ok(Place::File(find_new(path, 0)?)),

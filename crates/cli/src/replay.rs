@@ -1,18 +1,18 @@
 //! `ahead replay`: fetches what a profile lists, without starting anything.
 
-use crate::exit::Stopped;
-use crate::run::stop_when;
-use ahead_fetch::{Account, HeadStart, Options};
+use crate::exit::{self, Stopped};
+use crate::run::{LOADED, stop_when};
+use ahead_fetch::{Account, HeadStart, NOT_ANSWERING, Options};
 use ahead_kernel::process::Signals;
 use ahead_kernel::worker::{Dismissal, Employer, Worker};
-use ahead_profile::Profile;
 use ahead_report::number::{count, size, time};
-use anyhow::ensure;
-use clap::Args;
-use std::io::{Read, Write};
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Fetch what a profile lists, without starting anything
 ///
@@ -31,40 +31,72 @@ pub struct Replay {
     budget: Option<u64>,
     /// Give up after this time, as in 30s
     #[arg(long, value_name = "TIME", value_parser = crate::units::parse_time)]
-    deadline: Option<std::time::Duration>,
+    deadline: Option<Duration>,
+    /// How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk's queue
+    #[arg(long, value_name = "CLASS", default_value = "idle")]
+    priority: Priority,
     /// Print the account as JSON
     #[arg(long)]
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Priority {
+    Idle,
+    Normal,
+}
+
+/// What the worker says when it could not do its work; the reason follows.
+const FAILED: u8 = b'e';
+
+/// How long the worker may take for its last words once it is stopped, or its time is over.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 impl Replay {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let signals = Signals::take()?;
-        let profile = Arc::new(ahead_profile::load(&self.profile)?);
-        let options = Options {
-            budget_bytes: self.budget,
-            deadline: self.deadline,
-            head_start: HeadStart::None,
-            wait: self.wait,
-            ..Options::default()
+        let (began, signals) = (Instant::now(), Signals::take()?);
+        let mut worker = Worker::fork(|employer, dismissal| self.work(employer, dismissal, began))?;
+        let signal = self.hear(&mut worker, &signals, began)?;
+        let told = worker.told().strip_prefix(&[LOADED]).unwrap_or(worker.told());
+        let (account, failure) = match told {
+            [FAILED, why @ ..] => (&[][..], Some(String::from_utf8_lossy(why))),
+            account => (account, None),
         };
-        let mut worker = Worker::fork(|employer, dismissal| self.fetch(profile, options, employer, dismissal))?;
-        let (account, signal) = hear(&mut worker, &signals)?;
-        ensure!(!account.is_empty(), "the fetch broke off");
-        let printed = std::io::stdout().write_all(&account);
-        match signal {
-            None => printed.map(|()| ExitCode::SUCCESS).map_err(Into::into),
-            Some(number) => {
-                let told = "the account tells how far it came";
-                let _ = writeln!(std::io::stderr(), "ahead: stopped by signal {number}; {told}");
+        let printed = std::io::stdout().write_all(account);
+        match (signal, failure) {
+            (Some(number), _) => {
+                let follows =
+                    if account.is_empty() { "there is no account" } else { "the account tells how far it came" };
+                let _ = writeln!(std::io::stderr(), "ahead: stopped by signal {number}; {follows}");
                 Ok(ExitCode::from(Stopped(number).code()))
+            }
+            (None, Some(why)) => bail!("{why}"),
+            (None, None) if !account.is_empty() => printed.map(|()| ExitCode::SUCCESS).map_err(Into::into),
+            (None, None) if worker.has_told_all() => bail!("the fetch broke off"),
+            (None, None) => {
+                let after = began.elapsed().as_secs_f64();
+                bail!("{}: no answer of its file system for {after:.1} s", self.profile.display())
             }
         }
     }
 
-    /// The worker's part: fetches, and tells the account. A process of its own may be left to a device that does not answer.
-    fn fetch(&self, profile: Arc<Profile>, options: Options, mut employer: Employer, dismissal: Dismissal) {
-        let told = ahead_fetch::start(profile, options).map_err(anyhow::Error::from).and_then(|running| {
+    /// The worker's part. A process of its own may be left to a file system that does not answer: that of the profile, too.
+    fn work(&self, mut employer: Employer, dismissal: Dismissal, began: Instant) {
+        let told = ahead_profile::load(&self.profile).map_err(anyhow::Error::from).and_then(|profile| {
+            employer.write_all(&[LOADED])?;
+            let options = Options {
+                budget_bytes: self.budget,
+                deadline: self.deadline,
+                since: Some(began),
+                priority: match self.priority {
+                    Priority::Idle => ahead_fetch::Priority::Idle,
+                    Priority::Normal => ahead_fetch::Priority::Normal,
+                },
+                head_start: HeadStart::None,
+                wait: self.wait,
+                ..Options::default()
+            };
+            let running = ahead_fetch::start(Arc::new(profile), options)?;
             stop_when(dismissal, running.stopper());
             let account = running.finish();
             let text = match self.json {
@@ -74,24 +106,29 @@ impl Replay {
             Ok(employer.write_all(text.as_bytes())?)
         });
         if let Err(error) = told {
-            eprintln!("ahead: {error:#}");
+            // Nobody may be listening any more.
+            drop(employer.write_all(&[FAILED]).and_then(|()| employer.write_all(exit::message(&error).as_bytes())));
         }
     }
-}
 
-/// What the worker tells until its end, and the signal that has stopped it meanwhile, if one has.
-fn hear(worker: &mut Worker, signals: &Signals) -> anyhow::Result<(Vec<u8>, Option<i32>)> {
-    let (mut told, mut stopped, mut part) = (Vec::new(), None, [0; 4096]);
-    loop {
-        if let Some(signal) = signals.wait_or(&*worker)? {
-            stopped = Some(signal.number);
-            worker.dismiss();
-            continue;
+    /// Hears the worker to its end, or as long as it may take, and gives the signal that has stopped it, if one has.
+    fn hear(&self, worker: &mut Worker, signals: &Signals, began: Instant) -> anyhow::Result<Option<i32>> {
+        let mut stopped = None;
+        let mut until = self.deadline.map(|deadline| began + deadline + LAST_WORD);
+        while !worker.has_told_all() {
+            // Once it has read the profile, it gives up by itself what does not answer.
+            let loads_until = worker.told().is_empty().then(|| began + NOT_ANSWERING);
+            let deadline = [until, loads_until].into_iter().flatten().min();
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                break;
+            }
+            if let Some(number) = worker.wait(signals, deadline)? {
+                stopped = stopped.or(Some(number));
+                worker.dismiss();
+                until = Some(Instant::now() + LAST_WORD);
+            }
         }
-        match (&*worker).read(&mut part)? {
-            0 => return Ok((told, stopped)),
-            length => told.extend(&part[..length]),
-        }
+        Ok(stopped)
     }
 }
 

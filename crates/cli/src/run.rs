@@ -1,15 +1,16 @@
 //! `ahead run`: starts a program with what it will read already on its way.
 //!
 //! ```text
-//!     we ──▶ worker: loads the profile, fetches ─▶ "start" ─▶ … ─▶ account
-//!      │                                             │
-//!      └───▶ program, held ──────────────────────────┴─▶ runs ─▶ its end is ours
+//!     we ──▶ worker: loads the profile ─▶ "l" ─▶ fetches ─▶ "s" ─▶ … ─▶ account
+//!      │                                   │                 │
+//!      └───▶ program, held ··(2 s at most)·┴······(11 s)·····┴─▶ runs ─▶ its end is ours
 //! ```
 //!
-//! The worker is a process of its own: it may be waiting for a device that does not answer when the program has ended.
+//! The worker is a process of its own: it may be waiting for a device that does not answer when the program has ended. So it
+//! has none of our descriptors, and touches every file for us: the profile lies on a file system, too.
 
 use crate::{exit, output, paths};
-use ahead_fetch::{LONGEST_HEAD_START, Options, Running, Stopper};
+use ahead_fetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
 use ahead_kernel::errors_stream;
 use ahead_kernel::process::{Child, Command, Ended, Event, Signals};
 use ahead_kernel::worker::{Dismissal, Employer, Worker};
@@ -18,7 +19,6 @@ use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -58,39 +58,56 @@ impl Run {
         let signals = Signals::take()?;
         let errors = self.messages.as_deref().and_then(send_messages_to);
         let command = Command { argv: self.command.clone(), errors, ..Command::default() };
-        let worker = Worker::fork(|employer, dismissal| self.fetch(employer, dismissal));
+        let began = Instant::now();
+        let worker = Worker::fork(|employer, dismissal| self.fetch(employer, dismissal, began));
         let mut worker = worker.inspect_err(|error| warn(&format!("runs without a fetch: {error}"))).ok();
-        let ended = run_held(&command, &signals, worker.as_ref());
+        let ended = self.run_held(&command, &signals, worker.as_mut(), began);
         // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
             worker.dismiss();
             if !worker.wait_end(LAST_WORD)? {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
             }
+            self.keep_told_account(worker.told());
         }
         Ok(ExitCode::from(ended?.code() as u8))
     }
 
     /// The worker's part: says when the program may start, and keeps the account.
-    fn fetch(&self, mut employer: Employer, dismissal: Dismissal) {
-        let Some(running) = self.load().and_then(|profile| self.start(profile)) else { return };
+    fn fetch(&self, mut employer: Employer, dismissal: Dismissal, began: Instant) {
+        let Some(profile) = self.load() else { return };
+        // Whoever cannot be told hears our end.
+        let _ = employer.write_all(&[LOADED]);
+        let Some(running) = self.start(profile, began) else { return };
         stop_when(dismissal, running.stopper());
         running.hold();
-        // Whoever cannot be told hears our end.
-        let _ = employer.write_all(START);
+        let _ = employer.write_all(&[START]);
         let account = running.finish();
         let Some(path) = &self.account else { return };
         // The program does its work: its status is what counts.
-        let kept =
-            serde_json::to_vec_pretty(&account).map_err(Into::into).and_then(|json| output::replace(path, &json));
+        let kept = serde_json::to_vec_pretty(&account).map_err(anyhow::Error::from).and_then(|json| {
+            match output::is_open(path) {
+                true => Ok(employer.write_all(&json)?),
+                false => output::replace(path, &json),
+            }
+        });
         if let Err(error) = kept {
+            warn(&format!("the account is not kept: {error:#}"));
+        }
+    }
+
+    /// The account, where it goes to a descriptor (`/dev/stdout`) that we have and the worker has not.
+    fn keep_told_account(&self, told: &[u8]) {
+        if let (Some(path), Some((_, json @ [_, ..]))) = (&self.account, told.split_at_checked(2))
+            && let Err(error) = output::replace(path, json)
+        {
             warn(&format!("the account is not kept: {error:#}"));
         }
     }
 
     /// The profile; without one the program runs nevertheless, and a line says why.
     fn load(&self) -> Option<Profile> {
-        let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, None));
+        let path = self.place();
         match ahead_profile::load(&path) {
             Ok(profile) => Some(profile),
             Err(error) => {
@@ -101,8 +118,9 @@ impl Run {
         }
     }
 
-    fn start(&self, profile: Profile) -> Option<Running> {
-        let options = Options { budget_bytes: self.budget, keep_ranges: self.account.is_some(), ..Options::default() };
+    fn start(&self, profile: Profile, began: Instant) -> Option<Running> {
+        let (keep_ranges, since) = (self.account.is_some(), Some(began));
+        let options = Options { budget_bytes: self.budget, keep_ranges, since, ..Options::default() };
         match ahead_fetch::start(Arc::new(profile), options) {
             Ok(running) => Some(running),
             Err(error) => {
@@ -110,6 +128,73 @@ impl Run {
                 None
             }
         }
+    }
+
+    /// Runs the program, from the end of the head start on.
+    fn run_held(
+        &self,
+        command: &Command,
+        signals: &Signals,
+        mut worker: Option<&mut Worker>,
+        began: Instant,
+    ) -> anyhow::Result<Ended> {
+        let mut child = Child::spawn_held(command)?;
+        if let Some(worker) = worker.as_deref_mut()
+            && let Some(ended) = self.wait_for_head_start(&mut child, signals, worker, began)?
+        {
+            return Ok(ended);
+        }
+        child.release(command)?;
+        loop {
+            let streams = worker.as_deref().map(Worker::streams).unwrap_or_default();
+            match child.wait_event(signals, &streams, None)? {
+                Event::Ended(ended) => return Ok(ended),
+                Event::Readable(_) => worker.as_deref_mut().map_or(Ok(()), Worker::hear)?,
+                Event::Timeout | Event::Signal(_) => {}
+            }
+        }
+    }
+
+    /// Waits for the head start to be over. `Some`: a signal ended the program before it began.
+    fn wait_for_head_start(
+        &self,
+        child: &mut Child,
+        signals: &Signals,
+        worker: &mut Worker,
+        began: Instant,
+    ) -> anyhow::Result<Option<Ended>> {
+        loop {
+            let deadline = match worker.told() {
+                [] => began + LONGEST_STILL,
+                [LOADED] => began + LONGEST_SILENCE,
+                _ => return Ok(None),
+            };
+            if worker.has_told_all() {
+                return Ok(None);
+            }
+            match child.wait_event(signals, &worker.streams(), Some(deadline))? {
+                Event::Ended(ended) => return Ok(Some(ended)),
+                Event::Readable(_) => worker.hear()?,
+                // A signal is passed on to the program, which lives or dies by it.
+                Event::Signal(_) => {}
+                Event::Timeout if Instant::now() < deadline => {}
+                Event::Timeout => {
+                    if worker.told().is_empty() {
+                        let limit = LONGEST_STILL.as_secs();
+                        // Its usual place is not looked for here: that, too, may not answer.
+                        let path =
+                            self.profile.as_ref().map_or("the profile".into(), |path| path.display().to_string());
+                        warn(&format!("starts without a fetch: {path} was not read within {limit} s"));
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Where the profile is.
+    fn place(&self) -> PathBuf {
+        self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, None))
     }
 }
 
@@ -120,8 +205,11 @@ fn send_messages_to(path: &Path) -> Option<Arc<File>> {
     sent.map(Arc::new).inspect_err(|error| warn(&format!("messages stay here: {error:#}"))).ok()
 }
 
-/// What the worker says when the program may start.
-const START: &[u8] = b"start\n";
+/// What the worker says when it has read the profile.
+pub const LOADED: u8 = b'l';
+
+/// What it says when the program may start.
+const START: u8 = b's';
 
 /// How long the program is held though the worker says nothing: it does not even come to look at the clock.
 const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
@@ -130,38 +218,16 @@ const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::fr
 /// milliseconds, and 250 to give up those of its threads that do.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Runs the program, from the end of the head start on.
-fn run_held(command: &Command, signals: &Signals, worker: Option<&Worker>) -> anyhow::Result<Ended> {
-    let mut child = Child::spawn_held(command)?;
-    if let Some(worker) = worker
-        && let Some(ended) = wait_for_head_start(&mut child, signals, worker)?
-    {
-        return Ok(ended);
-    }
-    child.release(command)?;
-    Ok(child.wait(signals)?)
-}
-
-/// Waits for the head start to be over. `Some`: a signal ended the program before it began.
-fn wait_for_head_start(child: &mut Child, signals: &Signals, worker: &Worker) -> anyhow::Result<Option<Ended>> {
-    let deadline = Instant::now() + LONGEST_SILENCE;
-    while Instant::now() < deadline {
-        match child.wait_event(signals, &[worker.as_fd()], Some(deadline))? {
-            Event::Ended(ended) => return Ok(Some(ended)),
-            Event::Readable(_) => break,
-            // A signal is passed on to the program, which lives or dies by it.
-            Event::Timeout | Event::Signal(_) => {}
-        }
-    }
-    Ok(None)
-}
-
-/// Stops the fetch when nobody wants it any more. The thread ends with the process.
+/// Stops the fetch when nobody wants it any more. The thread ends with the process. Where there is none for it, the fetch goes on
+/// to its end.
 pub fn stop_when(dismissal: Dismissal, stopper: Stopper) {
-    std::thread::spawn(move || {
+    let wait = move || {
         dismissal.wait();
         stopper.stop();
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().name("ahead-dismissal".into()).spawn(wait) {
+        tracing::debug!("a thread was refused: {error}");
+    }
 }
 
 fn warn(message: &str) {

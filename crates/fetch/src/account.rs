@@ -33,6 +33,8 @@ pub enum Reason {
     TooManyOpen,
     /// The budget was smaller.
     OverBudget,
+    /// Its file system or device has not answered for too long.
+    NotAnswering,
     /// The time was over.
     Deadline,
     /// The program had ended, or we were told to stop.
@@ -50,6 +52,7 @@ impl Reason {
             Reason::NoDevice => "no such device",
             Reason::TooManyOpen => "too many open files",
             Reason::OverBudget => "over budget",
+            Reason::NotAnswering => "not answering",
             Reason::Deadline => "deadline",
             Reason::Cancelled => "cancelled",
         }

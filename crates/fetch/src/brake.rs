@@ -2,6 +2,14 @@
 //!
 //! Workers ask before each request and pay with a look at the clock, which tells them when the time is over. Who looks at
 //! the machine's memory, and at the clock for workers that wait, is the thread that waits for them, a few times per second.
+//!
+//! ```text
+//!     budget    ├──── spent ────┼──────── left ────────┤         now: half of what is available
+//!               ├──── spent ────┼── left ──┤                     later: another program has taken memory
+//! ```
+//!
+//! What was fetched stays available (it can be dropped at once), so available memory says at any moment how much may be fetched
+//! in all.
 
 use crate::account::Reason;
 use ahead_kernel::memory;
@@ -21,12 +29,6 @@ const PAUSE_SHARE: f64 = 0.1;
 /// How often the machine is looked at. Long enough that a share of it means something, short against a deadline.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 
-/// The bytes that may be fetched: what was asked for, or a share of what memory is available.
-pub fn budget_bytes(asked: Option<u64>) -> u64 {
-    let share = |bytes: u64| (bytes as f64 * DEFAULT_SHARE) as u64;
-    asked.unwrap_or_else(|| memory::available_bytes().map_or(u64::MAX, share))
-}
-
 /// Shared by the workers and whoever stops them.
 #[derive(Debug)]
 pub struct Brake {
@@ -34,46 +36,62 @@ pub struct Brake {
     held: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    left_bytes: AtomicU64,
+    /// What may be fetched at most, whatever memory there is.
+    asked_bytes: Option<u64>,
+    /// What may be fetched in all, by the last look at memory.
+    budget_bytes: AtomicU64,
+    spent_bytes: AtomicU64,
     deadline: Option<Instant>,
     began: Instant,
     /// When a worker was seen last, microseconds since `began`.
     seen_us: AtomicU64,
-    /// How long tasks have waited for memory since boot, where the kernel tells. Tests have their own.
+    memory: Memory,
+}
+
+/// What is asked about the machine's memory, where the kernel tells. Tests have their own.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    /// How long tasks have waited for it since boot.
     stalled: fn() -> Option<Duration>,
+    /// How much could be taken without pushing anybody out, bytes.
+    available: fn() -> Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     stopped: Option<(Reason, Instant)>,
     paused: bool,
-    working: usize,
 }
 
-/// Tells the brake when a worker has ended, however it ends.
+/// What the last look saw ([`Brake::look`]).
 #[derive(Debug)]
-pub struct Working<'a>(&'a Brake);
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        self.0.lock().working -= 1;
-        self.0.changed.notify_all();
-    }
+pub struct Look {
+    at: Instant,
+    stalled: Option<Duration>,
+    was_short: bool,
 }
 
 impl Brake {
-    /// Off, with this much to spend.
-    pub fn new(budget_bytes: u64, deadline: Option<Instant>) -> Brake {
-        Brake {
+    /// Off, with this much to spend, or a share of the available memory. `began`: since when somebody waits.
+    pub fn new(asked_bytes: Option<u64>, deadline: Option<Instant>, began: Instant) -> Brake {
+        Brake::with(asked_bytes, deadline, began, Memory { stalled: stalled_by_memory, available: available_bytes })
+    }
+
+    fn with(asked_bytes: Option<u64>, deadline: Option<Instant>, began: Instant, memory: Memory) -> Brake {
+        let brake = Brake {
             held: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
-            left_bytes: AtomicU64::new(budget_bytes),
+            asked_bytes,
+            budget_bytes: AtomicU64::new(asked_bytes.unwrap_or(u64::MAX)),
+            spent_bytes: AtomicU64::new(0),
             deadline,
-            began: Instant::now(),
+            began,
             seen_us: AtomicU64::new(0),
-            stalled: stalled_by_memory,
-        }
+            memory,
+        };
+        brake.look_at_memory();
+        brake
     }
 
     /// No state is ever left half changed: what a panicking thread leaves can be used.
@@ -84,7 +102,7 @@ impl Brake {
     /// For workers, before each piece of work: returns at once, or when a pause is over, or with the reason to stop.
     pub fn check(&self) -> Result<(), Reason> {
         let now = Instant::now();
-        self.seen_us.store((now - self.began).as_micros() as u64, Ordering::Relaxed);
+        self.see(now);
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.stop(Reason::Deadline);
         }
@@ -98,6 +116,11 @@ impl Brake {
         state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
     }
 
+    /// A worker comes by.
+    pub fn see(&self, now: Instant) {
+        self.seen_us.store(now.saturating_duration_since(self.began).as_micros() as u64, Ordering::Relaxed);
+    }
+
     /// When a worker last came by, or the fetch began.
     pub fn last_seen(&self) -> Instant {
         self.began + Duration::from_micros(self.seen_us.load(Ordering::Relaxed))
@@ -109,10 +132,27 @@ impl Brake {
         self.held.load(Ordering::Acquire).then(|| self.lock().stopped).flatten()
     }
 
+    /// What may be fetched in all, bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget_bytes.load(Ordering::Relaxed)
+    }
+
     /// Takes bytes from the budget; `false`: there are not that many left.
     pub fn take(&self, bytes: u64) -> bool {
-        let less = |left: u64| left.checked_sub(bytes);
-        self.left_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        let budget_bytes = self.budget_bytes();
+        let more = |spent: u64| spent.checked_add(bytes).filter(|spent| bytes == 0 || *spent <= budget_bytes);
+        self.spent_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Where the kernel does not tell what is available, the budget stays what it was.
+    fn look_at_memory(&self) {
+        let Some(available_bytes) = (self.memory.available)() else { return };
+        let budget_bytes = match self.asked_bytes {
+            // More than there is would push others out.
+            Some(asked_bytes) => asked_bytes.min(available_bytes),
+            None => (available_bytes as f64 * DEFAULT_SHARE) as u64,
+        };
+        self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
     }
 
     /// Stops all workers for good. The first reason stays.
@@ -139,40 +179,32 @@ impl Brake {
         }
     }
 
-    /// To be called for each worker before it is started; the worker keeps what this gives until it ends.
-    pub fn working(&self) -> Working<'_> {
-        self.lock().working += 1;
-        Working(self)
+    /// Whether the workers are held for want of memory.
+    pub fn is_paused(&self) -> bool {
+        self.held.load(Ordering::Acquire) && self.lock().paused
     }
 
-    /// Waits until no worker works, and meanwhile looks at the clock and at the machine's memory. `paused` is called when a
-    /// pause lasts: at the second look, and the later ones, in a row that find the machine short of memory.
-    pub fn watch(&self, paused: impl Fn()) {
-        let mut was_short = false;
-        let mut before = (Instant::now(), (self.stalled)());
-        let mut state = self.lock();
-        while state.working > 0 {
-            let (next, timeout) =
-                self.changed.wait_timeout(state, INTERVAL).unwrap_or_else(|poisoned| poisoned.into_inner());
-            state = next;
-            if !timeout.timed_out() {
-                continue;
-            }
-            drop(state);
-            self.look_at_clock();
-            let now = (Instant::now(), (self.stalled)());
-            if let (Some(then), Some(stalled)) = (before.1, now.1) {
-                let share = stalled.saturating_sub(then).as_secs_f64() / (now.0 - before.0).as_secs_f64();
-                let is_short = share > PAUSE_SHARE;
-                self.pause(is_short);
-                if is_short && was_short {
-                    paused();
-                }
-                was_short = is_short;
-            }
-            before = now;
-            state = self.lock();
+    /// The first look, for [`Brake::look`].
+    pub fn first_look(&self) -> Look {
+        Look { at: Instant::now(), stalled: (self.memory.stalled)(), was_short: false }
+    }
+
+    /// Looks at the clock, and, if the last look was [`INTERVAL`] ago, at the machine's memory: sets the budget anew, and holds the
+    /// workers while the machine is short of memory. Whether a pause lasts: this look and the one before found it short.
+    pub fn look(&self, last: &mut Look) -> bool {
+        self.look_at_clock();
+        let now = Instant::now();
+        if now - last.at < INTERVAL {
+            return false;
         }
+        self.look_at_memory();
+        let stalled = (self.memory.stalled)();
+        let waited = last.stalled.zip(stalled).map_or(Duration::ZERO, |(then, now)| now.saturating_sub(then));
+        let is_short = waited.as_secs_f64() > PAUSE_SHARE * (now - last.at).as_secs_f64();
+        self.pause(is_short);
+        let lasts = is_short && last.was_short;
+        *last = Look { at: now, stalled, was_short: is_short };
+        lasts
     }
 }
 
@@ -181,13 +213,24 @@ fn stalled_by_memory() -> Option<Duration> {
     pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
 }
 
+/// What could be fetched without pushing anybody out, where the kernel tells.
+fn available_bytes() -> Option<u64> {
+    memory::available_bytes().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Of a machine with plenty of memory.
+    fn brake(budget_bytes: u64, deadline: Option<Instant>) -> Brake {
+        let memory = Memory { stalled: || Some(Duration::ZERO), available: || Some(u64::MAX) };
+        Brake::with(Some(budget_bytes), deadline, Instant::now(), memory)
+    }
+
     #[test]
     fn the_budget_is_never_overdrawn() {
-        let brake = Brake::new(10_000, None);
+        let brake = brake(10_000, None);
         assert!(brake.take(6000));
         assert!(!brake.take(6000));
         assert!(brake.take(4000));
@@ -197,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_stop_reaches_workers_that_are_paused_and_keeps_its_first_reason() {
-        let brake = Brake::new(0, None);
+        let brake = brake(0, None);
         brake.pause(true);
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| brake.check());
@@ -211,25 +254,24 @@ mod tests {
 
     #[test]
     fn a_worker_hears_of_the_deadline_from_its_own_look() {
-        assert_eq!(Brake::new(0, Some(Instant::now())).check(), Err(Reason::Deadline));
-        assert_eq!(Brake::new(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
+        assert_eq!(brake(0, Some(Instant::now())).check(), Err(Reason::Deadline));
+        assert_eq!(brake(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
+    }
+
+    /// Looks until something has come of it, for as long as `look` needs.
+    fn looks_until(brake: &Brake, mut is_enough: impl FnMut(bool) -> bool) {
+        let (mut last, patience) = (brake.first_look(), Instant::now() + Duration::from_secs(60));
+        while !is_enough(brake.look(&mut last)) {
+            assert!(Instant::now() < patience, "nothing came of it");
+            std::thread::yield_now();
+        }
     }
 
     /// Regression: the worker of this test looked at the clock itself, and it passed without a look of who watches.
     #[test]
     fn who_watches_stops_a_worker_that_does_not_look_at_the_clock() {
-        let brake = Brake::new(0, Some(Instant::now()));
-        std::thread::scope(|scope| {
-            let working = brake.working();
-            scope.spawn(|| {
-                let _working = working;
-                let patience = Instant::now() + INTERVAL * 200;
-                while brake.stopped().is_none() && Instant::now() < patience {
-                    std::thread::yield_now();
-                }
-            });
-            brake.watch(|| ());
-        });
+        let brake = brake(0, Some(Instant::now()));
+        looks_until(&brake, |_| brake.stopped().is_some());
         assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Reason::Deadline));
     }
 
@@ -239,21 +281,33 @@ mod tests {
         static MEMORY_US: AtomicU64 = AtomicU64::new(0);
         // Each look finds a second more.
         let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));
-        let brake = Brake { stalled, ..Brake::new(0, Some(Instant::now() + INTERVAL * 3)) };
-        let paused = AtomicBool::new(false);
+        let memory = Memory { stalled, available: || None };
+        let brake = Brake::with(None, Some(Instant::now() + INTERVAL * 20), Instant::now(), memory);
+        looks_until(&brake, |lasts| lasts);
+        assert!(brake.is_paused());
         std::thread::scope(|scope| {
-            let working = brake.working();
-            let worker = scope.spawn(|| {
-                let _working = working;
-                let patience = Instant::now() + INTERVAL * 200;
-                while !paused.load(Ordering::Relaxed) && Instant::now() < patience {
-                    std::thread::yield_now();
-                }
-                brake.check()
-            });
-            brake.watch(|| paused.store(true, Ordering::Relaxed));
+            let worker = scope.spawn(|| brake.check());
+            looks_until(&brake, |_| brake.stopped().is_some());
             assert_eq!(worker.join().unwrap(), Err(Reason::Deadline));
-            assert!(paused.load(Ordering::Relaxed));
         });
+    }
+
+    /// Regression: the budget was taken once, when the fetch began, and what was asked for was fetched whatever there was.
+    #[test]
+    fn the_budget_follows_the_available_memory() {
+        static AVAILABLE: AtomicU64 = AtomicU64::new(10_000);
+        let memory = Memory { stalled: || None, available: || Some(AVAILABLE.load(Ordering::Relaxed)) };
+        let (share, asked) = (None, Some(8000));
+        let [share, asked] = [share, asked].map(|asked| Brake::with(asked, None, Instant::now(), memory));
+        assert_eq!((share.budget_bytes(), asked.budget_bytes()), (5000, 8000));
+        assert!(share.take(3000) && asked.take(3000));
+        AVAILABLE.store(7000, Ordering::Relaxed);
+        for (brake, budget_bytes) in [(&share, 3500), (&asked, 7000)] {
+            looks_until(brake, |_| brake.budget_bytes() == budget_bytes);
+            assert!(!brake.take(budget_bytes - 2999) && brake.take(budget_bytes - 3000) && !brake.take(1));
+        }
+        AVAILABLE.store(1000, Ordering::Relaxed);
+        looks_until(&share, |_| share.budget_bytes() == 500);
+        assert!(!share.take(1) && share.take(0));
     }
 }

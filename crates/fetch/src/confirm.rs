@@ -1,20 +1,20 @@
 //! Waiting until what was issued has arrived.
 
 use crate::account::{Issued, Ledger};
-use crate::brake::Brake;
 use crate::sources::{Readable, Sources};
 use ahead_kernel::{cache, machine};
 use std::sync::Arc;
 
-/// Waits for every page of the account's ranges and tells whether it has seen all of them. A page that was evicted meanwhile
-/// is read again; one that the device could not read is counted: only a reader is told of that, read-ahead is not.
+/// Waits for every page of these ranges, which are of one device, and tells whether it has seen all of them. A page that was
+/// evicted meanwhile is read again; one that the device could not read is counted: only a reader is told of that, read-ahead is
+/// not.
 ///
-/// A pause does not hold it: what it waits for is on its way. A stop ends it, once the page that it waits for is there.
-pub fn wait(sources: &Sources, brake: &Brake, ledger: &Ledger) -> bool {
-    let ranges = ledger.open().ranges.clone();
+/// A pause does not hold it: what it waits for is on its way. Once it should not go on any more, it ends when the page that it waits
+/// for is there.
+pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl Fn() -> bool) -> bool {
     let mut last: Option<(&Issued, Arc<Readable>)> = None;
     let mut all = true;
-    for issued in &ranges {
+    for issued in ranges {
         let readable = match last.take().filter(|(before, _)| before.source == issued.source) {
             Some((_, readable)) => readable,
             None => match sources.get(issued.source) {
@@ -29,15 +29,14 @@ pub fn wait(sources: &Sources, brake: &Brake, ledger: &Ledger) -> bool {
         // Should a page be absent, it and no other is read.
         drop(cache::exact_reads(&*readable));
         for at in issued.range.clone().step_by(machine::page_size() as usize) {
-            brake.look_at_clock();
-            if brake.stopped().is_some() {
+            if !goes_on() {
                 return false;
             }
             wait_for_page(&readable, at, issued, ledger);
         }
         last = Some((issued, readable));
     }
-    all && brake.stopped().is_none()
+    all && goes_on()
 }
 
 fn wait_for_page(readable: &Readable, at: u64, issued: &Issued, ledger: &Ledger) {

@@ -13,6 +13,7 @@
 //!         │                    │
 //!         ▼                    ▼
 //!     workers: open ▸ as recorded? ▸ resident? ▸ cut ▸ read ahead     under a brake: budget, pressure, deadline
+//!     (of each device its own; so many in all)                        given up: a device that does not answer
 //!         │
 //!         ├──▶ gate: the program may start
 //!         └──▶ Account: every byte, by what became of it
@@ -22,27 +23,32 @@
 //! and an [`Account`].
 //!
 //! What it must never do: fail or delay the program; open anything but regular files of the profile and the block device
-//! that they lie on; read a byte twice; take more memory than its budget; leave a byte unaccounted for.
+//! that they lie on; read a byte twice; take more memory than its budget; take the threads that the program needs; wait for one
+//! device, or have its caller wait for any, without a limit; leave a byte unaccounted for.
 
 mod account;
 mod brake;
 mod confirm;
+mod crew;
 pub mod cut;
+mod devices;
 mod engine;
 mod gate;
 pub mod plan;
 mod sources;
+mod stages;
 pub mod today;
 pub mod traits;
 mod warm;
 mod worker;
 
 pub use account::{Account, Issued, Reason, Skipped};
+pub use crew::{LONGEST_STILL, NOT_ANSWERING};
 pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
 pub use plan::Source;
 pub use traits::{DeviceTraits, Order};
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How to fetch.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +57,10 @@ pub struct Options {
     pub budget_bytes: Option<u64>,
     /// Give up after this time; `None`: never.
     pub deadline: Option<Duration>,
+    /// Since when somebody waits: from then on all times are limited; `None`: from now on.
+    pub since: Option<Instant>,
+    /// How much of the disks it takes from others.
+    pub priority: Priority,
     /// What the devices are like, instead of finding out.
     pub traits: Option<DeviceTraits>,
     /// When the program may start, on a disk that seeks.
@@ -59,6 +69,16 @@ pub struct Options {
     pub wait: bool,
     /// Keep [`Account::ranges`].
     pub keep_ranges: bool,
+}
+
+/// How much of the disks a fetch takes from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// As any program: for a program that waits.
+    #[default]
+    Normal,
+    /// What others leave: the idle class, and on a rotating disk no more than a few requests in the queue at a time.
+    Idle,
 }
 
 /// When the program may start, on a disk that seeks. Elsewhere it starts at once.

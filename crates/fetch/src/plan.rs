@@ -241,7 +241,7 @@ pub fn plan(
     compute_us: Option<f64>,
     budget_bytes: u64,
 ) -> Plan {
-    pieces.sort_by_key(|piece| (piece.seldom, piece.first_use_us, piece.source, piece.range.start));
+    pieces.sort_by_key(importance);
     let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
     let planned_bytes = total_bytes(&pieces);
     let plan = match traits.order {
@@ -256,6 +256,23 @@ pub fn plan(
         }
     };
     Plan { planned_bytes, over_budget_bytes, ..plan }
+}
+
+/// How many bytes of the pieces [`plan`] would plan within a budget.
+pub fn planned_bytes(pieces: &[Piece], budget_bytes: u64) -> u64 {
+    let all_bytes = total_bytes(pieces);
+    if all_bytes <= budget_bytes {
+        return all_bytes;
+    }
+    let mut pieces = pieces.to_vec();
+    pieces.sort_by_key(importance);
+    keep_within(&mut pieces, budget_bytes);
+    total_bytes(&pieces)
+}
+
+/// What most runs used comes first, and of that what was used first.
+fn importance(piece: &Piece) -> (bool, u64, Source, u64) {
+    (piece.seldom, piece.first_use_us, piece.source, piece.range.start)
 }
 
 /// Keeps the leading pieces that fit, cutting none in two, and returns the bytes of the others.

@@ -6,6 +6,7 @@
 //! only if that holds an ext file system, whose metadata is read through the device.
 
 use crate::account::Reason;
+use crate::devices::number_of;
 use crate::plan::Source;
 use ahead_kernel::openat::{self, Handle};
 use ahead_kernel::{block, cache, mounting};
@@ -119,7 +120,7 @@ impl Sources {
         }
         let mut fresh = self.open_now(source);
         if fresh.as_ref().is_err_and(Closed::is_passing) {
-            self.close_all();
+            self.close_all(number_of(&self.profile, source));
             fresh = self.open_now(source);
         }
         let keep = match &fresh {
@@ -139,15 +140,17 @@ impl Sources {
         self.most_open.load(Ordering::Relaxed)
     }
 
-    /// Lets go of every descriptor that nobody uses at this moment, and keeps no more than half as many from now on: each
-    /// is opened anew when its turn comes.
-    fn close_all(&self) {
+    /// Lets go of every descriptor on this device that nobody uses at this moment, and keeps no more than half as many from now on:
+    /// each is opened anew when its turn comes. Those on other devices stay: to close one waits where a device does not answer.
+    fn close_all(&self, device: u64) {
         let open = self.open.load(Ordering::Relaxed);
         self.most_open.fetch_min(open / 2, Ordering::Relaxed);
         if open == 0 {
             return;
         }
-        for slot in self.metadata.iter().chain(&self.files) {
+        let metadata = self.metadata.iter().zip(self.profile.metadata.iter().map(|metadata| metadata.device));
+        let files = self.files.iter().zip(self.profile.files.iter().map(|file| file.device));
+        for (slot, _) in metadata.chain(files).filter(|(_, number)| *number == device) {
             // Who holds a lock is opening this very source, and may be waiting for one of ours.
             let Ok(mut opened) = slot.opened.try_lock() else { continue };
             if opened.take_if(|opened| opened.is_ok()).is_some() {
@@ -197,16 +200,17 @@ impl Sources {
     }
 
     fn device(&self, key: u64, handle: &Handle) -> Result<Device, Closed> {
-        let mut devices = self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(known) = devices.get(&key) {
+        let devices = || self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(known) = devices().get(&key) {
             return Ok(*known);
         }
+        // Without the lock: a file system that does not answer would keep it from all others.
         let magic = handle.file_system_magic().map_err(closed_by)?;
         let device = Device {
             cap_bytes: cache::read_ahead_cap_bytes(openat::device_number(key)),
             has_page_cache: openat::has_page_cache(magic),
         };
-        devices.insert(key, device);
+        devices().insert(key, device);
         Ok(device)
     }
 

@@ -2,7 +2,7 @@
 //! disk's. The mount table tells: nothing is opened, and no disk is asked.
 
 use ahead_kernel::bdi::DeviceNumber;
-use ahead_kernel::mounts::Mount;
+use ahead_kernel::mounts::{Mount, covering};
 use ahead_profile::Profile;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,23 +16,12 @@ pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumbe
     // Where a device was mounted is not always known.
     for (device, path) in metadata.chain(files).chain(lookups).filter(|(_, path)| !path.is_empty()) {
         if let Entry::Vacant(unknown) = numbers.entry(device)
-            && let Some(index) = mount_of(mounts, path)
+            && let Some(index) = covering(mounts, path)
         {
             unknown.insert(mounts[index].device);
         }
     }
     numbers
-}
-
-/// The index of the mount that a path without symbolic links lies on: the longest mount point that is a prefix of it, the
-/// latest of several on one point.
-pub fn mount_of(mounts: &[Mount], path: &[u8]) -> Option<usize> {
-    let covers = |mount: &Mount| {
-        let point = mount.mount_point.strip_suffix(b"/").unwrap_or(&mount.mount_point);
-        path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
-    let fitting = mounts.iter().enumerate().filter(|(_, mount)| covers(mount));
-    fitting.max_by_key(|(index, mount)| (mount.mount_point.len(), *index)).map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -44,12 +33,6 @@ mod tests {
     fn table() -> Vec<Mount> {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";
         mounts::parse(text).unwrap()
-    }
-
-    #[test]
-    fn the_longest_and_latest_mount_point_wins() {
-        assert_eq!(mount_of(&table(), b"/srv/x"), Some(2));
-        assert_eq!(mount_of(&table(), b"/srvx"), Some(0));
     }
 
     #[test]

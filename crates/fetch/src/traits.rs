@@ -113,19 +113,24 @@ const HINT: f64 = 0.1;
 /// Far uses are slow this much more often than near ones if something seeks; a slow network volume is slow for both.
 const SEEK_RATIO: f64 = 1.5;
 
-/// What the recording tells about the device that had this number then; `None`: it was not exact and cold, or too short.
-/// `rotates`: what the kernel says, if it does.
+/// What the recording tells about the device of these files and metadata (indices into the profile); `None`: it was not exact
+/// and cold, or too short. `rotates`: what the kernel says, if it does.
 ///
 /// ```text
 ///     time      ─u0────────u1───────────────u2──▶     a use is noted when it begins:
 ///     position    ╰distance╯╰────elapsed────╯         the time after u1 is the access that its distance from u0 caused
 /// ```
-pub fn from_recording(profile: &Profile, device: u64, rotates: Option<bool>) -> Option<DeviceTraits> {
+pub fn from_recording(
+    profile: &Profile,
+    files: &[usize],
+    metadata: &[usize],
+    rotates: Option<bool>,
+) -> Option<DeviceTraits> {
     let recording = &profile.recording;
     if !recording.cold || recording.precision != Precision::Precise {
         return None;
     }
-    let mut uses: Vec<Use> = uses_of(profile, device).collect();
+    let mut uses: Vec<Use> = uses_of(profile, files, metadata).collect();
     uses.sort_by_key(|u| u.time_us);
     let (mut near, mut far) = (Vec::new(), Vec::new());
     // A long extent was read page by page: the time to the next one would not be that of one access.
@@ -166,9 +171,9 @@ pub fn rotates(device: DeviceNumber) -> Option<bool> {
     Some(setting == "1")
 }
 
-fn uses_of(profile: &Profile, device: u64) -> impl Iterator<Item = Use> {
-    let data = profile.files.iter().filter(move |file| file.device == device).flat_map(|file| &file.extents);
-    let metadata = profile.metadata.iter().filter(move |m| m.device == device).flat_map(|m| &m.extents);
+fn uses_of(profile: &Profile, files: &[usize], metadata: &[usize]) -> impl Iterator<Item = Use> {
+    let data = files.iter().flat_map(|index| &profile.files[*index].extents);
+    let metadata = metadata.iter().flat_map(|index| &profile.metadata[*index].extents);
     data.chain(metadata).filter_map(|extent| {
         let position_bytes = extent.physical_bytes?;
         let end_bytes = position_bytes.saturating_add(extent.length_bytes);
@@ -179,6 +184,14 @@ fn uses_of(profile: &Profile, device: u64) -> impl Iterator<Item = Use> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of_device(profile: &Profile, device: u64, rotates: Option<bool>) -> Option<DeviceTraits> {
+        let files = profile.files.iter().enumerate().filter(|(_, file)| file.device == device);
+        let metadata = profile.metadata.iter().enumerate().filter(|(_, metadata)| metadata.device == device);
+        let (files, metadata): (Vec<_>, Vec<_>) =
+            (files.map(|(at, _)| at).collect(), metadata.map(|(at, _)| at).collect());
+        from_recording(profile, &files, &metadata, rotates)
+    }
     use ahead_profile::{Extent, File, Recording};
 
     /// A recording of single pages, far and near in turn, each taking what `access_us` says for its distance; every
@@ -197,7 +210,7 @@ mod tests {
     }
 
     fn order(profile: &Profile) -> Option<Order> {
-        from_recording(profile, 7, None).map(|traits| traits.order)
+        of_device(profile, 7, None).map(|traits| traits.order)
     }
 
     #[test]
@@ -213,7 +226,7 @@ mod tests {
             **mostly_there.borrow_mut() += usize::from(is_far);
             if is_far && **mostly_there.borrow() % 3 == 0 { 9000 } else { 60 }
         });
-        let order = |rotates| from_recording(&profile, 7, rotates).unwrap().order;
+        let order = |rotates| of_device(&profile, 7, rotates).unwrap().order;
         assert_eq!(
             (order(Some(true)), order(Some(false)), order(None)),
             (Order::ByPosition, Order::ByFirstUse, Order::ByFirstUse)
@@ -230,23 +243,23 @@ mod tests {
     #[test]
     fn a_rotating_disk_seeks_though_near_uses_are_slow_too() {
         let profile = recording(|_| 9000);
-        assert_eq!(from_recording(&profile, 7, Some(true)).unwrap().order, Order::ByPosition);
+        assert_eq!(of_device(&profile, 7, Some(true)).unwrap().order, Order::ByPosition);
     }
 
     #[test]
     fn a_solid_state_disk_does_not_seek() {
-        let traits = from_recording(&recording(|far| if far { 110 } else { 60 }), 7, Some(true)).unwrap();
+        let traits = of_device(&recording(|far| if far { 110 } else { 60 }), 7, Some(true)).unwrap();
         assert_eq!((traits.order, traits.access_us), (Order::ByFirstUse, 110.0));
     }
 
     #[test]
     fn a_warm_or_short_recording_tells_nothing() {
         let mut profile = recording(|_| 9000);
-        assert!(from_recording(&profile, 8, None).is_none());
+        assert!(of_device(&profile, 8, None).is_none());
         profile.files[0].extents.truncate(9);
-        assert!(from_recording(&profile, 7, None).is_none());
+        assert!(of_device(&profile, 7, None).is_none());
         let mut profile = recording(|_| 9000);
         profile.recording.cold = false;
-        assert!(from_recording(&profile, 7, None).is_none());
+        assert!(of_device(&profile, 7, None).is_none());
     }
 }

@@ -10,79 +10,62 @@
 //! full. One worker keeps the order that a rotating disk wants. Several keep each other's openings from holding up the
 //! rest where metadata must be waited for.
 
-use crate::account::{Account, Issued, Ledger, Reason};
+use crate::account::{Account, Issued, Reason};
 use crate::brake::Brake;
 use crate::cut::{self, Request};
-use crate::engine::Inodes;
+use crate::engine::Shared;
 use crate::plan::{Source, Span, Step};
 use crate::sources::{Closed, Readable, Sources};
-use crate::traits::DeviceTraits;
+use crate::stages::{Fetch, Job};
 use ahead_kernel::{cache, openat, xfs};
 use ahead_profile::Profile;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Entries of a directory that are read at most: some ten thousand blocks of metadata.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// What the workers of one plan share.
-pub struct Shift<'a> {
-    /// What the plan's indices mean.
-    pub profile: &'a Profile,
-    /// Opened files and devices.
-    pub sources: &'a Sources,
-    /// Stops and pauses.
-    pub brake: &'a Brake,
-    /// What is to be done.
-    pub steps: &'a [Step],
-    /// Once this many steps are submitted the program may start, as far as this plan is concerned.
-    pub head_start_steps: usize,
-    /// To be called then.
-    pub head_start_over: &'a (dyn Fn() + Sync),
-    /// Files found stale, to count each once.
-    pub stale: &'a Mutex<HashSet<usize>>,
-    /// What was done so far. Each request is noted when it is made: whoever asks, while one of us is stuck on a device
-    /// that does not answer, learns all but what is stuck.
-    pub ledger: &'a Ledger,
+/// One of the threads that work on a device.
+pub struct Worker<'a> {
+    fetch: &'a Fetch,
+    job: &'a Job,
+    profile: &'a Profile,
+    sources: &'a Sources,
+    brake: &'a Brake,
     /// Whether every range is to be kept.
-    pub keep_ranges: bool,
-    /// What the device is like.
-    pub traits: &'a DeviceTraits,
-    /// How much of the device's time each worker has queued at most, microseconds.
-    pub queue_us: f64,
-    /// The ranges of inodes that steps speak of.
-    pub inodes: &'a Inodes,
-    /// The next step.
-    pub cursor: AtomicUsize,
+    keep_ranges: bool,
 }
 
-impl Shift<'_> {
-    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them.
-    pub fn work(&self, end: usize, workers: usize) {
-        std::thread::scope(|scope| {
-            for _ in 1..workers {
-                scope.spawn(|| self.take_steps(end));
-            }
-            self.take_steps(end);
-        });
+impl Worker<'_> {
+    /// For this job.
+    pub fn new<'a>(fetch: &'a Fetch, job: &'a Job) -> Worker<'a> {
+        let Shared { profile, sources, brake, options, .. } = &*fetch.shared;
+        Worker { fetch, job, profile, sources, brake, keep_ranges: options.keep_ranges || options.wait }
     }
 
+    fn check(&self) -> Result<(), Reason> {
+        self.fetch.crew.check(self.job.device, self.brake)
+    }
+
+    /// Each request is noted when it is made: whoever asks, while one of us is stuck on a device that does not answer, learns all but
+    /// what is stuck.
     fn note(&self, what: impl FnOnce(&mut Account)) {
-        what(&mut self.ledger.open());
+        self.fetch.note(self.job.device, what);
     }
 
-    fn take_steps(&self, end: usize) {
-        let mut queue = Queue::new(self.queue_us);
+    /// Works until all steps up to `end` are taken.
+    pub fn take_steps(&self, end: usize) {
+        let mut queue = Queue::new(self.job.queue_us);
         loop {
-            let taken =
-                self.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| (at < end).then_some(at + 1));
+            let next = |at: usize| (at < end).then_some(at + 1);
+            let taken = self.job.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
             let Ok(index) = taken else { return };
-            match &self.steps[index] {
+            match &self.job.plan.steps[index] {
                 Step::Fetch(span) => {
                     self.fetch(span, &mut queue);
                     self.sources.done(span.source);
@@ -91,28 +74,29 @@ impl Shift<'_> {
                 Step::Open(file) => self.open(*file),
                 Step::ReadInodes(range) => self.read_inodes(*range),
             }
-            if index + 1 == self.head_start_steps {
-                (self.head_start_over)();
+            if index + 1 == self.job.head_start_steps {
+                self.fetch.release(self.job.device);
             }
         }
     }
 
     fn look_up(&self, index: usize) {
-        if self.brake.check().is_err() {
+        if self.check().is_err() {
             return;
         }
         let lookup = &self.profile.lookups[index];
         let path = Path::new(OsStr::from_bytes(&lookup.path));
         // Nothing depends on the answer; a path that is gone is nothing to report.
         match lookup.listed {
-            true => drop(openat::list(path, MAX_ENTRIES)),
+            // A large directory takes long, and answers all the time.
+            true => drop(openat::list(path, |entries| entries < MAX_ENTRIES && self.check().is_ok())),
             false => drop(openat::look_up(path)),
         }
         self.note(|account| account.lookups += 1);
     }
 
     fn open(&self, index: usize) {
-        if self.brake.check().is_ok() {
+        if self.check().is_ok() {
             // What came of it is kept, and counted with its data.
             drop(self.sources.get(Source::File(index)));
             self.note(|account| account.lookups += 1);
@@ -120,8 +104,8 @@ impl Shift<'_> {
     }
 
     fn read_inodes(&self, index: usize) {
-        let (Ok(()), Some(file_system)) = (self.brake.check(), &self.inodes.file_system) else { return };
-        let range = &self.inodes.ranges[index];
+        let (Ok(()), Some(file_system)) = (self.check(), &self.job.inodes.file_system) else { return };
+        let range = &self.job.inodes.ranges[index];
         match xfs::read_inodes(file_system, range.numbers.clone(), range.at_a_time) {
             Ok(_) => self.note(|account| account.lookups += range.lookups),
             // An inode that cannot be read is the program's to find out.
@@ -130,7 +114,7 @@ impl Shift<'_> {
     }
 
     fn fetch(&self, span: &Span, queue: &mut Queue) {
-        if let Err(reason) = self.brake.check() {
+        if let Err(reason) = self.check() {
             return self.note(|account| account.skip(reason, span.used_bytes()));
         }
         let opened = self.sources.get(span.source);
@@ -169,13 +153,13 @@ impl Shift<'_> {
             let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
             if self.issue(span.source, &readable, &used, request) {
                 let most = (self.sources.most_open() / LONGEST_QUEUES).clamp(1, MOST_WAITING);
-                queue.push(&readable, last, self.traits.step_us(bytes), most, self.brake);
+                queue.push(&readable, last, self.job.traits.step_us(bytes), most, || self.check().is_ok());
             }
         }
     }
 
     fn stale(&self, span: &Span) {
-        let mut stale = self.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut stale = self.fetch.stale.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let first = matches!(span.source, Source::File(index) if stale.insert(index));
         self.note(|account| {
             account.stale_bytes += span.used_bytes();
@@ -187,7 +171,7 @@ impl Shift<'_> {
     fn issue(&self, source: Source, from: &Readable, used: &[Range<u64>], request: Request) -> bool {
         let length = request.range.end - request.range.start;
         let wanted = length - request.bridged_bytes;
-        if let Err(reason) = self.brake.check() {
+        if let Err(reason) = self.check() {
             self.note(|account| account.skip(reason, wanted));
             return false;
         }
@@ -244,7 +228,7 @@ impl Queue {
 
     /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough, and no more than
     /// `most` files.
-    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, most: usize, brake: &Brake) {
+    fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, most: usize, goes_on: impl Fn() -> bool) {
         if self.most_us.is_infinite() {
             return;
         }
@@ -252,7 +236,7 @@ impl Queue {
         self.queued_us += takes_us;
         while (self.queued_us > self.most_us || self.waiting.len() > most) && self.waiting.len() > 1 {
             let Some((readable, last, takes_us)) = self.waiting.pop_front() else { break };
-            if brake.check().is_err() {
+            if !goes_on() {
                 return;
             }
             // A page that is gone again is not read with its neighbours; one that failed is the program's to find out.

@@ -1,101 +1,117 @@
 //! How much memory there is for more page cache: on the machine and in the control groups that we are in.
 //!
-//! Page cache is charged to the group of whoever brings it in. What a group holds of it already can be taken back, so it
-//! counts as room.
+//! ```text
+//!     a group     limit  ├─── anonymous, kernel, tmpfs, locked ───┼─ dirty ─┼──── clean file pages ────┼── free ──┤
+//!                                                                           ╰──────────── room ─────────────────╯
+//! ```
+//!
+//! Page cache is charged to the group of whoever brings it in. The clean file pages that a group holds already can be taken
+//! back, so they count as room. Files in a tmpfs and shared memory count as page cache, too, but can only be swapped: no swap
+//! is assumed. What is locked in memory cannot be taken back at all. The lists of the kernel's own reclaim tell these
+//! apart: only `active_file` and `inactive_file` hold what reclaim can drop.
 
+use crate::cgroup::{self, Version};
 use crate::{Result, machine};
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// Where control groups are mounted by convention (file-hierarchy(7)).
-const CGROUPS: &str = "/sys/fs/cgroup";
+use std::path::Path;
 
 /// Bytes that can be taken without pushing anybody out: the machine's `MemAvailable`, or less where a control group is
 /// limited to less. Groups that cannot be read do not limit.
 pub fn available_bytes() -> Result<u64> {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let groups = room_in_groups(Path::new(CGROUPS), &own);
+    let groups = cgroup::own("memory").iter().filter_map(|(version, group)| room(*version, group)).min();
     Ok(machine::meminfo_bytes("MemAvailable")?.min(groups.unwrap_or(u64::MAX)))
 }
 
-/// The least room in any of the groups that `/proc/self/cgroup` names, and their parents.
-fn room_in_groups(mounted: &Path, own: &str) -> Option<u64> {
-    let rooms = own.lines().filter_map(|line| {
-        // `0::/path` is the one hierarchy of cgroup v2, `7:memory:/path` that of the memory controller of v1.
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        let path = Path::new(path).strip_prefix("/").ok()?;
-        match controllers {
-            "" => room_up_to(mounted, path, &V2).or_else(|| room_up_to(&mounted.join("unified"), path, &V2)),
-            _ if controllers.split(',').any(|c| c == "memory") => room_up_to(&mounted.join("memory"), path, &V1),
-            _ => None,
-        }
-    });
-    rooms.min()
-}
-
-/// The files of a version: limit, usage, and the line of `memory.stat` that counts page cache.
-struct Version {
-    limit: &'static str,
+/// The files of a version.
+struct Files {
+    /// Above any of these the group is throttled, or loses memory.
+    limits: &'static [&'static str],
     usage: &'static str,
-    cache: &'static str,
+    /// Lines of `memory.stat`: what reclaim can take.
+    reclaimable: [&'static str; 2],
+    /// And what of that must be written first.
+    unwritten: [&'static str; 2],
 }
 
-const V1: Version = Version { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", cache: "total_cache" };
-const V2: Version = Version { limit: "memory.max", usage: "memory.current", cache: "file" };
+/// Its own and its children's: the lines without `total_` leave the children out.
+const V1: Files = Files {
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    reclaimable: ["total_active_file", "total_inactive_file"],
+    unwritten: ["total_dirty", "total_writeback"],
+};
 
-fn room_up_to(hierarchy: &Path, group: &Path, version: &Version) -> Option<u64> {
-    group.ancestors().filter_map(|group| room(&hierarchy.join(group), version)).min()
-}
+/// Above `memory.high` a group's processes are slowed down until its memory is reclaimed.
+const V2: Files = Files {
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    reclaimable: ["active_file", "inactive_file"],
+    unwritten: ["file_dirty", "file_writeback"],
+};
 
-fn room(group: &Path, version: &Version) -> Option<u64> {
-    // `max` in v2: no limit; v1 writes a number of exbibytes.
-    let limit: u64 = read_number(group.join(version.limit))?;
-    let usage: u64 = read_number(group.join(version.usage))?;
-    let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
-    let cache = stat.lines().find_map(|line| line.strip_prefix(version.cache)?.strip_prefix(' ')?.parse::<u64>().ok());
-    Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
-}
-
-fn read_number(path: PathBuf) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+/// `None`: this group has no limit.
+fn room(version: Version, group: &Path) -> Option<u64> {
+    let files = match version {
+        Version::V1 => &V1,
+        Version::V2 => &V2,
+    };
+    let limit = files.limits.iter().filter_map(|file| cgroup::number(group, file)).min()?;
+    let usage = cgroup::number(group, files.usage)?;
+    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+    let line = |key: &str| stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok());
+    let sum = |keys: [&str; 2]| keys.iter().filter_map(|key| line(key)).fold(0u64, u64::saturating_add);
+    let reclaimable = sum(files.reclaimable).saturating_sub(sum(files.unwritten));
+    Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn group(path: PathBuf, files: &[(&str, &str)]) {
-        fs::create_dir_all(&path).unwrap();
+    fn group(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
         for (name, text) in files {
-            fs::write(path.join(name), text).unwrap();
+            fs::write(home.path().join(name), text).unwrap();
         }
+        home
     }
 
-    #[test]
-    fn the_tightest_group_on_the_way_up_limits() {
-        let home = tempfile::tempdir().unwrap();
-        let stat = "anon 500\nfile 300\nfile_dirty 9\n";
-        let limited = [("memory.max", "2000\n"), ("memory.current", "800\n"), ("memory.stat", stat)];
-        group(home.path().join("a"), &limited);
-        group(home.path().join("a/b"), &[("memory.max", "max\n"), ("memory.current", "800\n"), ("memory.stat", stat)]);
-        // 500 are in use for good, 300 are cache.
-        assert_eq!(room_in_groups(home.path(), "0::/a/b\n"), Some(1500));
-        assert_eq!(room_in_groups(home.path(), "0::/elsewhere\n"), None);
-        assert_eq!(room_in_groups(home.path(), "nonsense\n1:\n"), None);
+    fn room_of(version: Version, files: &[(&str, &str)]) -> Option<u64> {
+        room(version, group(files).path())
     }
 
+    const STAT: &str = "anon 300\nfile 500\nshmem 200\nfile_dirty 9\nfile_writeback 1\nactive_file 100\n\
+        inactive_file 150\nunevictable 50\n";
+
+    /// Regression: files in a tmpfs, locked pages and pages that must be written first counted as room, because they count as
+    /// `file`.
     #[test]
-    fn the_memory_controller_of_the_first_version_is_found() {
-        let home = tempfile::tempdir().unwrap();
-        let files = [
-            ("memory.limit_in_bytes", "1000"),
-            ("memory.usage_in_bytes", "1200"),
-            ("memory.stat", "cache 1\ntotal_cache 100\n"),
-        ];
-        group(home.path().join("memory/x"), &files);
-        let own = "12:cpu,cpuacct:/x\n5:memory,hugetlb:/x\n0::/x\n";
-        assert_eq!(room_in_groups(home.path(), own), Some(0));
+    fn only_clean_file_pages_that_reclaim_can_take_count_as_room() {
+        let files = [("memory.max", "2000\n"), ("memory.high", "max\n"), ("memory.current", "800\n")];
+        // 250 are on the lists of reclaim, and 10 of these are not written.
+        assert_eq!(room_of(Version::V2, &[&files[..], &[("memory.stat", STAT)]].concat()), Some(2000 - (800 - 240)));
+        assert_eq!(room_of(Version::V2, &files), Some(1200));
+    }
+
+    /// Regression: only `memory.max` was asked.
+    #[test]
+    fn the_lower_of_high_and_max_limits() {
+        let limits = |max, high| [("memory.max", max), ("memory.high", high), ("memory.current", "100\n")];
+        assert_eq!(room_of(Version::V2, &limits("2000\n", "1000\n")), Some(900));
+        assert_eq!(room_of(Version::V2, &limits("max\n", "1000\n")), Some(900));
+        assert_eq!(room_of(Version::V2, &limits("500\n", "1000\n")), Some(400));
+        assert_eq!(room_of(Version::V2, &limits("max\n", "max\n")), None);
+        assert_eq!(room_of(Version::V2, &limits("max\n", "50\n")), Some(0));
+    }
+
+    /// Regression: `total_cache` holds shared memory.
+    #[test]
+    fn the_first_version_counts_its_children_and_no_shared_memory() {
+        let stat = "cache 1\nactive_file 7\ntotal_cache 600\ntotal_shmem 400\ntotal_dirty 10\ntotal_writeback 0\n\
+            total_inactive_file 50\ntotal_active_file 60\n";
+        let files = [("memory.limit_in_bytes", "1000"), ("memory.usage_in_bytes", "900"), ("memory.stat", stat)];
+        assert_eq!(room_of(Version::V1, &files), Some(200));
+        assert_eq!(room_of(Version::V1, &[]), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::bdi::DeviceNumber;
 use crate::directory::mount_id;
 use crate::{Error, Result};
-use std::ffi::OsStr;
+use std::cmp::Reverse;
 use std::fs;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd};
@@ -37,6 +37,12 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Whether the mount point is the path, or a directory above it.
+    fn covers(&self, path: &[u8]) -> bool {
+        let point = self.mount_point.strip_suffix(b"/").unwrap_or(&self.mount_point);
+        path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
     /// The layers of an overlay as they were given when it was mounted, the upper one first. None for other types.
     pub fn overlay_layers(&self) -> Vec<Vec<u8>> {
         if self.fs_type != "overlay" {
@@ -89,9 +95,41 @@ fn read(path: PathBuf) -> Result<Vec<Mount>> {
 /// Errors: there is no such path; the table cannot be read.
 pub fn holding(path: &Path) -> Result<Option<Mount>> {
     let path = path.canonicalize().map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-    let holds = |mount: &Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
-    // Of those mounted on one another the last one counts.
-    Ok(own()?.into_iter().filter(holds).max_by_key(|mount| mount.mount_point.len()))
+    let mut mounts = own()?;
+    Ok(covering(&mounts, path.as_os_str().as_bytes()).map(|index| mounts.swap_remove(index)))
+}
+
+/// The index of the mount that an absolute path without symbolic links lies on.
+///
+/// ```text
+///     /  ext4 ──▶ /srv  autofs ──▶ /srv  ext4          a path below /srv lies on the ext4 that is mounted on the autofs
+///        └──────▶ /var/lib  tmpfs (below)  ◀── hidden once something is mounted on /var
+/// ```
+///
+/// The search goes the way of the kernel's own lookup: from the root mount to the child whose mount point comes first on the
+/// path, as long as there is one. The longest mount point is not always the answer (another mount may hide it), and the last
+/// line is not either (a mount that was moved keeps its place in the table). Children of the same mount at the same point
+/// exist after mount propagation: the last line counts then.
+pub fn covering(mounts: &[Mount], path: &[u8]) -> Option<usize> {
+    let candidates: Vec<usize> = (0..mounts.len()).filter(|index| mounts[*index].covers(path)).collect();
+    let first_on_path = |children: &mut dyn Iterator<Item = usize>| {
+        children.min_by_key(|index| (mounts[*index].mount_point.len(), Reverse(*index)))
+    };
+    // Of a root directory that is no mount point (chroot) the table does not show the mount: then several have no parent.
+    let has_parent = |mount: &Mount| mounts.iter().any(|other| other.id == mount.parent && other.id != mount.id);
+    let mut at = first_on_path(&mut candidates.iter().copied().filter(|index| !has_parent(&mounts[*index])))?;
+    // A broken table may hold a circle.
+    for _ in 0..candidates.len() {
+        let is_child = |index: &usize| {
+            let child = &mounts[*index];
+            *index != at && child.parent == mounts[at].id && child.mount_point.len() >= mounts[at].mount_point.len()
+        };
+        match first_on_path(&mut candidates.iter().copied().filter(is_child)) {
+            Some(child) => at = child,
+            None => break,
+        }
+    }
+    Some(at)
 }
 
 /// The mount by which an open file or directory was reached. `None`: it was unmounted since.
@@ -237,6 +275,49 @@ mod tests {
         let mut table = Table::of_process(std::process::id()).unwrap();
         assert_eq!(table.read().unwrap(), table.read().unwrap());
         assert_eq!(namespace(None).unwrap(), namespace(Some(std::process::id())).unwrap());
+    }
+
+    fn covering_id(table: &[u8], path: &str) -> Option<u32> {
+        let mounts = parse(table).unwrap();
+        covering(&mounts, path.as_bytes()).map(|index| mounts[index].id)
+    }
+
+    /// Regression: the lower one of two mounts on the same point was found, and what was looked up below was dropped.
+    #[test]
+    fn of_mounts_on_one_point_the_upper_one_covers_a_path() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:40 / /srv rw - autofs systemd-1 rw\n\
+            3 2 8:2 / /srv rw - ext4 /dev/sda2 rw\n";
+        assert_eq!(covering_id(table, "/srv/x"), Some(3));
+        assert_eq!(covering_id(table, "/srv"), Some(3));
+        assert_eq!(covering_id(table, "/srvx"), Some(1));
+        // Moved there: it is older, and stands before what it was moved onto.
+        let moved = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 3 8:2 / /srv rw - ext4 /dev/sda2 rw\n\
+            3 1 0:40 / /srv rw - autofs systemd-1 rw\n";
+        assert_eq!(covering_id(moved, "/srv/x"), Some(2));
+        // After propagation both may be children of the same mount.
+        let siblings = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n\
+            3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";
+        assert_eq!(covering_id(siblings, "/srv/x"), Some(3));
+    }
+
+    /// Regression: a mount below a directory that something else was mounted on later was found by its longer mount point.
+    #[test]
+    fn a_hidden_mount_covers_nothing() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:40 / /var/lib rw - tmpfs t rw\n\
+            3 1 8:2 / /var rw - ext4 /dev/sda2 rw\n";
+        assert_eq!(covering_id(table, "/var/lib/x"), Some(3));
+    }
+
+    #[test]
+    fn a_table_without_its_root_and_one_with_a_circle_end_the_search() {
+        let chroot = b"7 5 0:40 / /proc rw - proc proc rw\n8 5 0:41 / /sys rw - sysfs sysfs rw\n";
+        assert_eq!(covering_id(chroot, "/proc/1"), Some(7));
+        assert_eq!(covering_id(chroot, "/home"), None);
+        let own_parent = b"1 1 0:2 / / rw - rootfs rootfs rw\n2 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
+        assert_eq!(covering_id(own_parent, "/home"), Some(2));
+        let circle = b"1 0 8:1 / / rw - a a rw\n2 1 8:1 / / rw - a a rw\n1 2 8:1 / / rw - a a rw\n";
+        assert!(covering_id(circle, "/home").is_some());
+        assert_eq!(covering_id(b"", "/home"), None);
     }
 
     proptest! {

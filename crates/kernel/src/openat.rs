@@ -278,16 +278,16 @@ pub fn look_up(path: &Path) -> Result<bool> {
     }
 }
 
-/// Reads a directory to its end for its metadata alone and returns how many entries it has, at most `limit`. Only one on a
+/// Reads a directory for its metadata alone, as long as it `goes_on`, and returns how many entries it has read. Only one on a
 /// disk is opened, and looking at it mounts nothing: the handle is taken without `O_DIRECTORY`, with which the kernel
 /// would mount what an automounter offers there.
-pub fn list(path: &Path, limit: usize) -> Result<usize> {
+pub fn list(path: &Path, mut goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
     let failed = |e| Error::io(format!("list {}", path.display()), e);
     let directory = handle(path)?.reopen_directory()?;
     let mut buffer = Vec::with_capacity(32 << 10);
     let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
     let mut count = 0;
-    while count < limit {
+    while goes_on(count) {
         match entries.next() {
             Some(entry) => entry.map_err(failed)?,
             None => break,
@@ -367,12 +367,12 @@ mod tests {
         fs::create_dir(home.join("directory")).unwrap();
         std::os::unix::fs::symlink(home.join("directory"), home.join("link")).unwrap();
         rustix::fs::mknodat(CWD, home.join("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-        assert_eq!(list(&home.join("directory"), 10).unwrap(), 2);
+        assert_eq!(list(&home.join("directory"), |_| true).unwrap(), 2);
         for bad in ["link", "fifo", "absent"] {
-            assert!(list(&home.join(bad), 10).is_err(), "{bad}");
+            assert!(list(&home.join(bad), |_| true).is_err(), "{bad}");
         }
         for bad in ["/proc", "/proc/self/fd", "/sys", "/dev", "/dev/pts"] {
-            assert!(list(Path::new(bad), 10).is_err(), "{bad}");
+            assert!(list(Path::new(bad), |_| true).is_err(), "{bad}");
         }
     }
 
@@ -383,8 +383,8 @@ mod tests {
         assert!(look_up(&home.path().join("a")).unwrap());
         assert!(!look_up(&home.path().join("b")).unwrap());
         assert!(!look_up(&home.path().join("a/b")).unwrap());
-        assert_eq!(list(home.path(), 100).unwrap(), 3);
-        assert_eq!(list(home.path(), 2).unwrap(), 2);
-        assert!(list(&home.path().join("a"), 100).is_err());
+        assert_eq!(list(home.path(), |_| true).unwrap(), 3);
+        assert_eq!(list(home.path(), |count| count < 2).unwrap(), 2);
+        assert!(list(&home.path().join("a"), |_| true).is_err());
     }
 }

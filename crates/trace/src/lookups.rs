@@ -5,7 +5,7 @@ use crate::event::FileSeen;
 use crate::resolve::{Resolver, as_path};
 use crate::room::Room;
 use crate::summary::Run;
-use ahead_kernel::mounts::Mount;
+use ahead_kernel::mounts::{self, Mount};
 use ahead_profile::{Lookup, PathBytes, check_path};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
@@ -105,11 +105,7 @@ fn resolved(path: &[u8]) -> Option<PathBytes> {
 /// Fills in device and inode; `false`: it costs no device.
 fn identify(lookup: &mut Lookup, table: &[Mount]) -> bool {
     let path = as_path(&lookup.path);
-    let mount = table
-        .iter()
-        .rev()
-        .filter(|mount| path.starts_with(as_path(&mount.mount_point)))
-        .max_by_key(|mount| mount.mount_point.len());
+    let mount = mounts::covering(table, &lookup.path).map(|index| &table[index]);
     let Some(mount) = mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str())) else { return false };
     lookup.device = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
     let metadata = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
@@ -134,6 +130,17 @@ mod tests {
         assert_eq!(whole("/home/u", ""), "/home/u");
         assert_eq!(whole("/", "."), "/");
         assert!(whole_path(b"/", "a/".repeat(3000).as_bytes()).is_none());
+    }
+
+    /// Regression: below an ext4 that was mounted on its automounter lookups were taken for the automounter's, and dropped.
+    #[test]
+    fn lookups_below_an_automounted_file_system_are_kept() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:40 / /srv rw - autofs systemd-1 rw\n\
+            3 2 8:2 / /srv rw - ext4 /dev/sda2 rw\n";
+        let table = mounts::parse(text).unwrap();
+        let mut lookup = Lookup { path: "/srv/no-such-file".to_owned().into(), ..Lookup::default() };
+        assert!(identify(&mut lookup, &table));
+        assert_eq!(lookup.device, 8 << 32 | 2);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::identity::{self, Identity};
 use crate::{Error, Result, System};
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::block;
-use ahead_kernel::mounts::Mount;
+use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::within::{ONE_OF_MANY, check_answers, within};
 use std::ffi::OsStr;
 use std::fs;
@@ -183,13 +183,9 @@ pub(crate) fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
     system.governing_mount(mount).map(|(number, _)| number)
 }
 
-/// The mount that a path is in: the one with the longest mount point; of those mounted on one another the last.
+/// The mount that a path is in.
 fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let holds = |mount: &&Mount| path.starts_with(OsStr::from_bytes(&mount.mount_point));
-    mounts
-        .iter()
-        .filter(holds)
-        .max_by_key(|mount| Path::new(OsStr::from_bytes(&mount.mount_point)).components().count())
+    mounts::covering(mounts, path.as_os_str().as_bytes()).map(|index| &mounts[index])
 }
 
 fn of_path(system: &System, mounts: &[Mount], path: &Path, depth: u32) -> Result<Vec<Target>> {

@@ -8,6 +8,7 @@ use ahead_kernel::{evict, machine, openat};
 use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -201,4 +202,60 @@ fn what_the_disk_cannot_read_is_told_and_accounted_for_once() {
     assert_eq!(accounted(&account), disk.profile.data_bytes(), "{account}");
     assert_eq!(account["unreadable_bytes"], account["issued_bytes"], "{account}");
     assert!(account["issued_bytes"].as_u64() > Some(0) && account["first_failure"].is_string(), "{account}");
+}
+
+/// The process that `ahead` has started.
+fn worker_of(pid: u32) -> u32 {
+    let deadline = Instant::now() + LETS_GO;
+    loop {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        if let Some(worker) = children.split_whitespace().next() {
+            return worker.parse().unwrap();
+        }
+        assert!(Instant::now() < deadline, "there is no worker");
+    }
+}
+
+/// Regression: a replay in the background had the I/O priority of any program, and filled a rotating disk's queue: another program's
+/// read waited for all of that.
+#[test]
+fn a_background_replay_leaves_a_rotating_disk_to_others() {
+    let Some(disk) = Disk::new("hdd", 200) else { return };
+    let profile = saved(&disk.profile);
+    let inflight = format!("/sys/block/{}/inflight", disk.info.device.file_name().unwrap().to_str().unwrap());
+    disk.stall();
+    for (arguments, class, is_short) in
+        [(&[][..], "idle", true), (&["--priority", "normal"][..], "none: prio 0", false)]
+    {
+        let mut replay = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+        replay.arg("replay").args(arguments).arg(profile.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut replay = replay.spawn().unwrap();
+        let worker = worker_of(replay.id());
+        // Nothing is answered: the requests under way become as many as there will be.
+        let (mut under_way, mut since, deadline) = (0, Instant::now(), Instant::now() + LETS_GO);
+        while under_way == 0 || since.elapsed() < Duration::from_secs(1) {
+            assert!(Instant::now() < deadline, "{under_way} requests are under way");
+            let text = fs::read_to_string(&inflight).unwrap();
+            let reads: u32 = text.split_whitespace().next().unwrap().parse().unwrap();
+            if reads != under_way {
+                (under_way, since) = (reads, Instant::now());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(under_way <= 4, is_short, "{under_way} requests are under way");
+        let threads = fs::read_dir(format!("/proc/{worker}/task")).unwrap();
+        let threads: Vec<String> = threads.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let classes = std::process::Command::new("ionice").arg("-p").args(&threads).output().unwrap();
+        let classes = String::from_utf8(classes.stdout).unwrap();
+        assert!(classes.lines().any(|line| line == class), "{classes}");
+        std::process::Command::new("kill").arg(replay.id().to_string()).status().unwrap();
+        replay.wait().unwrap();
+        // What is under way ends before the next one begins.
+        disk.fault(FaultChange { clear: true, ..FaultChange::default() });
+        crate::crash::wait_until("the end of the reads", || {
+            fs::read_to_string(&inflight).unwrap().trim().starts_with("0 ")
+        });
+        evict::file(fs::File::open(Path::new(OsStr::from_bytes(&disk.profile.files[0].path))).unwrap()).unwrap();
+        disk.stall();
+    }
 }

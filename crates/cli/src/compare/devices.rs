@@ -2,7 +2,6 @@
 
 use crate::drives;
 use crate::patience::unless_stopped;
-use ahead_fetch::today::mount_of;
 use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::process::Signals;
@@ -33,7 +32,7 @@ pub fn cached_under(profile: &Profile) -> anyhow::Result<BTreeSet<DeviceNumber>>
 fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
     let mounts = mounts::own()?;
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
-    let found: BTreeSet<usize> = paths.filter_map(|path| mount_of(&mounts, path)).collect();
+    let found: BTreeSet<usize> = paths.filter_map(|path| mounts::covering(&mounts, path)).collect();
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 

@@ -1,6 +1,7 @@
 //! Whole fetches of real files.
 
 use super::*;
+use crate::{DeviceTraits, confirm};
 use ahead_profile::{Extent, File};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;
@@ -152,7 +153,9 @@ fn ended(home: &std::path::Path) -> Running {
 }
 
 fn sees_all_arrive(running: &Running) -> bool {
-    confirm::wait(&running.shared.sources, &running.shared.brake, &running.shared.ledger)
+    let shared = &running.shared;
+    let ranges = shared.ledger.open().ranges.clone();
+    confirm::wait(&ranges, &shared.sources, &shared.ledger, || shared.waits_on())
 }
 
 /// Regression: whoever waited for arrival waited at the brake, too, and nobody was left to release it.

@@ -1,0 +1,121 @@
+//! The devices of a profile, and what it lists on each.
+
+use crate::plan::{Piece, Source};
+use crate::traits::{self, DeviceTraits, Order};
+use crate::{Options, plan, today};
+use ahead_kernel::mounts;
+use ahead_profile::Profile;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One device, by the number that it had when the profile was recorded.
+#[derive(Debug)]
+pub struct Device {
+    /// What it is like.
+    pub traits: DeviceTraits,
+    /// What is to be fetched; who plans it takes it.
+    pieces: Mutex<Vec<Piece>>,
+    /// Indices into `profile.metadata`.
+    pub metadata: Vec<usize>,
+    /// Indices into `profile.files`.
+    pub files: Vec<usize>,
+    /// Indices into `profile.lookups`.
+    pub lookups: Vec<usize>,
+    /// How much of it may be fetched.
+    pub budget_bytes: u64,
+}
+
+impl Device {
+    /// To look at what is to be fetched, or to take it.
+    pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All of them, in order of their numbers.
+#[derive(Debug)]
+pub struct Devices {
+    all: Vec<Device>,
+    by_number: BTreeMap<u64, usize>,
+}
+
+impl Devices {
+    /// Of a profile and its pieces. Nothing is opened.
+    pub fn new(profile: &Profile, pieces: Vec<Piece>, options: &Options, mut budget_bytes: u64) -> Devices {
+        let numbers = pieces.iter().map(|piece| number_of(profile, piece.source));
+        let numbers = numbers.chain(profile.lookups.iter().map(|lookup| lookup.device));
+        let mut by_number: BTreeMap<u64, usize> = numbers.map(|number| (number, 0)).collect();
+        for (index, known) in by_number.values_mut().enumerate() {
+            *known = index;
+        }
+        let empty = || Device {
+            traits: DeviceTraits::FLASH,
+            pieces: Mutex::default(),
+            metadata: Vec::new(),
+            files: Vec::new(),
+            lookups: Vec::new(),
+            budget_bytes: 0,
+        };
+        let mut all: Vec<Device> = by_number.values().map(|_| empty()).collect();
+        // What has nothing to be fetched may lie on a device that is not among them.
+        let mut list = |number: u64, index: usize, of: fn(&mut Device) -> &mut Vec<usize>| {
+            if let Some(device) = by_number.get(&number) {
+                of(&mut all[*device]).push(index);
+            }
+        };
+        profile.metadata.iter().enumerate().for_each(|(index, m)| list(m.device, index, |device| &mut device.metadata));
+        profile.files.iter().enumerate().for_each(|(index, f)| list(f.device, index, |device| &mut device.files));
+        profile.lookups.iter().enumerate().for_each(|(index, l)| list(l.device, index, |device| &mut device.lookups));
+        for piece in pieces {
+            let device = &mut all[by_number[&number_of(profile, piece.source)]];
+            device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
+        }
+        let today = mounts::own().map(|mounts| today::numbers(profile, &mounts)).unwrap_or_default();
+        let mut known = BTreeMap::new();
+        for (number, index) in &by_number {
+            let device = &mut all[*index];
+            let ask = |number| *known.entry(number).or_insert_with(|| traits::rotates(number));
+            let rotates = today.get(number).copied().and_then(ask);
+            let recorded = || traits::from_recording(profile, &device.files, &device.metadata, rotates);
+            let unknown = if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
+            device.traits = options.traits.or_else(recorded).unwrap_or(unknown);
+            device.budget_bytes = budget_bytes;
+            let planned_bytes = plan::planned_bytes(&device.pieces(), budget_bytes);
+            budget_bytes = budget_bytes.saturating_sub(planned_bytes);
+        }
+        Devices { all, by_number }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// One of them.
+    pub fn get(&self, index: usize) -> &Device {
+        &self.all[index]
+    }
+
+    /// Which of them holds this.
+    pub fn of(&self, profile: &Profile, source: Source) -> usize {
+        self.by_number[&number_of(profile, source)]
+    }
+
+    /// What they are like.
+    pub fn traits(&self) -> impl Iterator<Item = DeviceTraits> {
+        self.all.iter().map(|device| device.traits)
+    }
+
+    /// Whether order does not matter on any.
+    pub fn are_by_first_use(&self) -> bool {
+        self.traits().all(|traits| traits.order == Order::ByFirstUse)
+    }
+}
+
+/// The recorded number of a source's device.
+pub fn number_of(profile: &Profile, source: Source) -> u64 {
+    match source {
+        Source::Metadata(index) => profile.metadata[index].device,
+        Source::File(index) => profile.files[index].device,
+    }
+}

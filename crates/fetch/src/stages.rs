@@ -1,0 +1,410 @@
+//! The stages of a fetch: a sample, the work, and waiting for arrival, each on all devices side by side.
+//!
+//! ```text
+//!     this thread      what is where ▸ ·······looks at the clock, at memory, at who does not answer·······▸ account
+//!     device 1         sample ▸   ┊ names ▸ plan ▸ head start ▸ the rest       ▸ ┊ has it arrived?
+//!     device 2         sample ▸   ┊ names ▸ plan ▸ the rest ▸                    ┊ …
+//!     device 3         sample ·············································(given up)
+//! ```
+//!
+//! This thread asks no file system and no device for anything, unless there is no other thread.
+
+use crate::account::{Account, Reason};
+use crate::brake::Look;
+use crate::crew::{Crew, MOST_OF_DEVICE};
+use crate::devices::{Device, Devices};
+use crate::engine::{Shared, as_us};
+use crate::plan::inodes::{self, InodeRange};
+use crate::plan::{self, LookUp, Path, Plan, Source, Step};
+use crate::traits::{DeviceTraits, Order};
+use crate::warm::Sample;
+use crate::worker::Worker;
+use crate::{HeadStart, Priority, confirm, warm};
+use ahead_kernel::{machine, openat, priority, xfs};
+use ahead_profile::{Lookup, Precision, Profile};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// What the threads of a fetch share.
+pub struct Fetch {
+    /// With whoever has started it.
+    pub shared: Arc<Shared>,
+    /// What there is to do.
+    pub devices: Devices,
+    /// Who does it.
+    pub crew: Arc<Crew>,
+    /// Files found stale, to count each once.
+    pub stale: Mutex<HashSet<usize>>,
+    /// How long the program computes, microseconds, if that is known.
+    compute_us: Option<f64>,
+    /// The program runs at full speed: what is left is done with idle priority.
+    looked_warm: AtomicBool,
+}
+
+/// What is to be done on one device.
+pub struct Job {
+    /// Which.
+    pub device: usize,
+    /// What it is like.
+    pub traits: DeviceTraits,
+    /// What to do.
+    pub plan: Plan,
+    /// After how many steps it holds the program no longer.
+    pub head_start_steps: usize,
+    /// The ranges of inodes that steps speak of.
+    pub inodes: Inodes,
+    /// How much of the device's time each worker has queued at most, microseconds.
+    pub queue_us: f64,
+    /// The next step.
+    pub cursor: AtomicUsize,
+}
+
+/// What is read by inode numbers instead of looked up.
+#[derive(Debug, Default)]
+pub struct Inodes {
+    /// Through what; `None`: there are no ranges.
+    pub file_system: Option<OwnedFd>,
+    /// Which.
+    pub ranges: Vec<InodeRange>,
+}
+
+/// Fetches what the profile lists. In the thread of the fetch.
+pub fn fetch(shared: &Arc<Shared>) {
+    if shared.options.priority == Priority::Idle
+        && let Err(error) = priority::yield_disk()
+    {
+        tracing::debug!("{error}");
+    }
+    let mut pieces = plan::pieces(&shared.profile, machine::page_size());
+    pieces.sort_by_key(|piece| piece.first_use_us);
+    for file in shared.profile.files.iter().filter(|file| file.deleted) {
+        shared.ledger.open().skip(Reason::Deleted, file.used_bytes());
+    }
+    let beyond_bytes = plan::bytes_beyond_ends(&shared.profile);
+    if beyond_bytes > 0 {
+        shared.ledger.open().skip(Reason::Missing, beyond_bytes);
+    }
+    let chosen = warm::chosen(&pieces);
+    let devices = Devices::new(&shared.profile, pieces, &shared.options, shared.brake.budget_bytes());
+    if devices.are_by_first_use() || shared.options.head_start == HeadStart::None {
+        shared.gate.open();
+    }
+    shared.ledger.open().devices = devices.traits().collect();
+    let crew = Arc::new(Crew::new(devices.count(), shared.since));
+    let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
+    let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
+    let compute_us = compute_us(&shared.profile);
+    let fetch = Arc::new(Fetch { shared: shared.clone(), devices, crew, stale, compute_us, looked_warm });
+    fetch.stages(sample);
+    if fetch.crew.has_panicked() {
+        // It has printed itself; what is not accounted for is found at the end.
+        shared.broke_off.store(true, Ordering::Release);
+    }
+    if fetch.crew.is_incomplete() {
+        shared.is_left.store(true, Ordering::Release);
+    }
+}
+
+impl Fetch {
+    fn stages(self: &Arc<Fetch>, sample: Sample) {
+        let (shared, mut look) = (&self.shared, self.shared.brake.first_look());
+        let looked_warm = self.looks_warm(Arc::new(sample), &mut look);
+        shared.ledger.open().looked_warm = looked_warm;
+        if looked_warm {
+            shared.gate.open();
+            self.looked_warm.store(true, Ordering::Release);
+            // What is left is to check the rest, beside a program that runs at full speed.
+            yield_processor();
+        }
+        // It may be over before there was anything to do.
+        shared.brake.look_at_clock();
+        self.crew.look_at_limits();
+        let own = self.clone();
+        self.run(
+            0..self.devices.count(),
+            move |device| own.carry_out(device),
+            || {
+                self.look(&mut look);
+                false
+            },
+        );
+        shared.gate.open();
+        {
+            let mut account = shared.ledger.open();
+            account.head_start_us = as_us(shared.gate.opened_after());
+            account.submitted_us = as_us(shared.began.elapsed());
+            if self.crew.is_incomplete() {
+                shared.skip_the_rest(&mut account, Reason::NotAnswering);
+            }
+        }
+        if shared.options.wait && self.has_arrived(&mut look) {
+            shared.ledger.open().arrived_us = Some(as_us(shared.began.elapsed()));
+        }
+    }
+
+    fn run(
+        &self,
+        devices: impl IntoIterator<Item = usize>,
+        work: impl Fn(usize) + Send + Sync + 'static,
+        enough: impl FnMut() -> bool,
+    ) {
+        self.crew.run(devices, Arc::new(work), enough);
+    }
+
+    /// A few times per second, while others work.
+    fn look(&self, last: &mut Look) {
+        let Shared { brake, gate, ledger, .. } = &*self.shared;
+        if brake.look(last) {
+            // A program that waits for a fetch that waits for memory would wait for no use.
+            gate.open();
+        }
+        if brake.is_paused() {
+            // Nobody can be seen.
+            brake.see(Instant::now());
+            self.crew.see_all();
+        }
+        for device in self.crew.look() {
+            // No thread of the device writes in the account from now on.
+            let _account = ledger.open();
+            self.crew.give_up(device);
+        }
+        if !self.crew.holds() {
+            gate.open();
+        }
+    }
+
+    /// Notes what was done on a device, unless that was given up: then it is accounted for.
+    pub fn note(&self, device: usize, what: impl FnOnce(&mut Account)) {
+        let mut account = self.shared.ledger.open();
+        if !self.crew.is_given_up(device) {
+            what(&mut account);
+        }
+    }
+
+    /// The program does not wait for this device any more.
+    pub fn release(&self, device: usize) {
+        self.crew.release(device);
+        if !self.crew.holds() {
+            self.shared.gate.open();
+        }
+    }
+
+    fn looks_warm(self: &Arc<Fetch>, sample: Arc<Sample>, look: &mut Look) -> bool {
+        let (own, asked) = (self.clone(), sample.clone());
+        let ask = move |device| {
+            let Shared { sources, brake, gate, .. } = &*own.shared;
+            asked.ask(device, sources, || own.crew.check(device, brake).is_ok());
+            // The last one lets the program start at once.
+            if asked.is_over() && asked.looks_warm() && brake.stopped().is_none() {
+                gate.open();
+            }
+        };
+        let devices: Vec<usize> = sample.devices().collect();
+        self.run(devices, ask, || {
+            self.look(look);
+            sample.is_over() || !self.crew.is_at_work()
+        });
+        sample.looks_warm() && self.shared.brake.stopped().is_none()
+    }
+
+    /// The work on one device, in a thread of its own.
+    fn carry_out(self: &Arc<Fetch>, device: usize) {
+        if self.looked_warm.load(Ordering::Acquire) {
+            yield_processor();
+        }
+        let job = Arc::new(self.job(device));
+        if job.head_start_steps == 0 {
+            self.release(device);
+        }
+        let (steps, workers) = (job.plan.steps.len(), self.workers(&job));
+        if job.traits.order == Order::ByPosition {
+            self.side_by_side(&job, job.plan.metadata_steps, workers);
+            self.side_by_side(&job, steps, 1);
+        } else {
+            self.side_by_side(&job, steps, workers);
+        }
+        self.release(device);
+    }
+
+    /// Threads where order does not matter, or not yet.
+    fn workers(&self, job: &Job) -> usize {
+        let looks_up = job.plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
+        match job.traits.order {
+            _ if self.looked_warm.load(Ordering::Acquire) => 1,
+            Order::ByFirstUse if !looks_up => WORKERS,
+            Order::ByPosition if !looks_up => 1,
+            Order::ByPosition if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
+            _ => MOST_OF_DEVICE,
+        }
+    }
+
+    /// Works until all steps up to `end` are taken, with so many threads, the calling one among them.
+    fn side_by_side(self: &Arc<Fetch>, job: &Arc<Job>, end: usize, workers: usize) {
+        if workers > 1 {
+            let (fetch, shared_job) = (self.clone(), job.clone());
+            let help = move |_| Worker::new(&fetch, &shared_job).take_steps(end);
+            self.crew.help(job.device, workers - 1, Arc::new(help));
+        }
+        Worker::new(self, job).take_steps(end);
+        self.crew.join(job.device);
+    }
+
+    fn job(&self, index: usize) -> Job {
+        let (shared, device) = (&self.shared, self.devices.get(index));
+        let may_ask = self.crew.check(index, &shared.brake).is_ok();
+        let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
+        let plan = plan::plan(
+            std::mem::take(&mut *device.pieces()),
+            lookups,
+            &device.traits,
+            self.compute_us,
+            device.budget_bytes,
+        );
+        if plan.over_budget_bytes > 0 {
+            self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
+        }
+        for step in &plan.steps {
+            if let Step::Fetch(span) = step {
+                shared.sources.need(span.source);
+            }
+        }
+        let head_start_steps = match shared.options.head_start {
+            HeadStart::None => 0,
+            HeadStart::AsPlanned => plan.head_start_steps,
+        };
+        let cursor = AtomicUsize::new(0);
+        let mut job =
+            Job { device: index, traits: device.traits, plan, head_start_steps, inodes, queue_us: 0.0, cursor };
+        job.queue_us = match (job.traits.order, shared.options.priority) {
+            (Order::ByFirstUse, _) => QUEUE_US / self.workers(&job) as f64,
+            (Order::ByPosition, Priority::Idle) => BACKGROUND_QUEUE_US,
+            // The more is queued, the better the disk's scheduler sorts.
+            (Order::ByPosition, Priority::Normal) => f64::INFINITY,
+        };
+        job
+    }
+
+    /// What has to be looked up on a device, path by path or, where that is possible, by ranges of inodes.
+    fn names_needed(&self, device: &Device) -> (Inodes, Vec<LookUp>) {
+        let profile = &self.shared.profile;
+        let lookups = self.lookups_needed(device);
+        let first = lookups.iter().find_map(|lookup| match lookup.path {
+            Path::Lookup(index) if lookup.inode != 0 => Some(&profile.lookups[index]),
+            _ => None,
+        });
+        let Some(file_system) = first.and_then(with_inode_numbers) else {
+            return (Inodes::default(), lookups);
+        };
+        let (ranges, lookups) = inodes::gather(profile, lookups);
+        (Inodes { file_system: Some(file_system), ranges }, lookups)
+    }
+
+    /// The paths to look up on a device: none where its metadata can be read from its block device.
+    fn lookups_needed(&self, device: &Device) -> Vec<LookUp> {
+        let Shared { profile, sources, .. } = &*self.shared;
+        let mut metadata = device.metadata.iter().map(|index| sources.get(Source::Metadata(*index)).is_ok());
+        if !device.metadata.is_empty() && metadata.all(|readable| readable) {
+            return Vec::new();
+        }
+        let recorded = device.lookups.iter().map(|index| (*index, &profile.lookups[*index]));
+        let mut lookups: Vec<LookUp> = recorded
+            .map(|(index, l)| LookUp { path: Path::Lookup(index), inode: l.inode, first_use_us: l.first_use_us })
+            .collect();
+        let known: HashSet<u64> = lookups.iter().map(|lookup| lookup.inode).collect();
+        let files = device.files.iter().map(|index| (*index, &profile.files[*index]));
+        let files = files.filter(|(_, file)| !file.deleted && !known.contains(&file.inode));
+        lookups.extend(files.filter_map(|(index, file)| {
+            let first_use_us = file.extents.iter().map(|extent| extent.first_use_us).min()?;
+            Some(LookUp { path: Path::File(index), inode: file.inode, first_use_us })
+        }));
+        lookups
+    }
+
+    /// Waits until what was issued has arrived; whether all of it was seen.
+    fn has_arrived(self: &Arc<Fetch>, look: &mut Look) -> bool {
+        let by_device = self.shared.ledger.open().ranges.iter().cloned().fold(
+            vec![Vec::new(); self.devices.count()],
+            |mut by_device, issued| {
+                by_device[self.devices.of(&self.shared.profile, issued.source)].push(issued);
+                by_device
+            },
+        );
+        let asked: Vec<usize> = (0..by_device.len()).filter(|device| !by_device[*device].is_empty()).collect();
+        let (own, left) = (self.clone(), Arc::new(AtomicUsize::new(asked.len())));
+        let left_here = left.clone();
+        let wait = move |device: usize| {
+            let Shared { sources, ledger, .. } = &*own.shared;
+            let goes_on = || {
+                own.crew.see(device);
+                own.shared.waits_on() && !own.crew.is_given_up(device)
+            };
+            if confirm::wait(&by_device[device], sources, ledger, goes_on) {
+                left_here.fetch_sub(1, Ordering::AcqRel);
+            }
+        };
+        self.run(asked, wait, || {
+            self.look(look);
+            false
+        });
+        left.load(Ordering::Acquire) == 0 && self.shared.brake.stopped().is_none()
+    }
+}
+
+/// How long the program computes, microseconds, as far as the recording tells. Its processor time holds that of reading page by
+/// page, too, if it was recorded so.
+fn compute_us(profile: &Profile) -> Option<f64> {
+    let recording = &profile.recording;
+    let reading_us = match recording.precision {
+        Precision::Precise => READ_CPU_US * (profile.data_bytes() / machine::page_size()) as f64,
+        Precision::UpperBound => 0.0,
+    };
+    (recording.cpu_us > 0).then(|| (recording.cpu_us as f64 - reading_us).max(0.0))
+}
+
+fn yield_processor() {
+    if let Err(error) = priority::yield_processor() {
+        tracing::debug!("{error}");
+    }
+}
+
+/// Processor time of reading one page from a disk by a fault or a read call of its own, microseconds: measured as the
+/// difference between a precise recording and a warm run, per page, events included. It is no part of the program's
+/// computing.
+const READ_CPU_US: f64 = 45.0;
+
+/// How much of the device's time may be queued where first use is the order, microseconds: what a page that nobody
+/// foresaw waits at most. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
+/// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
+const QUEUE_US: f64 = 8000.0;
+
+/// The same of a rotating disk in the background, microseconds: two requests with an average access each. The one is read
+/// while the other waits, and so the disk always has something to do.
+const BACKGROUND_QUEUE_US: f64 = 24_000.0;
+
+/// Threads where first use is the order and metadata is read by itself: an opening may wait for a block on its way, and
+/// the others go on meanwhile.
+const WORKERS: usize = 4;
+
+/// Threads where paths are looked up on a rotating disk in the background: each has one read under way, and another program's
+/// read waits for all of these.
+const BACKGROUND_WORKERS: usize = 2;
+
+/// What was looked up, open, if its file system reads inodes by their numbers for us, and is the one that was recorded:
+/// elsewhere the numbers would be those of other files.
+fn with_inode_numbers(lookup: &Lookup) -> Option<OwnedFd> {
+    let handle = openat::handle(std::path::Path::new(OsStr::from_bytes(&lookup.path))).ok()?;
+    let now = handle.identity();
+    if (now.device, now.inode) != (lookup.device, lookup.inode) || handle.file_system_magic().ok()? != XFS_MAGIC {
+        return None;
+    }
+    let opened = handle.reopen_directory().or_else(|_| handle.reopen()).ok()?;
+    xfs::may_read_inodes(&opened).then_some(opened)
+}
+
+/// Magic number of XFS (linux/magic.h).
+const XFS_MAGIC: u64 = 0x5846_5342;

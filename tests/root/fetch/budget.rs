@@ -1,0 +1,91 @@
+//! How much may be fetched in a control group whose memory is limited.
+
+use super::{LONGEST, MIB, saved};
+use ahead_kernel::{evict, machine, openat};
+use ahead_profile::{Extent, File, Profile};
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What the group may have.
+const LIMIT_BYTES: u64 = 256 * MIB;
+
+/// What of that lies in a tmpfs.
+const TMPFS_BYTES: u64 = 128 * MIB;
+
+/// A control group with a limit.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None`, with the reason printed, where that cannot be had.
+    fn new() -> Option<Group> {
+        if !machine::is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        for (hierarchy, limit) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        {
+            let path = Path::new(hierarchy).join(format!("ahead-test-{}", std::process::id()));
+            if !Path::new(hierarchy).join("cgroup.procs").exists() || fs::create_dir(&path).is_err() {
+                continue;
+            }
+            let group = Group(path);
+            if fs::write(group.0.join(limit), LIMIT_BYTES.to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        eprintln!("skipped: no control group with a memory controller can be made");
+        None
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        crate::crash::wait_until("the end of the group", || fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+/// Regression: files in a tmpfs counted as memory that can be taken back, and half of that was fetched on top of it.
+#[test]
+fn what_lies_in_a_tmpfs_is_no_room_for_a_fetch() {
+    let Some(group) = Group::new() else { return };
+    let _machine = crate::machine_lock::shared();
+    // In the target directory: /tmp may be a tmpfs.
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = fs::canonicalize(home.path()).unwrap().join("file");
+    let file = fs::File::create(&path).unwrap();
+    file.set_len(2 * LIMIT_BYTES).unwrap();
+    evict::file(&file).unwrap();
+    let now = openat::handle(&path).unwrap().identity();
+    let extent = |index: u64| Extent { offset_bytes: index * MIB, length_bytes: MIB, runs: 1, ..Extent::default() };
+    let profile = saved(&Profile {
+        files: vec![File {
+            path: path.as_os_str().as_bytes().to_vec(),
+            device: now.device,
+            inode: now.inode,
+            size_bytes: now.size_bytes,
+            mtime_ns: now.mtime_ns,
+            extents: (0..2 * LIMIT_BYTES / MIB).map(extent).collect(),
+            ..File::default()
+        }],
+        ..Profile::default()
+    });
+    let shared = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+    let script = format!(
+        "echo $$ > {}/cgroup.procs; head -c {TMPFS_BYTES} /dev/zero > {}; exec \"$0\" replay --wait --json \"$1\"",
+        group.0.display(),
+        shared.path().display()
+    );
+    let ahead = assert_cmd::cargo::cargo_bin("ahead");
+    let output =
+        Command::new("sh").args(["-c", &script]).arg(ahead).arg(profile.path()).timeout(LONGEST).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let issued_bytes = account["issued_bytes"].as_u64().unwrap();
+    // Half of what is left.
+    let most_bytes = (LIMIT_BYTES - TMPFS_BYTES) / 2;
+    assert!(issued_bytes > most_bytes / 2 && issued_bytes <= most_bytes, "{account}");
+    assert!(account["skipped"]["over_budget"]["bytes"].as_u64() > Some(0), "{account}");
+}

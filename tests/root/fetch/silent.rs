@@ -1,0 +1,365 @@
+//! A file system that does not answer, as a network file system whose server is gone: it holds what waits for it, and nothing else.
+
+use super::{MIB, resident, saved};
+use crate::crash::wait_until;
+use crate::machine_lock;
+use ahead_kernel::{evict, machine, mounting, openat};
+use ahead_profile::{Extent, File, Lookup, Profile};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{RwLockReadGuard, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What nobody may take who does not wait for the file system: the program is held for two seconds.
+const LONGEST: Duration = Duration::from_secs(6);
+
+/// When a file system is given up that nothing is heard of, and some time for all else on a loaded machine.
+const GIVES_UP: Duration = Duration::from_secs(90);
+
+/// A FUSE file system whose server takes every request in and answers none but the first, which makes it usable.
+struct Silent {
+    mount: PathBuf,
+    server: Option<JoinHandle<()>>,
+    home: tempfile::TempDir,
+    _machine: RwLockReadGuard<'static, ()>,
+}
+
+/// `FUSE_INIT` of linux/fuse.h.
+const INIT: u32 = 26;
+
+impl Silent {
+    /// `None`, with the reason printed, where that cannot be had.
+    fn new() -> Option<Silent> {
+        if !machine::is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let machine = machine_lock::shared();
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mount = fs::canonicalize(home.path()).unwrap().join("silent");
+        fs::create_dir(&mount).unwrap();
+        let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
+        let mounted = opened.map_err(|error| error.to_string()).and_then(|fuse| {
+            let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", fuse.as_raw_fd());
+            mounting::mount(Path::new("silent"), &mount, "fuse", false, &options).map_err(|error| error.to_string())?;
+            Ok(fuse)
+        });
+        let fuse = match mounted {
+            Ok(fuse) => fuse,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let server = Some(std::thread::spawn(move || serve(fuse)));
+        Some(Silent { mount, server, home, _machine: machine })
+    }
+
+    /// A file that a profile claims to be there, on a device with this recorded number.
+    fn file(&self, name: &str, device: u64) -> File {
+        let extent = Extent { length_bytes: MIB, runs: 1, ..Extent::default() };
+        let path = self.mount.join(name).as_os_str().as_bytes().to_vec();
+        File { path, device, inode: 7, size_bytes: MIB, extents: vec![extent], ..File::default() }
+    }
+
+    /// Another directory, on a file system that answers.
+    fn beside(&self) -> PathBuf {
+        fs::canonicalize(self.home.path()).unwrap()
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // By force: that ends the connection, and whoever waits for an answer gets an error.
+        let umount = Command::new("umount").args(["-f", "-l", "-c"]).arg(&self.mount).status();
+        assert!(umount.unwrap().success() || std::thread::panicking());
+        self.server.take().map(JoinHandle::join).unwrap().unwrap();
+    }
+}
+
+/// Until the file system is unmounted.
+fn serve(mut fuse: fs::File) {
+    let mut request = vec![0; 1 << 20];
+    while fuse.read(&mut request).is_ok() {
+        let word = |at: usize| u32::from_ne_bytes(request[at..at + 4].try_into().unwrap());
+        if word(4) != INIT {
+            continue;
+        }
+        // Header: length, error, number of the request. Then `struct fuse_init_out` of version 7.31: no flags, short writes.
+        let mut answer = vec![0; 80];
+        answer[..4].copy_from_slice(&80u32.to_ne_bytes());
+        answer[8..16].copy_from_slice(&request[8..16]);
+        for (at, value) in [(16, 7u32), (20, 31), (24, 4096), (36, 4096), (40, 1)] {
+            answer[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        fuse.write_all(&answer).unwrap();
+    }
+}
+
+/// An evicted file on a disk, all of which was used, as a profile has it.
+struct Live {
+    path: PathBuf,
+    file: File,
+    _home: tempfile::TempDir,
+}
+
+impl Live {
+    fn new() -> Live {
+        // In the target directory: /tmp may be a tmpfs.
+        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = fs::canonicalize(home.path()).unwrap().join("live");
+        fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
+        let opened = fs::File::open(&path).unwrap();
+        opened.sync_all().unwrap();
+        evict::file(&opened).unwrap();
+        let now = openat::handle(&path).unwrap().identity();
+        let extent = Extent { length_bytes: 4 * MIB, first_use_us: 1000, runs: 1, ..Extent::default() };
+        let file = File {
+            path: path.as_os_str().as_bytes().to_vec(),
+            device: now.device,
+            inode: now.inode,
+            size_bytes: now.size_bytes,
+            mtime_ns: now.mtime_ns,
+            extents: vec![extent],
+            ..File::default()
+        };
+        Live { path, file, _home: home }
+    }
+
+    fn is_in_memory(&self) -> bool {
+        resident(&self.path).iter().map(|range| range.end - range.start).sum::<u64>() >= 4 * MIB
+    }
+}
+
+fn ahead(arguments: &[&str]) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command wrote until nobody had its pipes open any more, and when that was. It panics when that lasts too long: the file
+/// system is then unmounted, and everything ends.
+fn outcome(command: Command) -> (String, String, Duration) {
+    let begin = Instant::now();
+    let output = waited(command);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr), begin.elapsed())
+}
+
+fn waited(mut command: Command) -> Output {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(command.output()));
+    told.recv_timeout(GIVES_UP).expect("it has not ended, or somebody has its pipes open").unwrap()
+}
+
+/// Regression: the time for which a program is held began when its profile was loaded, and whoever waited for it waited for
+/// eleven seconds; and the process that was stuck kept the pipes of the caller open.
+#[test]
+fn a_program_starts_though_its_profile_cannot_be_read() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = silent.mount.join("p.ahead");
+    let (output, errors, after) = outcome(ahead(&["run", "-p", profile.to_str().unwrap(), "--", "echo", "started"]));
+    assert_eq!(output, "started\n");
+    assert!(errors.starts_with("ahead: starts without a fetch") && errors.lines().count() == 1, "{errors}");
+    assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
+    let state = silent.mount.join("state");
+    let mut run = ahead(&["run", "--", "echo", "started"]);
+    run.env("XDG_STATE_HOME", state);
+    let (output, _, after) = outcome(run);
+    assert_eq!(output, "started\n");
+    assert!(after < LONGEST, "{after:?}");
+}
+
+#[test]
+fn a_stuck_worker_keeps_none_of_the_callers_pipes() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
+    let (output, errors, after) =
+        outcome(ahead(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]));
+    assert_eq!((output.as_str(), errors.as_str()), ("started\n", ""));
+    assert!(after < LONGEST, "{after:?}");
+}
+
+/// The profile's bytes that were accounted for in each way.
+fn skipped(account: &Value, reason: &str) -> u64 {
+    account["skipped"][reason]["bytes"].as_u64().unwrap_or(0)
+}
+
+/// Regression: one file system that did not answer kept all others from being asked: a sample of all files was opened one after the
+/// other, and the first look at any file system was had under a lock.
+#[test]
+fn a_file_system_that_does_not_answer_stops_no_other() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let lookup = |name: &str| Lookup {
+        path: silent.mount.join(name).as_os_str().as_bytes().to_vec().into(),
+        device: 2,
+        ..Lookup::default()
+    };
+    let profile = Profile {
+        files: vec![silent.file("dead", 1), silent.file("dead-too", 3), live.file.clone()],
+        lookups: vec![lookup("a"), lookup("b")],
+        ..Profile::default()
+    };
+    let saved = saved(&profile);
+    let profile = saved.path().to_str().unwrap();
+    let (account, errors, after) = outcome(ahead(&["replay", "--json", "--deadline", "4s", profile]));
+    let account: Value = serde_json::from_str(&account).expect(&errors);
+    assert_eq!(
+        (account["issued_bytes"].as_u64(), skipped(&account, "deadline")),
+        (Some(4 * MIB), 2 * MIB),
+        "{account}"
+    );
+    assert!(after < Duration::from_secs(30), "{after:?}");
+    // Beside a program, too.
+    evict::file(fs::File::open(&live.path).unwrap()).unwrap();
+    let program = ["sh", "-c", "echo started; read line"];
+    let mut run = ahead(&[&["run", "-p", profile, "--"], &program[..]].concat());
+    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
+    wait_until("the file in memory", || live.is_in_memory());
+    drop(run.stdin.take());
+    assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "started\n");
+    run.wait().unwrap();
+}
+
+/// Regression: a replay without a deadline waited for ever.
+#[test]
+fn a_replay_ends_though_a_file_system_does_not_answer() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let profile = Profile { files: vec![silent.file("dead", 1), live.file.clone()], ..Profile::default() };
+    let saved = saved(&profile);
+    let replay = |profile: PathBuf| {
+        let mut replay = ahead(&["replay", "--wait", "--json"]);
+        replay.arg(profile);
+        replay
+    };
+    let [first, unread] = std::thread::scope(|scope| {
+        let profiles = [saved.path().to_owned(), silent.mount.join("p.ahead")];
+        let replays = profiles.map(|profile| scope.spawn(|| waited(replay(profile))));
+        replays.map(|replay| replay.join().unwrap())
+    });
+    let account: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(
+        (account["issued_bytes"].as_u64(), skipped(&account, "not_answering")),
+        (Some(4 * MIB), MIB),
+        "{account}"
+    );
+    // What was issued has been waited for; all of it has arrived.
+    assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
+    let said = String::from_utf8(unread.stderr).unwrap();
+    assert_eq!((unread.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("no answer of its file system"), "{said}");
+}
+
+/// Lookups in the silent file system, on so many devices.
+fn of_devices(silent: &Silent, devices: u64) -> Profile {
+    let lookup = |index: u64| Lookup {
+        path: silent.mount.join(index.to_string()).as_os_str().as_bytes().to_vec().into(),
+        device: index % devices,
+        ..Lookup::default()
+    };
+    Profile { lookups: (0..devices * 20).map(lookup).collect(), ..Profile::default() }
+}
+
+/// The processes that a command has started.
+fn children(parent: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn threads(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
+}
+
+/// What the process has open: pipes and sockets by their numbers, all else by its path.
+fn open_descriptors(pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
+}
+
+/// Regression: the worker kept all descriptors that the caller of `ahead run` had left open, the lock of a script, say.
+#[test]
+fn a_worker_has_no_descriptor_of_its_caller() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
+    let lock = silent.beside().join("lock");
+    let ahead = assert_cmd::cargo::cargo_bin("ahead");
+    let mut run = Command::new("sh");
+    run.args(["-c", "exec 9> \"$0\"; exec \"$@\""]).arg(&lock).arg(&ahead).args(["run", "-p"]).arg(profile.path());
+    run.args(["--", "sh", "-c", "read line"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = run.spawn().unwrap();
+    let is_worker = |pid: &u32| {
+        let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == ahead);
+        // The program, too, until its exec.
+        is_ours && threads(*pid) > 1
+    };
+    wait_until("the worker", || children(run.id()).iter().any(is_worker));
+    let worker = children(run.id()).into_iter().find(is_worker).unwrap();
+    let own = open_descriptors(run.id());
+    assert!(own.contains(&lock), "{own:?}");
+    let standard = ["0", "1", "2"].map(|fd| fs::read_link(format!("/proc/{}/fd/{fd}", run.id())).unwrap());
+    let kept = open_descriptors(worker);
+    assert!(!kept.iter().any(|open| *open == lock || standard.contains(open)), "{kept:?}");
+    drop(run.stdin.take());
+    run.wait().unwrap();
+}
+
+/// The most threads of any child, once these numbers have not changed for three seconds.
+fn settled_threads(parent: &Child) -> usize {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (mut last, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_secs(3) {
+        assert!(Instant::now() < deadline, "threads come and go");
+        let most = children(parent.id()).into_iter().map(threads).max().unwrap_or(0);
+        if most != last {
+            (last, since) = (most, Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    last
+}
+
+/// Regression: there were one thread and fifteen helpers for each device of the profile, 1,600 for a hundred.
+#[test]
+fn devices_that_do_not_answer_hold_a_bounded_number_of_threads() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = saved(&of_devices(&silent, 100));
+    let mut run = ahead(&["run", "-p", profile.path().to_str().unwrap(), "--", "sh", "-c", "read line; echo done"]);
+    let mut run = run.stdin(Stdio::piped()).spawn().unwrap();
+    let threads = settled_threads(&run);
+    drop(run.stdin.take());
+    assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "done\n");
+    run.wait().unwrap();
+    // 32, as many in place of those that are stuck, and three of the worker itself.
+    assert!((2..=67).contains(&threads), "{threads} threads");
+}
+
+/// Regression: where the number of processes is limited, the threads of the fetch left none for the program.
+#[test]
+fn a_program_can_fork_under_a_process_limit() {
+    let Some(silent) = Silent::new() else { return };
+    let profile = saved(&of_devices(&silent, 100));
+    fs::set_permissions(profile.path(), fs::Permissions::from_mode(0o644)).unwrap();
+    // The binary may lie where a stranger cannot reach it.
+    let binary = silent.beside().join("ahead");
+    crate::mounted::copy_ahead(&binary);
+    let forks = "read line; for i in 1 2 3 4 5 6 7 8; do sleep 0.1 & done; wait; echo forked";
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid=54321", "--regid=54321", "--clear-groups", "prlimit", "--nproc=60"]).arg(&binary);
+    run.args(["run", "-p"]).arg(profile.path()).args(["--", "sh", "-c", forks]);
+    let mut run = run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    settled_threads(&run);
+    drop(run.stdin.take());
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), said.as_ref()), ("forked\n", ""));
+}
