@@ -389,7 +389,7 @@ fn where_run_is_read_only_a_disk_is_not_supported() {
 }
 
 /// What another process is about to finish has no descriptor to wait on.
-fn wait_until(done: impl Fn() -> bool) {
+fn wait_until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONGEST;
     while !done() {
         assert!(Instant::now() < deadline);

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! `make soak` runs it: `AHEAD_SOAK_SECONDS` or `AHEAD_SOAK_CASES` say how long, `AHEAD_SOAK_SEED` begins it again where it
-//! failed, `AHEAD_SOAK_FIRST` at that case, `AHEAD_SOAK_KIND` with one kind of input alone. Failures are saved below
-//! `target/soak/`. One case in [`ALWAYS`] is tried with the other tests.
+//! failed, `AHEAD_SOAK_FIRST` at that case. `AHEAD_SOAK_KIND` tries one kind of input alone (its cases have other numbers).
+//! Inputs that did harm are saved in `target/soak/`, and the number of the last case. With the other tests, [`ALWAYS`] cases
+//! are tried.
 
 mod kinds;
 mod mutate;
@@ -18,9 +19,11 @@ mod regressions;
 use ahead_kernel::allocation::{self, Counting};
 use kinds::Kind;
 use mutate::Chance;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 #[global_allocator]
@@ -73,7 +76,6 @@ fn number(name: &str) -> Option<u64> {
     variable(name).map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }
 
-/// Regression: see `regressions.rs` for the inputs that once did harm.
 #[test]
 fn hostile_input_does_no_harm() {
     run(&Task { seed: ALWAYS_SEED, first: 0, cases: ALWAYS, time: None, kind: None });
@@ -99,10 +101,9 @@ fn run(task: &Task) {
         kinds::all().into_iter().filter(|kind| task.kind.as_deref().is_none_or(|k| k == kind.name)).collect();
     assert!(!kinds.is_empty(), "there is no such kind of input");
     let turns: Vec<usize> = kinds.iter().enumerate().flat_map(|(at, kind)| [at].repeat(kind.weight)).collect();
-    let current: Arc<Mutex<Option<Current>>> = Arc::default();
-    watch(task.seed, current.clone());
-    let (mut counts, mut failures) = (vec![0_u64; kinds.len()], Vec::new());
-    let (mut accepted, began, mut told) = (vec![0_u64; kinds.len()], Instant::now(), Instant::now());
+    let trial = Trial::new(task.seed);
+    let (mut counts, mut failures) = (vec![(0_u64, 0_u64); kinds.len()], Vec::new());
+    let (began, mut told) = (Instant::now(), Instant::now());
     let is_over = |done: u64| done >= task.cases || task.time.is_some_and(|time| began.elapsed() >= time);
     for done in 0.. {
         if is_over(done) || failures.len() >= FAILURES_MOST {
@@ -111,61 +112,83 @@ fn run(task: &Task) {
         let case = task.first + done;
         let mut chance = Chance::of_case(task.seed, case);
         let at = *chance.pick(&turns);
-        let kind = &kinds[at];
-        let input = (kind.make)(&mut chance);
-        match try_one(kind, case, input, &current) {
-            Ok(is_accepted) => accepted[at] += u64::from(is_accepted),
-            Err(why) => failures.push(save(task.seed, case, kind.name, &current, &why)),
+        let input = (kinds[at].make)(&mut chance);
+        let (tried, accepted) = &mut counts[at];
+        match trial.run(&kinds[at], case, &input) {
+            Ok(is_accepted) => *accepted += u64::from(is_accepted),
+            Err(why) => failures.push(save(task.seed, case, kinds[at].name, &input, &why)),
         }
-        counts[at] += 1;
+        *tried += 1;
         if told.elapsed() >= TELL_EVERY {
             told = Instant::now();
             println!("{} cases, {} failures, {:.0} s", done + 1, failures.len(), began.elapsed().as_secs_f64());
         }
     }
-    let by_kind: Vec<String> = kinds
-        .iter()
-        .zip(counts.iter().zip(&accepted))
-        .map(|(kind, (count, accepted))| format!("{count} {} ({accepted} accepted)", kind.name))
-        .collect();
-    let total: u64 = counts.iter().sum();
-    let seconds = began.elapsed().as_secs_f64();
+    let of_kind =
+        |(kind, (tried, accepted)): (&Kind, &(u64, u64))| format!("{tried} {} ({accepted} accepted)", kind.name);
+    let by_kind: Vec<String> = kinds.iter().zip(&counts).map(of_kind).collect();
+    let (total, seconds) = (counts.iter().map(|(tried, _)| tried).sum::<u64>(), began.elapsed().as_secs_f64());
     println!("{total} cases: {}; {} failures, {seconds:.0} s", by_kind.join(", "), failures.len());
     assert!(failures.is_empty(), "seed {}:\n{}", task.seed, failures.join("\n"));
 }
 
-/// Whether the input was taken for a good one; or why it did harm.
-fn try_one(kind: &Kind, case: u64, input: Vec<u8>, current: &Mutex<Option<Current>>) -> Result<bool, String> {
-    let bytes = input.clone();
-    *lock(current) = Some(Current { case, kind: kind.name, input, began: Instant::now() });
-    let before = allocation::allocated_bytes();
-    allocation::reset_peak();
-    let done = catch_unwind(AssertUnwindSafe(|| (kind.run)(&bytes)));
-    let took = allocation::peak_bytes().saturating_sub(before);
-    if let Some(current) = &mut *lock(current) {
-        // From here on the watchdog has nothing to look at.
-        current.began = Instant::now();
+/// Runs cases under the watchdog.
+struct Trial {
+    seed: u64,
+    current: Arc<Mutex<Option<Current>>>,
+    /// Which case it is: of one that kills the program at once (a stack overflow) nothing else is left.
+    last_case: Option<File>,
+}
+
+/// Memory is counted for the whole program.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+impl Trial {
+    fn new(seed: u64) -> Trial {
+        let current: Arc<Mutex<Option<Current>>> = Arc::default();
+        watch(seed, current.clone());
+        let path = directory().join(format!("last-case-{seed}"));
+        let last_case = std::fs::create_dir_all(directory()).and_then(|()| File::create(path)).ok();
+        Trial { seed, current, last_case }
     }
-    let accepted = done.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words"))
-    })?;
-    match took > HEAP_BYTES + HEAP_BYTES_PER_BYTE * bytes.len() {
-        true => Err(format!("{} MiB of memory for {} bytes", took >> 20, bytes.len())),
-        false => Ok(accepted),
+
+    /// Whether the input was taken for a good one; or why it did harm.
+    fn run(&self, kind: &Kind, case: u64, input: &[u8]) -> Result<bool, String> {
+        let _alone = lock(&ONE_AT_A_TIME);
+        if let Some(file) = &self.last_case {
+            let line = format!("AHEAD_SOAK_SEED={} AHEAD_SOAK_FIRST={case:020} {:<20}\n", self.seed, kind.name);
+            file.write_all_at(line.as_bytes(), 0).expect("write which case it is");
+        }
+        let before = allocation::allocated_bytes();
+        *lock(&self.current) = Some(Current { case, kind: kind.name, input: input.to_vec(), began: Instant::now() });
+        allocation::reset_peak();
+        let done = catch_unwind(AssertUnwindSafe(|| (kind.run)(input)));
+        let took = allocation::peak_bytes().saturating_sub(before);
+        *lock(&self.current) = None;
+        let accepted = done.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words"))
+        })?;
+        match took > HEAP_BYTES + HEAP_BYTES_PER_BYTE * input.len() {
+            true => Err(format!("{} MiB of memory for {} bytes", took >> 20, input.len())),
+            false => Ok(accepted),
+        }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Saves the input, and gives the line for the report.
-fn save(seed: u64, case: u64, kind: &str, current: &Mutex<Option<Current>>, why: &str) -> String {
-    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../target/soak");
-    let path = directory.join(format!("{kind}-{seed}-{case}"));
-    let input = lock(current).as_ref().map(|current| current.input.clone()).unwrap_or_default();
-    let saved = std::fs::create_dir_all(&directory).and_then(|()| std::fs::write(&path, input));
+/// Where inputs that did harm are saved.
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/soak")
+}
+
+/// Saves an input, and gives the line for the report.
+fn save(seed: u64, case: u64, kind: &str, input: &[u8], why: &str) -> String {
+    let path = directory().join(format!("{kind}-{seed}-{case}"));
+    let saved = std::fs::create_dir_all(directory()).and_then(|()| std::fs::write(&path, input));
     let place = saved.map_or_else(|e| format!("not saved: {e}"), |()| path.display().to_string());
     let line = format!("case {case}, {kind}: {why}; {place}");
     println!("{line}");
@@ -174,21 +197,24 @@ fn save(seed: u64, case: u64, kind: &str, current: &Mutex<Option<Current>>, why:
 
 /// A case that hangs cannot be ended from outside: the program ends.
 fn watch(seed: u64, current: Arc<Mutex<Option<Current>>>) {
+    let look = move || {
+        let heap = allocation::allocated_bytes();
+        let current = lock(&current);
+        let Some(case) = &*current else { return };
+        let why = if heap > HEAP_LIMIT_BYTES {
+            format!("{} MiB of memory are allocated", heap >> 20)
+        } else if case.began.elapsed() > CASE_TIME {
+            format!("it has not ended after {CASE_TIME:?}")
+        } else {
+            return;
+        };
+        save(seed, case.case, case.kind, &case.input, &why);
+        std::process::exit(1);
+    };
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(LOOK_EVERY);
-            let heap = allocation::allocated_bytes();
-            let late = lock(&current).as_ref().map(|current| (current.case, current.kind, current.began.elapsed()));
-            let Some((case, kind, took)) = late else { continue };
-            let why = if heap > HEAP_LIMIT_BYTES {
-                format!("{} MiB of memory are allocated", heap >> 20)
-            } else if took > CASE_TIME {
-                format!("it has not ended after {CASE_TIME:?}")
-            } else {
-                continue;
-            };
-            save(seed, case, kind, &current, &why);
-            std::process::exit(1);
+            look();
         }
     });
 }

@@ -1,13 +1,11 @@
 //! Inputs that once did harm.
 
-use crate::kinds;
-use crate::try_one;
+use crate::{ALWAYS_SEED, Trial, kinds};
 use ahead_conform::{Cached, Event, FileSeen, Header, Record, Writer};
-use std::sync::Mutex;
 
 /// Whether an input of this kind is taken for a good one; harm is a failure.
-fn is_accepted(kind: &str, input: Vec<u8>) -> bool {
-    try_one(&kinds::named(kind), 0, input, &Mutex::default()).unwrap_or_else(|why| panic!("{why}"))
+fn is_accepted(kind: &str, input: &[u8]) -> bool {
+    Trial::new(ALWAYS_SEED).run(&kinds::named(kind), 0, input).unwrap_or_else(|why| panic!("{why}"))
 }
 
 fn trace(events: impl Iterator<Item = Event>) -> Vec<u8> {
@@ -24,5 +22,5 @@ fn removed_folios_take_memory_for_each_folio_and_not_for_each_page() {
     let seen = FileSeen { file: 0, device: 8, inode: 2, cached_pages: 0, folio_order: 9, least_order: 0 };
     let removed = |number: u64| Event::Removed(Cached { file: 0, first: number << 11, order: 11, special: false });
     let records = (0..30_000).map(removed);
-    assert!(is_accepted("traces", trace([Event::File(seen)].into_iter().chain(records))));
+    assert!(is_accepted("traces", &trace([Event::File(seen)].into_iter().chain(records))));
 }

@@ -2,13 +2,13 @@
 //! to do harm.
 
 use super::{Home, ahead, detach};
-use ahead_disk::{Attach, Create, Faults, Filesystem, Launcher, ModelSource};
-use ahead_kernel::{mounting, mounts};
+use ahead_disk::{Attach, Client, Create, FaultChange, Faults, Filesystem, Launcher, ModelSource};
+use ahead_kernel::{evict, mounting, mounts};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn script(home: &Home, name: &str, lines: &str) -> PathBuf {
     let path = home.path(name);
@@ -149,4 +149,40 @@ fn image_cannot_ask_for_a_panic() {
         assert_eq!(options.split(',').find(|option| option.starts_with("errors=")), expected, "{options}");
         detach(&disk);
     }
+}
+
+/// How long a read of the disk below takes, milliseconds: an image of hundreds of reads is not copied within the test.
+const STALL_MS: u64 = 10_000;
+
+/// Regression: nothing but SIGKILL ended `attach` while the daemon copied an image from a disk that did not answer.
+#[test]
+fn attach_whose_image_does_not_answer_can_be_interrupted() {
+    let Some(mut home) = Home::new() else { return };
+    let mount = home.mount_point();
+    let below = home.create("below", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
+    let image = Path::new(&mount).join("image");
+    fs::write(&image, super::pattern(1, 32 << 20)).unwrap();
+    let opened = fs::File::open(&image).unwrap();
+    opened.sync_all().unwrap();
+    evict::file(&opened).unwrap();
+    drop(opened);
+    let stall = |stall_ms| FaultChange { clear: true, stall_ms: Some(stall_ms), ..FaultChange::default() };
+    Client::new(&below).fault(stall(STALL_MS)).unwrap();
+    let name = home.name("above");
+    let mut attach = Command::new(assert_cmd::cargo::cargo_bin("ahead"));
+    attach.args(["disk", "attach", image.to_str().unwrap(), "--name", &name, "--model", "ssd", "--preload"]);
+    let mut attach = attach.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = attach.id();
+    let children = || fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    super::wait_until(|| !children().is_empty());
+    Command::new("kill").args(["-s", "INT", &pid.to_string()]).status().unwrap();
+    super::wait_until(|| attach.try_wait().unwrap().is_some());
+    let output = attach.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    Client::new(&below).fault(stall(0)).unwrap();
+    // What was being read is answered when it is due, and holds the file system until then.
+    super::wait_until(|| ahead_disk::detach(&below).is_ok());
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let left = fs::read_dir("/run/ahead/disk").unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|left| left.to_string_lossy().starts_with(&name)).count(), 0, "{said}");
 }
