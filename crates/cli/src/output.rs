@@ -2,9 +2,10 @@
 
 use ahead_kernel::user::User;
 use anyhow::{Context, bail};
+use rustix::fs::OFlags;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -68,7 +69,10 @@ pub fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
         Place::Open => write(File::options().append(true), path, content),
         Place::Dangling => write(in_place().create(true), path, content),
         Place::File(file, there) => match write_beside(&file, there.as_ref(), content) {
-            Err(error) if there.is_some() && is_refused(&error) => write(&in_place(), &file, content),
+            // It was no link when it was found.
+            Err(error) if there.is_some() && is_refused(&error) => {
+                write(in_place().custom_flags(OFlags::NOFOLLOW.bits() as i32), &file, content)
+            }
             done => done,
         },
     };
@@ -78,17 +82,38 @@ pub fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
 fn place_of(path: &Path) -> anyhow::Result<Place> {
     // These lead to what is open, and that may be a file: to rename another one over it would lose what is in it.
     let is_open = ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open));
+    let link = fs::symlink_metadata(path).ok().filter(Metadata::is_symlink);
+    if let Some(link) = link.as_ref().filter(|link| link.uid() != 0 && !is_open && acts_as_root()) {
+        bail!("cannot write {}: it is a link of user {}; name the file that it leads to", path.display(), link.uid());
+    }
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => bail!("cannot write {}: it is a directory", path.display()),
         Ok(there) if is_open || !there.is_file() => Ok(Place::Open),
-        Ok(there) => {
-            let file = fs::canonicalize(path).with_context(|| format!("find {}", path.display()))?;
+        Ok(_) => {
+            let found = if link.is_some() { fs::canonicalize(path) } else { without_links_before(path) };
+            let file = found.with_context(|| format!("find {}", path.display()))?;
+            // What has become a link meanwhile is replaced, and not followed.
+            let there = fs::symlink_metadata(&file).with_context(|| format!("look at {}", file.display()))?;
             Ok(Place::File(file, Some(there)))
         }
         Err(_) if path.is_symlink() => Ok(Place::Dangling),
         // To make it tells what else is wrong.
         Err(_) => Ok(Place::File(path.to_owned(), None)),
     }
+}
+
+/// A path whose last part is not followed.
+fn without_links_before(path: &Path) -> io::Result<PathBuf> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(fs::canonicalize(parent)?.join(path.file_name().unwrap_or_default()))
+}
+
+/// Whether this thread may write everything: not where it acts for the user behind sudo, whose links lead to nothing that is not his.
+fn acts_as_root() -> bool {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    // Real, effective, saved, and that for files.
+    ids.and_then(|ids| ids.split_whitespace().nth(3)) == Some("0")
 }
 
 fn write(how: &OpenOptions, path: &Path, content: &[u8]) -> io::Result<()> {
@@ -191,6 +216,33 @@ mod tests {
         assert_eq!((fs::read(&file).unwrap(), names(home.path())), (b"his".to_vec(), vec!["report".to_owned()]));
         let other = home.path().join("other");
         assert!(user.with_file_rights(|| check(&other)).unwrap().is_err());
+    }
+
+    /// Regression: root's page replaced the file that a link of another user's led to, whatever that was.
+    #[test]
+    fn root_follows_no_link_of_another_user() {
+        if !ahead_kernel::machine::is_root() {
+            return eprintln!("skipped: needs root");
+        }
+        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into() };
+        let home = tempfile::tempdir().unwrap();
+        let [victim, link, dangling] = ["victim", "link", "dangling"].map(|name| home.path().join(name));
+        fs::write(&victim, "kept").unwrap();
+        symlink("victim", &link).unwrap();
+        symlink("new", &dangling).unwrap();
+        for link in [&link, &dangling] {
+            std::os::unix::fs::lchown(link, Some(user.uid), Some(user.gid)).unwrap();
+            assert!(
+                check(link).is_err() && replace(link, b"x").unwrap_err().to_string().contains("link of user 54321")
+            );
+        }
+        assert_eq!((fs::read(&victim).unwrap(), home.path().join("new").exists()), (b"kept".to_vec(), false));
+        // With the user's own rights it leads to nothing but what is his.
+        for path in [home.path(), &victim] {
+            std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).unwrap();
+        }
+        user.with_file_rights(|| replace(&link, b"his")).unwrap().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"his");
     }
 
     #[test]
