@@ -79,18 +79,29 @@ pub fn replace(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     written.with_context(|| format!("write {}", path.display()))
 }
 
+/// What is written as root goes nowhere that another user's link leads to.
+pub fn check_link(path: &Path) -> anyhow::Result<()> {
+    let link = fs::symlink_metadata(path).ok().filter(|there| there.is_symlink() && there.uid() != 0);
+    match link.filter(|_| acts_as_root()) {
+        Some(link) => {
+            bail!("cannot write {}: it is a link of user {}; name what it leads to", path.display(), link.uid())
+        }
+        None => Ok(()),
+    }
+}
+
 fn place_of(path: &Path) -> anyhow::Result<Place> {
     // These lead to what is open, and that may be a file: to rename another one over it would lose what is in it.
     let is_open = ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open));
-    let link = fs::symlink_metadata(path).ok().filter(Metadata::is_symlink);
-    if let Some(link) = link.as_ref().filter(|link| link.uid() != 0 && !is_open && acts_as_root()) {
-        bail!("cannot write {}: it is a link of user {}; name the file that it leads to", path.display(), link.uid());
+    if !is_open {
+        check_link(path)?;
     }
+    let is_link = path.is_symlink();
     match fs::metadata(path) {
         Ok(there) if there.is_dir() => bail!("cannot write {}: it is a directory", path.display()),
         Ok(there) if is_open || !there.is_file() => Ok(Place::Open),
         Ok(_) => {
-            let found = if link.is_some() { fs::canonicalize(path) } else { without_links_before(path) };
+            let found = if is_link { fs::canonicalize(path) } else { without_links_before(path) };
             let file = found.with_context(|| format!("find {}", path.display()))?;
             // What has become a link meanwhile is replaced, and not followed.
             let there = fs::symlink_metadata(&file).with_context(|| format!("look at {}", file.display()))?;

@@ -191,6 +191,9 @@ impl Probe {
         if let Some(model) = &self.model {
             output::check(model)?;
         }
+        if let Some(directory) = &self.figures {
+            output::check_link(directory)?;
+        }
         match &self.figures {
             Some(directory) if directory.is_dir() => output::check(&directory.join(pages::PAGE)),
             Some(directory) if directory.exists() => bail!("{} is not a directory", directory.display()),
@@ -207,6 +210,7 @@ impl Probe {
             output::replace(path, model.context("what was found makes no model")?.to_toml().as_bytes())?;
         }
         if let Some(directory) = &self.figures {
+            output::check_link(directory)?;
             if !directory.exists() {
                 std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
             }

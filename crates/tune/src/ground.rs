@@ -80,7 +80,7 @@ pub(crate) struct Ground {
 
 #[derive(Debug)]
 enum On {
-    Files(Files),
+    Files(Box<Files>),
     Device(HeldFile),
 }
 
@@ -113,7 +113,7 @@ impl Ground {
                     other => other.into(),
                 })?;
                 let spot = |(file, size): (usize, &u64)| Spot { file, offset_bytes: 0, length_bytes: *size };
-                (sizes.iter().enumerate().map(spot).collect(), On::Files(files))
+                (sizes.iter().enumerate().map(spot).collect(), On::Files(Box::new(files)))
             }
             Source::Device { path, size_bytes } => {
                 (parts(path, *size_bytes, sizes)?, On::Device(HeldFile::open(path)?))
