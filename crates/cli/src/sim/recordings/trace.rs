@@ -5,10 +5,10 @@
 //! comes at once. Reads whose pages the arguments do not tell (sendfile, splice), writes and readahead calls are left out.
 
 use ahead_conform::{Event, Mapping, Reader, Use};
+use ahead_kernel::directory::HeldFile;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op, Recording};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn load(path: &Path) -> Result<Recording, String> {
     if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
         return Err("not a regular file".into());
     }
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = HeldFile::open(path).map_err(|error| error.to_string())?.into_file();
     let reader = Reader::new(BufReader::new(file)).map_err(|error| error.to_string())?;
     recording(reader)
 }
