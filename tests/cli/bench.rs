@@ -214,3 +214,20 @@ fn a_warm_run_waits_for_nothing() {
     let Some(row) = row else { return eprintln!("skipped: the file system keeps pages that it was told to drop") };
     assert_eq!((&row["hits"], &row["misses"], &row["issued_bytes"]), (&512.into(), &0.into(), &0.into()), "{row}");
 }
+
+/// Files are kept open, more of them than the shell's limit if need be; beyond what may be asked for nothing is made.
+#[test]
+fn more_files_than_may_be_open_are_told_before_they_are_made() {
+    let home = home();
+    let bench = |limit: &str| {
+        let script =
+            format!("{limit} && exec \"$0\" bench streams --size 64K --streams 200 --runs 1 --directory \"$1\"");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script]).arg(assert_cmd::cargo::cargo_bin("ahead")).arg(home.path());
+        command.assert()
+    };
+    bench("ulimit -n 150").code(77).stderr(predicate::str::contains("keeping 200 files open"));
+    assert_eq!(names(home.path()), 0);
+    bench("ulimit -Sn 150").success();
+    assert_eq!(names(home.path()), 0);
+}

@@ -7,7 +7,7 @@ use ahead_kernel::mounting;
 use assert_cmd::cargo::cargo_bin;
 use std::cell::RefCell;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -75,6 +75,36 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         assert!(told.contains("has vanished while it was measured"), "{policy}: {told}");
         assert!(tree.join("0").is_symlink(), "another's stays");
         assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "ours is gone");
+    }
+}
+
+/// Behind sudo a page is written with the user's rights: it is his, and his links lead to nothing that only root may write.
+#[test]
+fn a_page_behind_sudo_is_the_user_s_and_his_links_lead_root_nowhere() {
+    let Some(mounted) = Mounted::new("ext4") else { return };
+    let (home, victim) = ground(&mounted);
+    let scenario = mounted.root.join("scan.toml");
+    let text = "policies = [\"none\"]\n[disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n";
+    fs::write(&scenario, text).unwrap();
+    let (directory, scenario) = (home.to_str().unwrap(), scenario.to_str().unwrap());
+    let commands = [
+        vec!["bench", "mmapit", "--size", "64K", "--runs", "1", "--directory", directory, "--html"],
+        vec!["sim", "run", scenario, "--html"],
+        vec!["sim", "sweep", scenario, "--html"],
+    ];
+    for (number, command) in commands.iter().enumerate() {
+        let write = |page: &Path| {
+            let mut ahead = Command::new(cargo_bin("ahead"));
+            ahead.args(command).arg(page).env_remove("SUDO_USER").env("SUDO_UID", STRANGER.to_string());
+            ahead.output().unwrap()
+        };
+        let (page, link) = (home.join(format!("{number}.html")), home.join(format!("{number}.link")));
+        symlink(&victim, &link).unwrap();
+        let (written, led) = (write(&page), write(&link));
+        assert!(written.status.success(), "{command:?}: {written:?}");
+        assert_eq!(fs::metadata(&page).unwrap().uid(), STRANGER, "{command:?}");
+        assert!(!led.status.success(), "{command:?}: {led:?}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), KEPT, "{command:?}");
     }
 }
 

@@ -122,19 +122,75 @@ pub fn is_open(path: &Path) -> bool {
     ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open))
 }
 
+/// What is written as root goes nowhere that another user's link leads to.
+pub fn check_link(path: &Path) -> anyhow::Result<()> {
+    match link_of_another_user(path) {
+        Some(owner) => bail!("cannot write {}: {}", path.display(), refusal(owner)),
+        None => Ok(()),
+    }
+}
+
+fn refusal(owner: u32) -> String {
+    format!("it is a symbolic link of another user ({owner}); name what it leads to")
+}
+
+/// The owner of a link that root is to follow; `None`: there is no link, it is root's own, or this thread has no more rights than its
+/// owner.
+fn link_of_another_user(path: &Path) -> Option<u32> {
+    let link = fs::symlink_metadata(path).ok().filter(|there| there.is_symlink() && there.uid() != 0)?;
+    acts_as_root().then(|| link.uid())
+}
+
+/// Whether this thread may write everything: not where it acts for the user behind sudo, whose links lead to nothing that is not his.
+fn acts_as_root() -> bool {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    // Real, effective, saved, and that for files.
+    ids.and_then(|ids| ids.split_whitespace().nth(3)) == Some("0")
+}
+
 fn find(path: &Path) -> anyhow::Result<Place> {
     // What is open may be a file: to rename another one over it would lose what is in it.
     let is_open = is_open(path);
-    let found = match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        // To make it tells what else is wrong.
-        Err(_) => return Ok(Place::File(find_new(path, 0)?)),
-        Ok(found) => found,
-    };
+    if !is_open && acts_as_root() {
+        return match follow_own_links(path)? {
+            (last, Ok(found)) => of_kind(&last, found, false),
+            // To make it tells what else is wrong. A link that comes meanwhile is one too many.
+            (last, Err(_)) => Ok(Place::File(find_new(&last, LINKS_MOST)?)),
+        };
+    }
+    match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(_) => Ok(Place::File(find_new(path, 0)?)),
+        Ok(found) => of_kind(path, found, is_open),
+    }
+}
+
+fn of_kind(path: &Path, found: OwnedFd, is_open: bool) -> anyhow::Result<Place> {
     match FileType::from_raw_mode(fstat(&found)?.st_mode) {
         FileType::Directory => bail!("it is a directory"),
         FileType::RegularFile if !is_open => find_file(path, found).map(Place::File),
         _ => Ok(Place::Open(found)),
     }
+}
+
+/// What a path leads to, and the path behind its last link. Each link is opened itself and followed only if it is root's own: one
+/// that another user puts there in between is refused, too.
+fn follow_own_links(path: &Path) -> anyhow::Result<(PathBuf, rustix::io::Result<OwnedFd>)> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MOST {
+        let found = openat(CWD, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+        let Ok(link) = &found else { return Ok((path, found)) };
+        let there = fstat(link)?;
+        if !FileType::from_raw_mode(there.st_mode).is_symlink() {
+            return Ok((path, found));
+        }
+        if there.st_uid != 0 {
+            bail!("{}", refusal(there.st_uid));
+        }
+        let target = PathBuf::from(OsString::from_vec(readlinkat(link, "", Vec::new())?.into_bytes()));
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    bail!("it leads through more than {LINKS_MOST} symbolic links")
 }
 
 /// The directory in which a file lies that a path leads to: that of the path, or behind a link another one.
@@ -352,6 +408,31 @@ mod tests {
         let error = format!("{:#}", check(&link).unwrap_err());
         assert!(error.contains("another user"), "{error}");
         assert_eq!(names(home.path()), ["link"]);
+    }
+
+    /// Regression: root's page replaced the file that a link of another user's led to, whatever that was.
+    #[test]
+    fn root_follows_no_link_of_another_user() {
+        if !ahead_kernel::machine::is_root() {
+            return eprintln!("skipped: needs root");
+        }
+        let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into(), shell: "/bin/sh".into() };
+        let home = tempfile::tempdir().unwrap();
+        let [victim, link, dangling] = ["victim", "link", "dangling"].map(|name| home.path().join(name));
+        fs::write(&victim, "kept").unwrap();
+        symlink("victim", &link).unwrap();
+        symlink("new", &dangling).unwrap();
+        for link in [&link, &dangling] {
+            std::os::unix::fs::lchown(link, Some(user.uid), Some(user.gid)).unwrap();
+            assert!(check(link).is_err() && format!("{:#}", replace(link, b"x").unwrap_err()).contains("(54321)"));
+        }
+        assert_eq!((fs::read(&victim).unwrap(), home.path().join("new").exists()), (b"kept".to_vec(), false));
+        // With the user's own rights it leads to nothing but what is his.
+        for path in [home.path(), &victim] {
+            std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).unwrap();
+        }
+        user.with_file_rights(|| replace(&link, b"his")).unwrap().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"his");
     }
 
     #[test]

@@ -72,6 +72,7 @@ impl Papers {
 
 /// Finds out before the work whether pages can be written there. Nothing is made yet: who interrupts us finds nothing.
 fn prepare(directory: &Path) -> anyhow::Result<()> {
+    output::check_link(directory)?;
     if directory.exists() {
         ensure!(directory.is_dir(), "{} is not a directory", directory.display());
         return output::check(&directory.join(pages::INDEX));
@@ -82,6 +83,7 @@ fn prepare(directory: &Path) -> anyhow::Result<()> {
 
 /// Writes all pages, each as a whole.
 fn write(directory: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
+    output::check_link(directory)?;
     if !directory.exists() {
         std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
     }

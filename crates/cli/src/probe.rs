@@ -190,6 +190,9 @@ impl Probe {
     /// Gives the place for the model.
     fn prepare_outputs(&self) -> anyhow::Result<Option<Output>> {
         let model = self.model.as_deref().map(Output::prepare).transpose()?;
+        if let Some(directory) = &self.figures {
+            output::check_link(directory)?;
+        }
         match &self.figures {
             Some(directory) if directory.is_dir() => output::check(&directory.join(pages::PAGE)),
             Some(directory) if directory.exists() => bail!("{} is not a directory", directory.display()),
@@ -212,6 +215,7 @@ impl Probe {
             output.commit(model.context("what was found makes no model")?.to_toml().as_bytes())?;
         }
         if let Some(directory) = &self.figures {
+            output::check_link(directory)?;
             if !directory.exists() {
                 std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
             }

@@ -8,6 +8,7 @@ use crate::record::wait_to_be_alone;
 use crate::restore;
 use crate::sim::recordings;
 use crate::units::{parse_size, parse_time};
+use ahead_kernel::directory::HeldFile;
 use ahead_kernel::process::Signals;
 use ahead_kernel::{daemon, machine};
 use ahead_profile::Profile;
@@ -21,7 +22,6 @@ use ahead_tune::{
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,7 +123,8 @@ impl Loaded {
         let mut begin = Vec::new();
         // What is no regular file the profile's reader refuses, and says so.
         if path.is_file() {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
+            // A FIFO that has taken its place since is not waited for.
+            let file = HeldFile::open(path)?.into_file();
             file.take(TRACE_MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
         }
         if begin != TRACE_MAGIC {

@@ -281,6 +281,11 @@ impl HeldFile {
         Ok(HeldFile { file, path: path.into() })
     }
 
+    /// The opening alone.
+    pub fn into_file(self) -> File {
+        self.file
+    }
+
     /// The opening that keeps it.
     pub fn file(&self) -> &File {
         &self.file

@@ -19,8 +19,8 @@ pub mod guardian;
 mod identity;
 mod restoring;
 mod taking_back;
+mod trees;
 
-use crate::directory::Directory;
 use crate::{Error, Result, home, loopdev};
 pub use identity::{FileIdentity, MountIdentity, MountNumbers};
 use identity::{Mounted, look_at};
@@ -28,7 +28,6 @@ pub use restoring::{
     Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings, restore_settings_of,
 };
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -38,6 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 pub use taking_back::forget;
 use taking_back::undo_action;
+pub use trees::{create_tree, create_tree_in};
 
 /// Where notes are kept. On a tmpfs: a reboot undoes everything by itself.
 pub const NOTES: &str = "/run/ahead/undo";
@@ -258,39 +258,6 @@ pub fn create_file(owner: ProcessId, path: &Path, mode: u32) -> Result<(fs::File
 pub fn create_directory(owner: ProcessId, path: &Path) -> Result<Guard> {
     let make = || fs::DirBuilder::new().mode(0o755).create(path).and_then(|()| fs::symlink_metadata(path));
     create(owner, path, || make().map(|metadata| (metadata, ()))).map(|((), guard)| guard)
-}
-
-/// The same for a directory of the owner's alone, which the guard removes with all that is in it then.
-pub fn create_tree(owner: ProcessId, path: &Path) -> Result<Guard> {
-    let no_name = || Error::io(format!("create {}", path.display()), std::io::Error::from_raw_os_error(libc::EINVAL));
-    let (parent, name) = path.parent().zip(path.file_name()).ok_or_else(no_name)?;
-    create_tree_in(owner, &Directory::open(parent)?, name).map(|(_, guard)| guard)
-}
-
-/// The same in a directory that is open already, whose owner may rename what is in it at any time: gives the tree itself, which
-/// stays the same one. The note has the path that the directory was opened by.
-pub fn create_tree_in(owner: ProcessId, parent: &Directory, name: &OsStr) -> Result<(Directory, Guard)> {
-    let path = parent.path().join(name);
-    // Notes are read by others, from other directories.
-    let failed = |e| Error::io(format!("create {}", path.display()), e);
-    let path = std::path::absolute(&path).map_err(failed)?;
-    // Looked for first: a kill between the note and the making must not leave a note of what was there before.
-    if parent.has(name) {
-        return Err(failed(std::io::Error::from_raw_os_error(libc::EEXIST)));
-    }
-    let action = |directory| Action::RemoveTree { path: path.clone(), directory };
-    let mut guard = note_for(owner, action(None))?;
-    match parent.create_directory(name) {
-        Ok(tree) => {
-            guard.identify(action(Some(FileIdentity::of(&tree.metadata()?))))?;
-            Ok((tree, guard))
-        }
-        Err(error) => {
-            // Not made by us, or replaced since: not ours to remove.
-            guard.keep()?;
-            Err(error)
-        }
-    }
 }
 
 fn create<T>(

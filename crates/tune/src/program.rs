@@ -6,13 +6,14 @@
 use crate::target::number_under;
 use crate::work::{CALL_BYTES, Program, Ran, touched_bytes};
 use crate::{Error, Result, System, Target};
+use ahead_kernel::openat::Identity;
 use ahead_kernel::{cache, evict, openat};
 use ahead_profile::Profile;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,11 +29,11 @@ pub(crate) fn of_profile(system: &System, target: &Target, name: &str, profile: 
         .iter()
         .map(|file| {
             let path = Path::new(OsStr::from_bytes(&file.path));
-            let there = !file.deleted && is_on(path) && open(path).is_ok();
-            there.then(|| {
-                program.files.push(path.into());
-                program.files.len() - 1
-            })
+            let found =
+                (!file.deleted && is_on(path)).then(|| open(path).and_then(|file| Ok(openat::identity(&file)?)));
+            let identity = found?.ok()?;
+            program.files.push((path.into(), identity));
+            Some(program.files.len() - 1)
         })
         .collect();
     for at in profile.in_order() {
@@ -54,6 +55,16 @@ fn open(path: &Path) -> Result<File> {
     Ok(openat::handle(path)?.reopen()?.into())
 }
 
+/// Opens a file again. What lies there may be another one by now, on another device perhaps, which is none of ours to evict.
+fn open_same((path, found): &(PathBuf, Identity)) -> Result<File> {
+    let file = open(path)?;
+    let now = openat::identity(&file)?;
+    match (now.device, now.inode) == (found.device, found.inode) {
+        true => Ok(file),
+        false => Err(Error::io(format!("open {}", path.display()), std::io::Error::other("another file is there now"))),
+    }
+}
+
 /// Bytes of the pages that it uses.
 pub(crate) fn used_bytes(program: &Program) -> u64 {
     touched_bytes(program.reads.iter().map(|(file, offset, length)| (*file, *offset..offset.saturating_add(*length))))
@@ -61,16 +72,16 @@ pub(crate) fn used_bytes(program: &Program) -> u64 {
 
 /// Runs it once, cold.
 pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
-    for path in &program.files {
-        evict::file(open(path)?)?;
+    for file in &program.files {
+        evict::file(open_same(file)?)?;
     }
     let mut files: Vec<Option<File>> = program.files.iter().map(|_| None).collect();
     let mut buffer = vec![0; CALL_BYTES as usize];
     let (mut read_bytes, mut elapsed, mut longest) = (0, Duration::ZERO, Duration::ZERO);
     for (number, offset, length) in &program.reads {
-        let path = &program.files[*number];
+        let found = &program.files[*number];
         if files[*number].is_none() {
-            files[*number] = Some(open(path)?);
+            files[*number] = Some(open_same(found)?);
         }
         let Some(file) = &files[*number] else { continue };
         let mut at = *offset;
@@ -80,8 +91,9 @@ pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
             }
             let now = (offset + length - at).min(CALL_BYTES) as usize;
             let began = Instant::now();
-            let got =
-                file.read_at(&mut buffer[..now], at).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+            let got = file
+                .read_at(&mut buffer[..now], at)
+                .map_err(|e| Error::io(format!("read {}", found.0.display()), e))?;
             let took = began.elapsed();
             (elapsed, longest) = (elapsed + took, longest.max(took));
             // The file is shorter than it was.
@@ -112,7 +124,9 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, vec![1; 300_000]).unwrap();
-        let program = Program { name: "x".into(), files: vec![path], reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
+        let identity = openat::identity(open(&path).unwrap()).unwrap();
+        let files = vec![(path.clone(), identity)];
+        let program = Program { name: "x".into(), files, reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
         let ran = run(&program, &AtomicBool::new(false)).unwrap();
         assert!(ran.bytes_per_s > 0.0 && ran.longest_call_s > 0.0, "{ran:?}");
         // The file's 74 pages: the first, and those from 48 on.
@@ -121,6 +135,19 @@ mod tests {
             27 * 4096
         );
         assert!(matches!(run(&program, &AtomicBool::new(true)), Err(Error::Bench(ahead_bench::Error::Stopped))));
+    }
+
+    /// Regression: what had taken a file's name was evicted and read in its place.
+    #[test]
+    fn what_has_taken_a_file_s_name_is_not_opened() {
+        let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = home.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let found = (path.clone(), openat::identity(open(&path).unwrap()).unwrap());
+        assert!(open_same(&found).is_ok());
+        std::fs::write(home.path().join("other"), "y").unwrap();
+        std::fs::rename(home.path().join("other"), &path).unwrap();
+        assert!(open_same(&found).unwrap_err().to_string().contains("another file is there now"));
     }
 
     #[test]

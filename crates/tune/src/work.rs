@@ -12,6 +12,7 @@
 //! fixed length small windows would take most of the time, which on a rotating disk is minutes. Rates hardly depend on it.
 
 use ahead_bench::{Observed, Part, Variant, Work};
+use ahead_kernel::openat::Identity;
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Pattern, Stream};
 use std::ops::Range;
@@ -183,8 +184,8 @@ pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)
 pub(crate) struct Program {
     /// Its name.
     pub name: String,
-    /// The files.
-    pub files: Vec<PathBuf>,
+    /// The files, and what was there when they were looked for.
+    pub files: Vec<(PathBuf, Identity)>,
     /// Number of the file, where in it, how many bytes.
     pub reads: Vec<(usize, u64, u64)>,
 }

@@ -1,13 +1,13 @@
 //! `ahead sim conform`: a policy beside the kernel that it is named after.
 
 use ahead_conform::{KINDS, Kind, Report, Tally, conform};
+use ahead_kernel::directory::HeldFile;
 use ahead_report::number::grouped;
 use ahead_report::table::{Kind as Column, Screen, Table};
 use ahead_report::text::one_line;
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
-use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ impl Conform {
         if !std::fs::metadata(&self.trace).with_context(|| path.clone())?.is_file() {
             anyhow::bail!("{path}: not a regular file");
         }
-        let file = File::open(&self.trace).with_context(|| path.clone())?;
+        let file = HeldFile::open(&self.trace)?.into_file();
         let report = conform(BufReader::new(file), self.policy.as_deref()).context(path)?;
         let text = match self.json {
             true => {

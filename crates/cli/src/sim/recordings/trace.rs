@@ -5,14 +5,14 @@
 //! comes at once. Reads whose pages the arguments do not tell (sendfile, splice), writes and readahead calls are left out.
 
 use ahead_conform::{Event, Mapping, Reader, Use};
+use ahead_kernel::directory::HeldFile;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op, Recording};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
-/// Most operations: they are kept in memory, 40 bytes each.
+/// Most operations: they are kept in memory, 40 bytes each. Threads and files count, too.
 const MOST_OPS: usize = 1 << 24;
 
 /// Reads a trace.
@@ -23,7 +23,7 @@ pub fn load(path: &Path) -> Result<Recording, String> {
     if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
         return Err("not a regular file".into());
     }
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = HeldFile::open(path).map_err(|error| error.to_string())?.into_file();
     let reader = Reader::new(BufReader::new(file)).map_err(|error| error.to_string())?;
     recording(reader)
 }
@@ -44,7 +44,11 @@ struct Threads {
     ops: usize,
 }
 
-fn recording<R: Read>(mut reader: Reader<R>) -> Result<Recording, String> {
+fn recording<R: Read>(reader: Reader<R>) -> Result<Recording, String> {
+    recording_of(reader, MOST_OPS)
+}
+
+fn recording_of<R: Read>(mut reader: Reader<R>, most_ops: usize) -> Result<Recording, String> {
     if u64::from(reader.header().page_bytes) != PAGE_BYTES {
         return Err(format!("recorded with pages of {} bytes; here they have 4096", reader.header().page_bytes));
     }
@@ -53,8 +57,8 @@ fn recording<R: Read>(mut reader: Reader<R>) -> Result<Recording, String> {
     while let Some(record) = reader.next_record().map_err(|error| error.to_string())? {
         now_us = now_us.saturating_add(record.after_us);
         threads.take(record.task, now_us, &record.event);
-        if threads.ops > MOST_OPS {
-            return Err(format!("a trace of more than {MOST_OPS} operations is too long"));
+        if threads.ops + threads.by_task.len() + threads.file_bytes.len() > most_ops {
+            return Err(format!("a trace of more than {most_ops} operations, threads and files is too long"));
         }
     }
     if let Some(lost) = reader.trailer().map(|trailer| trailer.lost).filter(|lost| *lost > 0) {
@@ -155,13 +159,16 @@ mod tests {
     const PAGES_OF_4096: u32 = 4096;
 
     fn trace(page_bytes: u32, lost: u64, records: &[(u64, u32, Event)]) -> Result<Recording, String> {
+        recording(Reader::new(bytes(page_bytes, lost, records).as_slice()).unwrap())
+    }
+
+    fn bytes(page_bytes: u32, lost: u64, records: &[(u64, u32, Event)]) -> Vec<u8> {
         let header = Header { kernel: "6.18".into(), machine: "x86_64".into(), page_bytes, command: vec!["x".into()] };
         let mut writer = Writer::new(Vec::new(), &header).unwrap();
         for (after_us, task, event) in records {
             writer.add(&Record { after_us: *after_us, task: *task, event: event.clone() }).unwrap();
         }
-        let (_, bytes) = writer.finish(lost).unwrap();
-        recording(Reader::new(bytes.as_slice()).unwrap())
+        writer.finish(lost).unwrap().1
     }
 
     fn by(open: u32, file: u32) -> Use {
@@ -215,5 +222,17 @@ mod tests {
     fn what_is_not_whole_is_refused() {
         assert!(trace(PAGES_OF_4096, 3, &[]).unwrap_err().contains("3 events were lost"));
         assert!(trace(65_536, 0, &[]).unwrap_err().contains("pages of 65536 bytes"));
+    }
+
+    /// Regression: operations were counted, and threads and files, of which a trace may name any number, were not.
+    #[test]
+    fn threads_and_files_without_number_are_refused() {
+        let of_threads: Vec<_> = (0..100).map(|task| (1, task, Event::ReadEnd(0))).collect();
+        let of_files: Vec<_> = (0..100).map(|file| (1, 1, seen(file))).collect();
+        for records in [of_threads, of_files] {
+            let bytes = bytes(PAGES_OF_4096, 0, &records);
+            let read = |most| recording_of(Reader::new(bytes.as_slice()).unwrap(), most);
+            assert!(read(200).is_ok() && read(99).unwrap_err().contains("is too long"));
+        }
     }
 }
