@@ -230,6 +230,16 @@ fn a_profile_of_many_devices_is_no_burden() {
     assert_eq!(account["skipped"]["missing"]["bytes"], 5000 * 8192);
 }
 
+/// Regression: a time that no clock can show was a panic.
+#[test]
+fn any_deadline_is_a_deadline() {
+    let profile = tempfile::NamedTempFile::new().unwrap();
+    save(Vec::new(), profile.path());
+    for deadline in ["0us", "1us", "10000000000000000000s"] {
+        ahead(&["replay", "--deadline", deadline]).arg(profile.path()).assert().success().stderr("");
+    }
+}
+
 #[test]
 fn a_profile_that_cannot_be_read_is_one_clear_line() {
     let (_guard, home) = home();

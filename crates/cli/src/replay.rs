@@ -114,7 +114,7 @@ impl Replay {
     /// Hears the worker to its end, or as long as it may take, and gives the signal that has stopped it, if one has.
     fn hear(&self, worker: &mut Worker, signals: &Signals, began: Instant) -> anyhow::Result<Option<i32>> {
         let mut stopped = None;
-        let mut until = self.deadline.map(|deadline| began + deadline + LAST_WORD);
+        let mut until = self.deadline.and_then(|deadline| began.checked_add(deadline)?.checked_add(LAST_WORD));
         while !worker.has_told_all() {
             // Once it has read the profile, it gives up by itself what does not answer.
             let loads_until = worker.told().is_empty().then(|| began + NOT_ANSWERING);

@@ -65,7 +65,8 @@ impl Run {
         // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
             worker.dismiss();
-            if !worker.wait_end(LAST_WORD)? {
+            // Whatever comes of it, the program's status counts.
+            if !worker.wait_end(LAST_WORD).unwrap_or(false) {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
             }
             self.keep_told_account(worker.told());
@@ -149,7 +150,7 @@ impl Run {
             let streams = worker.as_deref().map(Worker::streams).unwrap_or_default();
             match child.wait_event(signals, &streams, None)? {
                 Event::Ended(ended) => return Ok(ended),
-                Event::Readable(_) => worker.as_deref_mut().map_or(Ok(()), Worker::hear)?,
+                Event::Readable(_) => worker.as_deref_mut().map_or((), Worker::hear),
                 Event::Timeout | Event::Signal(_) => {}
             }
         }
@@ -174,7 +175,7 @@ impl Run {
             }
             match child.wait_event(signals, &worker.streams(), Some(deadline))? {
                 Event::Ended(ended) => return Ok(Some(ended)),
-                Event::Readable(_) => worker.hear()?,
+                Event::Readable(_) => worker.hear(),
                 // A signal is passed on to the program, which lives or dies by it.
                 Event::Signal(_) => {}
                 Event::Timeout if Instant::now() < deadline => {}

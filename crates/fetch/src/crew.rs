@@ -124,7 +124,10 @@ struct Hired {
 impl Drop for Hired {
     fn drop(&mut self) {
         let mut state = self.crew.lock();
-        state.panicked |= std::thread::panicking();
+        if std::thread::panicking() {
+            state.panicked = true;
+            self.crew.release(self.device);
+        }
         state.refused = false;
         let at_work = state.at_work.entry(self.device).or_default();
         at_work.threads -= 1;
@@ -492,6 +495,24 @@ mod tests {
             assert_eq!(done, (0..100).collect::<Vec<_>>());
             assert!(!crew.is_incomplete() && crew.lock().free == 8);
         }
+    }
+
+    /// A bug of ours on one device must not keep the program from starting, nor the others from being fetched.
+    #[test]
+    fn a_thread_that_panics_is_known_and_holds_nothing() {
+        let (crew, count) = (crew(10, 2), Arc::new(Count::default()));
+        let (own, counted) = (crew.clone(), count.clone());
+        let work = move |device: usize| {
+            // Without the text that a panic prints.
+            if device == 4 {
+                std::panic::resume_unwind(Box::new("a bug"));
+            }
+            counted.work(device);
+            own.release(device);
+        };
+        crew.run(0..10, Arc::new(work), || false);
+        assert!(crew.has_panicked() && !crew.holds());
+        assert_eq!(count.done.lock().unwrap().len(), 9);
     }
 
     /// Regression: a device that does not answer kept the threads of all others.

@@ -60,7 +60,8 @@ pub struct Shared {
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     let began = Instant::now();
     let since = options.since.unwrap_or(began);
-    let deadline = options.deadline.map(|deadline| since + deadline);
+    // A time beyond all clocks is none.
+    let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
     let shared = Arc::new(Shared {
         sources: Sources::new(profile.clone()),
         brake: Brake::new(options.budget_bytes, deadline, since),

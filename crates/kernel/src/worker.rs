@@ -92,11 +92,10 @@ impl Worker {
     }
 
     /// Takes what it has said, without waiting: results are kept, messages go to our standard error.
-    pub fn hear(&mut self) -> Result<()> {
-        let failed = |e| Error::io("read from a worker", e);
+    pub fn hear(&mut self) {
         let told = &mut self.told;
-        take(&mut self.results, |bytes| told.extend(bytes)).map_err(failed)?;
-        take(&mut self.messages, pass_on).map_err(failed)
+        take(&mut self.results, |bytes| told.extend(bytes));
+        take(&mut self.messages, pass_on);
     }
 
     /// The results that were heard so far.
@@ -112,7 +111,7 @@ impl Worker {
     /// Waits until it has said something, a signal has come (which is returned) or the deadline is over, and hears it.
     pub fn wait(&mut self, signals: &Signals, deadline: Option<Instant>) -> Result<Option<i32>> {
         self.wait_for(signals.as_fd(), deadline)?;
-        self.hear()?;
+        self.hear();
         Ok(signals.poll().map(|signal| signal.number))
     }
 
@@ -122,7 +121,7 @@ impl Worker {
         let deadline = Instant::now() + timeout;
         loop {
             let ended = self.wait_for(self.pidfd.as_fd(), Some(deadline))?;
-            self.hear()?;
+            self.hear();
             if ended || Instant::now() >= deadline {
                 return Ok(ended);
             }
@@ -150,19 +149,18 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }
 
-/// Gives `use_bytes` what has come through a pipe, which is dropped at its end.
-fn take(pipe: &mut Option<PipeReader>, mut use_bytes: impl FnMut(&[u8])) -> io::Result<()> {
+/// Gives `use_bytes` what has come through a pipe, which is dropped at its end. One that cannot be read is at its end, too: whoever
+/// waits for a program must not fail for it.
+fn take(pipe: &mut Option<PipeReader>, mut use_bytes: impl FnMut(&[u8])) {
     let mut chunk = [0; CHUNK_BYTES];
     while let Some(reader) = pipe {
         match reader.read(&mut chunk) {
-            Ok(0) => *pipe = None,
-            Ok(length) => use_bytes(&chunk[..length]),
+            Ok(length @ 1..) => use_bytes(&chunk[..length]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Ok(0) | Err(_) => *pipe = None,
         }
     }
-    Ok(())
 }
 
 /// Writes a worker's messages to our standard error, unless that would block: a terminal that is stopped, a pipe that nobody reads.
