@@ -9,6 +9,7 @@ use ahead_kernel::process::{Child, Command, Event, Signals};
 use anyhow::{Context, bail};
 use clap::Args;
 use regex::bytes::Regex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -187,11 +188,11 @@ impl Watch<'_> {
             match child.wait_event(signals, &readable, wake)? {
                 Event::Ended(ended) => {
                     let at = Instant::now();
-                    let ready = self.read_all()?;
+                    let ready = self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
                     return Ok(Finished { status: ended.code(), at, ready, stopped });
                 }
                 Event::Readable(index) => {
-                    if self.read(index)? {
+                    if self.read(index, Pass { signals, is_patient: stopped.is_none() })? {
                         return self.end(child, signals, true, stopped);
                     }
                 }
@@ -213,14 +214,15 @@ impl Watch<'_> {
     ) -> anyhow::Result<Finished> {
         let at = Instant::now();
         let (own_status, signal) = end_family(child, signals)?;
-        self.read_all()?;
+        self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
         let status = if stopped.is_some() && !ready { own_status } else { 0 };
         Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
     }
 
     /// Reads what one stream has, once; `true`: a line matched.
-    fn read(&mut self, index: usize) -> anyhow::Result<bool> {
-        match self.streams[index].read(self.signs.until.until_output.as_ref(), self.pass_on)? {
+    fn read(&mut self, index: usize, pass: Pass<'_>) -> anyhow::Result<bool> {
+        let pass = self.pass_on.then_some(pass);
+        match self.streams[index].read(self.signs.until.until_output.as_ref(), pass)? {
             Seen::Nothing => Ok(false),
             Seen::Match => Ok(true),
             Seen::End => {
@@ -232,12 +234,12 @@ impl Watch<'_> {
 
     /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
     /// no more is read than the pipe can have held at that end.
-    fn read_all(&mut self) -> anyhow::Result<bool> {
-        let mut matched = false;
+    fn read_all(&mut self, pass: Pass<'_>) -> anyhow::Result<bool> {
+        let (mut matched, pass) = (false, self.pass_on.then_some(pass));
         for mut stream in self.streams.drain(..) {
             let end = stream.read_bytes + PIPE_MOST_BYTES;
             while stream.read_bytes < end {
-                match stream.read(self.signs.until.until_output.as_ref(), self.pass_on)? {
+                match stream.read(self.signs.until.until_output.as_ref(), pass)? {
                     Seen::Nothing if stream.is_empty => break,
                     Seen::End => break,
                     Seen::Match => matched = true,
@@ -278,6 +280,37 @@ struct Stream {
     read_bytes: u64,
 }
 
+/// How output is passed on: whoever reads it may be slow, or have stopped, and must not keep a signal from us.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    signals: &'a Signals,
+    /// Waits for a reader until a signal arrives. After one, what nobody takes at once is dropped.
+    is_patient: bool,
+}
+
+/// A pipe that can be written takes so much without waiting (`PIPE_BUF`).
+const AT_ONCE_BYTES: usize = 4096;
+
+impl Pass<'_> {
+    fn write(self, to: &mut (impl Write + AsFd), bytes: &[u8]) -> std::io::Result<()> {
+        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let limit = if self.is_patient { None } else { Some(&no_time) };
+        for part in bytes.chunks(AT_ONCE_BYTES) {
+            let is_writable = {
+                let mut fds = [PollFd::new(&*to, PollFlags::OUT), PollFd::new(self.signals, PollFlags::IN)];
+                rustix::io::retry_on_intr(|| poll(&mut fds, limit))?;
+                !fds[0].revents().is_empty()
+            };
+            if !is_writable {
+                return Ok(());
+            }
+            to.write_all(part)?;
+            to.flush()?;
+        }
+        Ok(())
+    }
+}
+
 enum Seen {
     Nothing,
     Match,
@@ -298,7 +331,7 @@ impl Stream {
     }
 
     /// Reads once, passes it on, and looks for the pattern in every line that is complete or could become one.
-    fn read(&mut self, pattern: Option<&Regex>, pass_on: bool) -> anyhow::Result<Seen> {
+    fn read(&mut self, pattern: Option<&Regex>, pass: Option<Pass<'_>>) -> anyhow::Result<Seen> {
         let mut buffer = [0; 1 << 16];
         let bytes = match self.pipe.read(&mut buffer) {
             Ok(0) => return Ok(Seen::End),
@@ -313,12 +346,12 @@ impl Stream {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Seen::Nothing),
             Err(error) => return Err(error).context("read the program's output"),
         };
-        if pass_on {
+        if let Some(pass) = pass {
             // Nobody listens any more (`| head`): the program need not know.
             let _ = if self.is_errors {
-                std::io::stderr().write_all(bytes)
+                pass.write(&mut std::io::stderr(), bytes)
             } else {
-                std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
+                pass.write(&mut std::io::stdout(), bytes)
             };
         }
         Ok(if self.matches(bytes, pattern) { Seen::Match } else { Seen::Nothing })
@@ -402,7 +435,20 @@ mod tests {
         let until = Until { until_output: Some(Regex::new("never").unwrap()), ..Until::default() };
         let signs = until.signs(&[]).unwrap();
         let mut watch = Watch { signs, pass_on: false, streams: vec![endless(), endless()] };
-        assert!(!watch.read_all().unwrap());
+        let signals = Signals::take().unwrap();
+        assert!(!watch.read_all(Pass { signals: &signals, is_patient: true }).unwrap());
+    }
+
+    #[test]
+    fn what_nobody_takes_is_dropped_after_a_signal() {
+        let signals = Signals::take().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let pass = Pass { signals: &signals, is_patient: false };
+        // More than any pipe holds.
+        pass.write(&mut writer, &vec![b'x'; 4 << 20]).unwrap();
+        drop(writer);
+        let passed = std::io::read_to_string(reader).unwrap().len();
+        assert!((AT_ONCE_BYTES..4 << 20).contains(&passed), "{passed}");
     }
 
     /// Regression: a line without an end was matched again at each byte, up to a mebibyte.
@@ -425,6 +471,6 @@ mod tests {
         assert!(!stream.matches(b"not started\n", Some(&pattern)));
         stream.pipe.write_all(b"started").unwrap();
         stream.pipe.seek(SeekFrom::Start(0)).unwrap();
-        assert!(matches!(stream.read(Some(&pattern), false).unwrap(), Seen::Match));
+        assert!(matches!(stream.read(Some(&pattern), None).unwrap(), Seen::Match));
     }
 }
