@@ -10,13 +10,15 @@ use anyhow::{Context, bail};
 use clap::Args;
 use regex::bytes::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// How a run ends that does not end by itself
@@ -63,7 +65,7 @@ impl Finished {
     }
 }
 
-/// How often a port or a file is looked for. Both cost some 20 µs; a readiness time is this exact.
+/// How often a port or a file is looked for. Both cost some 20 to 50 µs; a readiness time is this exact.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -103,7 +105,11 @@ impl Until {
     /// # Errors
     /// Somebody listens on the port already.
     pub fn signs(&self, processes: &[String]) -> anyhow::Result<Signs<'_>> {
-        let signs = Signs { until: self, file_before: self.until_file.as_ref().and_then(identity) };
+        let looker = self.until_file.clone().map(Looker::new).transpose()?;
+        let before = looker
+            .as_ref()
+            .map(|looker| looker.look(FIRST_ANSWER_TIME).context("--until-file: its file system does not answer"));
+        let signs = Signs { until: self, looker, file_before: before.transpose()?.flatten() };
         if let Some(port) = self.until_port
             && signs.is_there(processes)
         {
@@ -126,17 +132,53 @@ impl Until {
     }
 }
 
-/// What tells a file from another one that has its name later.
-fn identity(path: &PathBuf) -> Option<(u64, u64, i64, i64)> {
+/// What tells a file from another one that has its name later: inode, size, and time of modification.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
+/// How long a look at a file is waited for.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+/// The same of the first, before the program starts: the file may lie on a disk that sleeps.
+const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// Looks at a file in a thread of its own: a file system that does not answer keeps that thread waiting, and not us.
+#[derive(Debug)]
+struct Looker {
+    ask: Sender<()>,
+    answers: Receiver<Option<Identity>>,
+    is_asked: Cell<bool>,
+}
+
+impl Looker {
+    fn new(path: PathBuf) -> anyhow::Result<Looker> {
+        let ((ask, asked), (give, answers)) = (mpsc::channel(), mpsc::channel());
+        // It ends with the looker, or with the process.
+        let work = move || asked.iter().try_for_each(|()| give.send(identity(&path)));
+        std::thread::Builder::new().spawn(work).context("start a thread")?;
+        Ok(Looker { ask, answers, is_asked: Cell::new(false) })
+    }
+
+    /// The file that is there, if there is one; `None`: there is no answer yet.
+    fn look(&self, limit: Duration) -> Option<Option<Identity>> {
+        if !self.is_asked.replace(true) {
+            self.ask.send(()).ok()?;
+        }
+        let answer = self.answers.recv_timeout(limit).ok()?;
+        self.is_asked.set(false);
+        Some(answer)
+    }
+}
+
 /// What tells from outside that a program is ready.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Signs<'a> {
     until: &'a Until,
-    file_before: Option<(u64, u64, i64, i64)>,
+    looker: Option<Looker>,
+    file_before: Option<Identity>,
 }
 
 impl Signs<'_> {
@@ -150,7 +192,7 @@ impl Signs<'_> {
     /// one than before.
     pub fn is_there(&self, processes: &[String]) -> bool {
         let port = |port| processes.iter().any(|process| is_listened_on(process, port));
-        let file = self.until.until_file.as_ref().and_then(identity);
+        let file = self.looker.as_ref().and_then(|looker| looker.look(ANSWER_TIME)).flatten();
         self.until.until_port.is_some_and(port) || file.is_some() && file != self.file_before
     }
 }
@@ -437,6 +479,27 @@ mod tests {
         let mut watch = Watch { signs, pass_on: false, streams: vec![endless(), endless()] };
         let signals = Signals::take().unwrap();
         assert!(!watch.read_all(Pass { signals: &signals, is_patient: true }).unwrap());
+    }
+
+    #[test]
+    fn a_file_is_looked_at_and_no_answer_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("ready");
+        let looker = Looker::new(path.clone()).unwrap();
+        let answer = || loop {
+            // On a busy machine an answer may take longer than it is waited for.
+            if let Some(answer) = looker.look(ANSWER_TIME) {
+                return answer;
+            }
+        };
+        assert_eq!(answer(), None);
+        std::fs::write(&path, "x").unwrap();
+        assert_eq!(answer(), identity(&path));
+        // Asked, and not answered.
+        let (ask, _asked) = mpsc::channel();
+        let (_give, answers) = mpsc::channel();
+        let silent = Looker { ask, answers, is_asked: Cell::new(false) };
+        assert_eq!((silent.look(ANSWER_TIME), silent.look(ANSWER_TIME), silent.is_asked.get()), (None, None, true));
     }
 
     #[test]
