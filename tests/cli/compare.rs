@@ -19,6 +19,8 @@ fn a_rival_needs_a_name_and_a_command() {
     for bad in ["vmtouch", "=vmtouch", "vmtouch= "] {
         compare(&["--against", bad, "--", "true"]).code(2).stderr(contains("NAME=COMMAND"));
     }
+    // It stands in tables on terminals.
+    compare(&["--against", "a\u{1b}[2Jb=true", "--", "true"]).code(2).stderr(contains("cannot be shown"));
 }
 
 #[test]

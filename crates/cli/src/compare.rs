@@ -26,7 +26,7 @@ use ahead_kernel::user::User;
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
-use ahead_report::text::command_line;
+use ahead_report::text::{command_line, printable};
 use anyhow::{Context, bail};
 use clap::Args;
 use input::Input;
@@ -97,6 +97,7 @@ fn is_denied(error: &LoadError) -> bool {
 
 fn parse_rival(text: &str) -> Result<Rival, String> {
     match text.split_once('=') {
+        Some((name, _)) if printable(name.as_bytes()) != name => Err("the name holds what cannot be shown".into()),
         Some((name, shell)) if !name.is_empty() && !shell.trim().is_empty() => {
             Ok(Rival { name: name.into(), shell: shell.into() })
         }

@@ -9,13 +9,16 @@ use ahead_kernel::process::{Child, Command, Event, Signals};
 use anyhow::{Context, bail};
 use clap::Args;
 use regex::bytes::Regex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 /// How a run ends that does not end by itself
@@ -62,7 +65,7 @@ impl Finished {
     }
 }
 
-/// How often a port or a file is looked for. Both cost some 20 µs; a readiness time is this exact.
+/// How often a port or a file is looked for. Both cost some 20 to 50 µs; a readiness time is this exact.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -102,7 +105,11 @@ impl Until {
     /// # Errors
     /// Somebody listens on the port already.
     pub fn signs(&self, processes: &[String]) -> anyhow::Result<Signs<'_>> {
-        let signs = Signs { until: self, file_before: self.until_file.as_ref().and_then(identity) };
+        let looker = self.until_file.clone().map(Looker::new).transpose()?;
+        let before = looker
+            .as_ref()
+            .map(|looker| looker.look(FIRST_ANSWER_TIME).context("--until-file: its file system does not answer"));
+        let signs = Signs { until: self, looker, file_before: before.transpose()?.flatten() };
         if let Some(port) = self.until_port
             && signs.is_there(processes)
         {
@@ -125,17 +132,53 @@ impl Until {
     }
 }
 
-/// What tells a file from another one that has its name later.
-fn identity(path: &PathBuf) -> Option<(u64, u64, i64, i64)> {
+/// What tells a file from another one that has its name later: inode, size, and time of modification.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
+/// How long a look at a file is waited for.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+/// The same of the first, before the program starts: the file may lie on a disk that sleeps.
+const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// Looks at a file in a thread of its own: a file system that does not answer keeps that thread waiting, and not us.
+#[derive(Debug)]
+struct Looker {
+    ask: Sender<()>,
+    answers: Receiver<Option<Identity>>,
+    is_asked: Cell<bool>,
+}
+
+impl Looker {
+    fn new(path: PathBuf) -> anyhow::Result<Looker> {
+        let ((ask, asked), (give, answers)) = (mpsc::channel(), mpsc::channel());
+        // It ends with the looker, or with the process.
+        let work = move || asked.iter().try_for_each(|()| give.send(identity(&path)));
+        std::thread::Builder::new().spawn(work).context("start a thread")?;
+        Ok(Looker { ask, answers, is_asked: Cell::new(false) })
+    }
+
+    /// The file that is there, if there is one; `None`: there is no answer yet.
+    fn look(&self, limit: Duration) -> Option<Option<Identity>> {
+        if !self.is_asked.replace(true) {
+            self.ask.send(()).ok()?;
+        }
+        let answer = self.answers.recv_timeout(limit).ok()?;
+        self.is_asked.set(false);
+        Some(answer)
+    }
+}
+
 /// What tells from outside that a program is ready.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Signs<'a> {
     until: &'a Until,
-    file_before: Option<(u64, u64, i64, i64)>,
+    looker: Option<Looker>,
+    file_before: Option<Identity>,
 }
 
 impl Signs<'_> {
@@ -149,7 +192,7 @@ impl Signs<'_> {
     /// one than before.
     pub fn is_there(&self, processes: &[String]) -> bool {
         let port = |port| processes.iter().any(|process| is_listened_on(process, port));
-        let file = self.until.until_file.as_ref().and_then(identity);
+        let file = self.looker.as_ref().and_then(|looker| looker.look(ANSWER_TIME)).flatten();
         self.until.until_port.is_some_and(port) || file.is_some() && file != self.file_before
     }
 }
@@ -187,11 +230,11 @@ impl Watch<'_> {
             match child.wait_event(signals, &readable, wake)? {
                 Event::Ended(ended) => {
                     let at = Instant::now();
-                    let ready = self.read_all()?;
+                    let ready = self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
                     return Ok(Finished { status: ended.code(), at, ready, stopped });
                 }
                 Event::Readable(index) => {
-                    if self.read(index)? {
+                    if self.read(index, Pass { signals, is_patient: stopped.is_none() })? {
                         return self.end(child, signals, true, stopped);
                     }
                 }
@@ -213,14 +256,15 @@ impl Watch<'_> {
     ) -> anyhow::Result<Finished> {
         let at = Instant::now();
         let (own_status, signal) = end_family(child, signals)?;
-        self.read_all()?;
+        self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
         let status = if stopped.is_some() && !ready { own_status } else { 0 };
         Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
     }
 
     /// Reads what one stream has, once; `true`: a line matched.
-    fn read(&mut self, index: usize) -> anyhow::Result<bool> {
-        match self.streams[index].read(self.signs.until.until_output.as_ref(), self.pass_on)? {
+    fn read(&mut self, index: usize, pass: Pass<'_>) -> anyhow::Result<bool> {
+        let pass = self.pass_on.then_some(pass);
+        match self.streams[index].read(self.signs.until.until_output.as_ref(), pass)? {
             Seen::Nothing => Ok(false),
             Seen::Match => Ok(true),
             Seen::End => {
@@ -232,12 +276,12 @@ impl Watch<'_> {
 
     /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
     /// no more is read than the pipe can have held at that end.
-    fn read_all(&mut self) -> anyhow::Result<bool> {
-        let mut matched = false;
+    fn read_all(&mut self, pass: Pass<'_>) -> anyhow::Result<bool> {
+        let (mut matched, pass) = (false, self.pass_on.then_some(pass));
         for mut stream in self.streams.drain(..) {
             let end = stream.read_bytes + PIPE_MOST_BYTES;
             while stream.read_bytes < end {
-                match stream.read(self.signs.until.until_output.as_ref(), self.pass_on)? {
+                match stream.read(self.signs.until.until_output.as_ref(), pass)? {
                     Seen::Nothing if stream.is_empty => break,
                     Seen::End => break,
                     Seen::Match => matched = true,
@@ -278,6 +322,37 @@ struct Stream {
     read_bytes: u64,
 }
 
+/// How output is passed on: whoever reads it may be slow, or have stopped, and must not keep a signal from us.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    signals: &'a Signals,
+    /// Waits for a reader until a signal arrives. After one, what nobody takes at once is dropped.
+    is_patient: bool,
+}
+
+/// A pipe that can be written takes so much without waiting (`PIPE_BUF`).
+const AT_ONCE_BYTES: usize = 4096;
+
+impl Pass<'_> {
+    fn write(self, to: &mut (impl Write + AsFd), bytes: &[u8]) -> std::io::Result<()> {
+        let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let limit = if self.is_patient { None } else { Some(&no_time) };
+        for part in bytes.chunks(AT_ONCE_BYTES) {
+            let is_writable = {
+                let mut fds = [PollFd::new(&*to, PollFlags::OUT), PollFd::new(self.signals, PollFlags::IN)];
+                rustix::io::retry_on_intr(|| poll(&mut fds, limit))?;
+                !fds[0].revents().is_empty()
+            };
+            if !is_writable {
+                return Ok(());
+            }
+            to.write_all(part)?;
+            to.flush()?;
+        }
+        Ok(())
+    }
+}
+
 enum Seen {
     Nothing,
     Match,
@@ -298,7 +373,7 @@ impl Stream {
     }
 
     /// Reads once, passes it on, and looks for the pattern in every line that is complete or could become one.
-    fn read(&mut self, pattern: Option<&Regex>, pass_on: bool) -> anyhow::Result<Seen> {
+    fn read(&mut self, pattern: Option<&Regex>, pass: Option<Pass<'_>>) -> anyhow::Result<Seen> {
         let mut buffer = [0; 1 << 16];
         let bytes = match self.pipe.read(&mut buffer) {
             Ok(0) => return Ok(Seen::End),
@@ -313,12 +388,12 @@ impl Stream {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(Seen::Nothing),
             Err(error) => return Err(error).context("read the program's output"),
         };
-        if pass_on {
+        if let Some(pass) = pass {
             // Nobody listens any more (`| head`): the program need not know.
             let _ = if self.is_errors {
-                std::io::stderr().write_all(bytes)
+                pass.write(&mut std::io::stderr(), bytes)
             } else {
-                std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
+                pass.write(&mut std::io::stdout(), bytes)
             };
         }
         Ok(if self.matches(bytes, pattern) { Seen::Match } else { Seen::Nothing })
@@ -402,7 +477,41 @@ mod tests {
         let until = Until { until_output: Some(Regex::new("never").unwrap()), ..Until::default() };
         let signs = until.signs(&[]).unwrap();
         let mut watch = Watch { signs, pass_on: false, streams: vec![endless(), endless()] };
-        assert!(!watch.read_all().unwrap());
+        let signals = Signals::take().unwrap();
+        assert!(!watch.read_all(Pass { signals: &signals, is_patient: true }).unwrap());
+    }
+
+    #[test]
+    fn a_file_is_looked_at_and_no_answer_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("ready");
+        let looker = Looker::new(path.clone()).unwrap();
+        let answer = || loop {
+            // On a busy machine an answer may take longer than it is waited for.
+            if let Some(answer) = looker.look(ANSWER_TIME) {
+                return answer;
+            }
+        };
+        assert_eq!(answer(), None);
+        std::fs::write(&path, "x").unwrap();
+        assert_eq!(answer(), identity(&path));
+        // Asked, and not answered.
+        let (ask, _asked) = mpsc::channel();
+        let (_give, answers) = mpsc::channel();
+        let silent = Looker { ask, answers, is_asked: Cell::new(false) };
+        assert_eq!((silent.look(ANSWER_TIME), silent.look(ANSWER_TIME), silent.is_asked.get()), (None, None, true));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_dropped_after_a_signal() {
+        let signals = Signals::take().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let pass = Pass { signals: &signals, is_patient: false };
+        // More than any pipe holds.
+        pass.write(&mut writer, &vec![b'x'; 4 << 20]).unwrap();
+        drop(writer);
+        let passed = std::io::read_to_string(reader).unwrap().len();
+        assert!((AT_ONCE_BYTES..4 << 20).contains(&passed), "{passed}");
     }
 
     /// Regression: a line without an end was matched again at each byte, up to a mebibyte.
@@ -425,6 +534,6 @@ mod tests {
         assert!(!stream.matches(b"not started\n", Some(&pattern)));
         stream.pipe.write_all(b"started").unwrap();
         stream.pipe.seek(SeekFrom::Start(0)).unwrap();
-        assert!(matches!(stream.read(Some(&pattern), false).unwrap(), Seen::Match));
+        assert!(matches!(stream.read(Some(&pattern), None).unwrap(), Seen::Match));
     }
 }

@@ -152,7 +152,12 @@ impl<'a> Resolver<'a> {
     fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<Place> {
         let point = as_path(&mount.mount_point);
         let path = filehandle::path_of(point, &mount.fs_type, file.inode, file.generation).ok()?;
-        let metadata = std::fs::symlink_metadata(&path).ok().filter(|metadata| metadata.ino() == file.inode)?;
+        // Another file system may be mounted over this one, and know the number, too.
+        let is_there = |metadata: &Metadata| {
+            let device = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+            metadata.ino() == file.inode && device == device_pair(file.device)
+        };
+        let metadata = std::fs::symlink_metadata(&path).ok().filter(is_there)?;
         let path = path.into_os_string().into_vec();
         Some(Place { path, fs_type: mount.fs_type.clone(), metadata: Some(metadata) })
     }

@@ -1,4 +1,4 @@
-//! Comparing where a file system does not answer.
+//! Measuring where a file system does not answer.
 
 use super::Small;
 use crate::machine_lock;
@@ -74,4 +74,24 @@ fn a_file_system_that_does_not_answer_keeps_no_comparison_from_ending() {
     }
     let _ = comparing.kill();
     assert_eq!(status.and_then(|status| status.code()), Some(128 + 15));
+}
+
+/// Regression: a recording waited for ever for the file that was to tell its end, before it had begun.
+#[test]
+fn a_file_that_cannot_be_looked_at_is_told() {
+    let _alone = machine_lock::alone();
+    let Some(small) = Small::new() else { return };
+    let Some(_dead) = Dead::mount(small.path("dead")) else { return };
+    let done = Command::cargo_bin("ahead")
+        .unwrap()
+        .args(["record", "-o"])
+        .arg(small.path("other.ahead"))
+        .arg("--until-file")
+        .arg(small.path("dead/ready"))
+        .args(["--", "echo", "started"])
+        .timeout(Duration::from_secs(60))
+        .assert()
+        .code(125);
+    assert!(super::stderr_of(&done).contains("does not answer"), "{}", super::stderr_of(&done));
+    assert!(done.get_output().stdout.is_empty());
 }

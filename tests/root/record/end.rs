@@ -333,6 +333,41 @@ fn read_ahead_file(volume: &Volume) -> PathBuf {
     Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
 }
 
+/// Regression: whoever did not read our output kept us from hearing any signal but SIGKILL.
+#[test]
+fn output_that_nobody_reads_keeps_no_signal_from_us() {
+    let _still = undisturbed();
+    if !can_record() {
+        return;
+    }
+    let home = Home::new();
+    let number = home.path("writer");
+    let script = format!("echo $$ > {0}.new && mv {0}.new {0} && exec yes", number.display());
+    let mut recorder = ahead()
+        .args(["record", "--until-output", "never", "-o"])
+        .arg(home.profile())
+        .args(["--", "sh", "-c", &script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    crate::crash::wait_until("the writer", || number.exists());
+    let writer = fs::read_to_string(&number).unwrap();
+    // Its pipe is full when it waits in write(2), so many times in a row.
+    let is_waiting =
+        || fs::read_to_string(format!("/proc/{}/syscall", writer.trim())).is_ok_and(|call| call.starts_with("1 "));
+    crate::crash::wait_until("the full pipe", || (0..1000).all(|_| is_waiting()));
+    let told = Command::new("kill").args(["-TERM", &recorder.id().to_string()]).status().unwrap();
+    assert!(told.success());
+    // It fails, and does not hang, where the signal is not heard.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while recorder.try_wait().unwrap().is_none() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let _ = recorder.kill();
+    assert_eq!(recorder.wait().unwrap().code(), Some(128 + 15));
+}
+
 /// A cold, precise recording of a program that has started, and ends with its input.
 fn cold_recording(home: &Home) -> Child {
     let mut recorder = ahead()

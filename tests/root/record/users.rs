@@ -1,12 +1,13 @@
 //! Users: whose files a profile is written among, and those who are in no file of this machine, as LDAP or sssd would have them: found through a module of the C library's
 //! name service that the test builds.
 
-use super::rig::{Home, ahead, can_record, with_namespaces};
+use super::rig::{Home, ahead, can_record, undisturbed, with_namespaces};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// One user, with an entry longer than the first buffer, and a group from the same service.
 const MODULE: &str = r#"
@@ -251,4 +252,34 @@ fn another_users_program_gets_neither_environment_nor_descriptors_of_root() {
     assert_eq!(said, "apart\n", "{}", String::from_utf8_lossy(&errors));
     let (status, _, errors) = record(&["only-on-roots-path"]);
     assert_eq!(status, Some(127), "{}", String::from_utf8_lossy(&errors));
+}
+
+/// The terminal sends its signals to its own session, and another user's program is in another one.
+#[test]
+fn ctrl_c_reaches_another_users_program() {
+    if !can_record() {
+        return;
+    }
+    let _still = undisturbed();
+    let home = Home::new();
+    let (binary, profile) = (ahead().get_program().to_owned(), home.profile());
+    let command = format!(
+        "{} record --user nobody -o {} -- sh -c 'echo started; exec sleep 600'",
+        binary.display(),
+        profile.display()
+    );
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"]);
+    terminal.env_remove("SUDO_USER").env_remove("SUDO_UID").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut terminal) = terminal.spawn() else { return eprintln!("skipped: no script(1)") };
+    let mut said = String::new();
+    let mut output = BufReader::new(terminal.stdout.take().unwrap());
+    while !said.contains("started") {
+        assert_ne!(output.read_line(&mut said).unwrap(), 0, "{said}");
+    }
+    let mut keys = terminal.stdin.take().unwrap();
+    keys.write_all(b"\x03").unwrap();
+    output.read_to_string(&mut said).unwrap();
+    drop(keys);
+    assert_eq!(terminal.wait().unwrap().code(), Some(128 + 2), "{said}");
 }

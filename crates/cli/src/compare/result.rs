@@ -5,6 +5,7 @@ use ahead_report::html::Page;
 use ahead_report::number::{grouped, size};
 use ahead_report::svg::{self, Bar, Tone};
 use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::printable;
 use serde::Serialize;
 
 /// The result of `ahead compare --json`; documented in docs/formats.md.
@@ -250,7 +251,8 @@ impl Comparison {
     }
 
     fn conditions(&self) -> String {
-        let disk = self.model.as_deref().map_or(String::new(), |model| format!(", emulated disk: {model}"));
+        let disk = |model: &str| format!(", emulated disk: {}", printable(model.as_bytes()));
+        let disk = self.model.as_deref().map_or(String::new(), disk);
         let window = self.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
         let (kernel, machine, runs) = (&self.kernel, &self.machine, self.runs);
         format!("Linux {kernel}, {machine}; read-ahead {window}{disk}; {runs} rounds, interleaved")

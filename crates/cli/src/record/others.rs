@@ -80,7 +80,11 @@ impl Record {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error).context("wait"),
                 Ok(0) => {}
-                Ok(_) => return Ok(false),
+                Ok(_) => {
+                    // Heard: a further one ends the evaluation.
+                    let _ = signals.poll();
+                    return Ok(false);
+                }
             }
             if next_look.is_some() && signs.is_there(&self.watched()) {
                 return Ok(true);

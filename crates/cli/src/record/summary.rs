@@ -4,8 +4,10 @@ use super::Series;
 use crate::units;
 use ahead_kernel::machine;
 use ahead_profile::{Precision, Profile};
+use ahead_report::text::printable;
 use ahead_trace::{Counters, LeftOut};
 use serde_json::{Value, json};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,7 +98,7 @@ impl Summary {
     /// For people: what was recorded, in one line, and in a second one what is missing, if anything is.
     pub fn print(&self, profile: &Profile, output: &Path) {
         if let Some(how) = self.interrupted.as_ref().filter(|_| !self.kept) {
-            let file = output.display();
+            let file = printable(output.as_os_str().as_bytes());
             eprintln!("ahead: interrupted {how}: nothing is kept, and {file} stays as it was");
             return;
         }
@@ -114,7 +116,8 @@ impl Summary {
             Precision::UpperBound => "upper bound",
         };
         let (files, took) = (profile.files.len(), self.took());
-        eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {}", output.display());
+        let place = printable(output.as_os_str().as_bytes());
+        eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {place}");
         if let Some(how) = &self.interrupted {
             eprintln!("ahead: interrupted {how}: this profile ends there, and says so");
         } else if self.ready == Some(false) {
