@@ -2,6 +2,7 @@
 
 use crate::{ALWAYS_SEED, Trial, kinds};
 use ahead_conform::{Cached, Event, FileSeen, Header, Record, Writer};
+use std::path::Path;
 
 /// Whether an input of this kind is taken for a good one; harm is a failure.
 fn is_accepted(kind: &str, input: &[u8]) -> bool {
@@ -23,4 +24,17 @@ fn removed_folios_take_memory_for_each_folio_and_not_for_each_page() {
     let removed = |number: u64| Event::Removed(Cached { file: 0, first: number << 11, order: 11, special: false });
     let records = (0..30_000).map(removed);
     assert!(is_accepted("traces", &trace([Event::File(seen)].into_iter().chain(records))));
+}
+
+/// Regression: inputs that the soak found, each in a file `KIND.what-was-wrong`.
+#[test]
+fn inputs_that_once_did_harm_do_none() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("soak/inputs");
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    for path in paths {
+        // Whether it is accepted does not matter.
+        is_accepted(path.file_stem().unwrap().to_str().unwrap(), &std::fs::read(&path).unwrap());
+    }
 }

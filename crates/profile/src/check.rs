@@ -28,7 +28,7 @@ pub const MAX_MILESTONES: usize = 1 << 20;
 /// Most arguments of the command.
 pub const MAX_ARGUMENTS: usize = 1 << 17;
 /// Largest offset, size, time and count: what the kernel's `loff_t` holds.
-const MAX_NUMBER: u64 = i64::MAX as u64;
+pub(crate) const MAX_NUMBER: u64 = i64::MAX as u64;
 
 /// Searched for in every path of a profile, tens of thousands perhaps, while the program waits.
 static UPWARDS: LazyLock<Finder> = LazyLock::new(|| Finder::new(b"/.."));

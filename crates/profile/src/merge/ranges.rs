@@ -1,5 +1,6 @@
 //! The union of what several runs used of one file: pure arithmetic on ranges.
 
+use crate::check::MAX_NUMBER;
 use crate::model::Extent;
 
 /// Neighbours used within this time of each other become one extent, microseconds. Less than one request takes on
@@ -52,7 +53,9 @@ fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
             None => by_profile.push((seen.profile, seen.extent.first_use_us, seen.extent.runs)),
         }
     }
-    let place = |seen: &Seen| seen.extent.physical_bytes?.checked_add(from - seen.extent.offset_bytes);
+    // Where an extent began may be the last place that a profile can name.
+    let is_place = |at: &u64| *at <= MAX_NUMBER;
+    let place = |seen: &Seen| seen.extent.physical_bytes?.checked_add(from - seen.extent.offset_bytes).filter(is_place);
     let newest = open.iter().filter(|seen| seen.extent.physical_bytes.is_some()).max_by_key(|seen| seen.profile);
     Extent {
         offset_bytes: from,
@@ -136,6 +139,15 @@ mod tests {
         assert_eq!(union(two.to_vec()).len(), 2);
         two[1].extent.physical_bytes = Some((1 << 20) + 4096);
         assert_eq!(union(two.to_vec()).len(), 1);
+    }
+
+    /// Regression: the second part of an extent that began at the last place got a place that no profile may have.
+    #[test]
+    fn place_beyond_the_last_one_is_unknown() {
+        let mut extents = [seen(0, 0, 8192, 0), seen(1, 4096, 4096, 9000)];
+        extents[0].extent.physical_bytes = Some(MAX_NUMBER);
+        let places: Vec<Option<u64>> = union(extents.to_vec()).iter().map(|extent| extent.physical_bytes).collect();
+        assert_eq!(places, [Some(MAX_NUMBER), None]);
     }
 
     #[test]
