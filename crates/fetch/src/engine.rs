@@ -5,9 +5,9 @@ mod tests;
 
 use crate::account::{Account, Ledger, Reason};
 use crate::brake::{self, Brake};
-use crate::crew::{LONGEST_STILL, NOT_ANSWERING};
 use crate::gate::Gate;
 use crate::plan::{self, Piece};
+use crate::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::sources::Sources;
 use crate::{HeadStart, Options, stages};
 use ahead_kernel::machine;

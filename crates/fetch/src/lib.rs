@@ -29,12 +29,12 @@
 mod account;
 mod brake;
 mod confirm;
-mod crew;
 pub mod cut;
 mod devices;
 mod engine;
 mod gate;
 pub mod plan;
+mod pool;
 mod sources;
 mod stages;
 pub mod today;
@@ -43,9 +43,9 @@ mod warm;
 mod worker;
 
 pub use account::{Account, Issued, Reason, Skipped};
-pub use crew::{LONGEST_STILL, NOT_ANSWERING};
 pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
 pub use plan::Source;
+pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use traits::{DeviceTraits, Order};
 
 use std::time::{Duration, Instant};

@@ -11,11 +11,11 @@
 
 use crate::account::{Account, Reason};
 use crate::brake::Look;
-use crate::crew::{Crew, MOST_OF_DEVICE};
 use crate::devices::{Device, Devices};
 use crate::engine::{Shared, as_us};
 use crate::plan::inodes::{self, InodeRange};
 use crate::plan::{self, LookUp, Path, Plan, Source, Step};
+use crate::pool::{MOST_OF_DEVICE, WorkerPool};
 use crate::traits::{DeviceTraits, Order};
 use crate::warm::Sample;
 use crate::worker::Worker;
@@ -37,7 +37,7 @@ pub struct Fetch {
     /// What there is to do.
     pub devices: Devices,
     /// Who does it.
-    pub crew: Arc<Crew>,
+    pub pool: Arc<WorkerPool>,
     /// Files found stale, to count each once.
     pub stale: Mutex<HashSet<usize>>,
     /// How long the program computes, microseconds, if that is known.
@@ -95,17 +95,17 @@ pub fn fetch(shared: &Arc<Shared>) {
         shared.gate.open();
     }
     shared.ledger.open().devices = devices.traits().collect();
-    let crew = Arc::new(Crew::new(devices.count(), shared.since));
+    let pool = Arc::new(WorkerPool::new(devices.count(), shared.since));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
     let compute_us = compute_us(&shared.profile);
-    let fetch = Arc::new(Fetch { shared: shared.clone(), devices, crew, stale, compute_us, looked_warm });
+    let fetch = Arc::new(Fetch { shared: shared.clone(), devices, pool, stale, compute_us, looked_warm });
     fetch.stages(sample);
-    if fetch.crew.has_panicked() {
+    if fetch.pool.has_panicked() {
         // It has printed itself; what is not accounted for is found at the end.
         shared.broke_off.store(true, Ordering::Release);
     }
-    if fetch.crew.is_incomplete() {
+    if fetch.pool.is_incomplete() {
         shared.is_left.store(true, Ordering::Release);
     }
 }
@@ -123,7 +123,7 @@ impl Fetch {
         }
         // It may be over before there was anything to do.
         shared.brake.look_at_clock();
-        self.crew.look_at_limits();
+        self.pool.look_at_limits();
         let own = self.clone();
         self.run(
             0..self.devices.count(),
@@ -138,7 +138,7 @@ impl Fetch {
             let mut account = shared.ledger.open();
             account.head_start_us = as_us(shared.gate.opened_after());
             account.submitted_us = as_us(shared.began.elapsed());
-            if self.crew.is_incomplete() {
+            if self.pool.is_incomplete() {
                 shared.skip_the_rest(&mut account, Reason::NotAnswering);
             }
         }
@@ -153,7 +153,7 @@ impl Fetch {
         work: impl Fn(usize) + Send + Sync + 'static,
         enough: impl FnMut() -> bool,
     ) {
-        self.crew.run(devices, Arc::new(work), enough);
+        self.pool.run(devices, Arc::new(work), enough);
     }
 
     /// A few times per second, while others work.
@@ -166,14 +166,14 @@ impl Fetch {
         if brake.is_paused() {
             // Nobody can be seen.
             brake.see(Instant::now());
-            self.crew.see_all();
+            self.pool.see_all();
         }
-        for device in self.crew.look() {
+        for device in self.pool.look() {
             // No thread of the device writes in the account from now on.
             let _account = ledger.open();
-            self.crew.give_up(device);
+            self.pool.give_up(device);
         }
-        if !self.crew.holds() {
+        if !self.pool.holds() {
             gate.open();
         }
     }
@@ -181,15 +181,15 @@ impl Fetch {
     /// Notes what was done on a device, unless that was given up: then it is accounted for.
     pub fn note(&self, device: usize, what: impl FnOnce(&mut Account)) {
         let mut account = self.shared.ledger.open();
-        if !self.crew.is_given_up(device) {
+        if !self.pool.is_given_up(device) {
             what(&mut account);
         }
     }
 
     /// The program does not wait for this device any more.
     pub fn release(&self, device: usize) {
-        self.crew.release(device);
-        if !self.crew.holds() {
+        self.pool.release(device);
+        if !self.pool.holds() {
             self.shared.gate.open();
         }
     }
@@ -198,7 +198,7 @@ impl Fetch {
         let (own, asked) = (self.clone(), sample.clone());
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
-            asked.ask(device, sources, || own.crew.check(device, brake).is_ok());
+            asked.ask(device, sources, || own.pool.check(device, brake).is_ok());
             // The last one lets the program start at once.
             if asked.is_over() && asked.looks_warm() && brake.stopped().is_none() {
                 gate.open();
@@ -207,7 +207,7 @@ impl Fetch {
         let devices: Vec<usize> = sample.devices().collect();
         self.run(devices, ask, || {
             self.look(look);
-            sample.is_over() || !self.crew.is_at_work()
+            sample.is_over() || !self.pool.is_at_work()
         });
         sample.looks_warm() && self.shared.brake.stopped().is_none()
     }
@@ -248,15 +248,15 @@ impl Fetch {
         if workers > 1 {
             let (fetch, shared_job) = (self.clone(), job.clone());
             let help = move |_| Worker::new(&fetch, &shared_job).take_steps(end);
-            self.crew.help(job.device, workers - 1, Arc::new(help));
+            self.pool.help(job.device, workers - 1, Arc::new(help));
         }
         Worker::new(self, job).take_steps(end);
-        self.crew.join(job.device);
+        self.pool.join(job.device);
     }
 
     fn job(&self, index: usize) -> Job {
         let (shared, device) = (&self.shared, self.devices.get(index));
-        let may_ask = self.crew.check(index, &shared.brake).is_ok();
+        let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let plan = plan::plan(
             std::mem::take(&mut *device.pieces()),
@@ -340,8 +340,8 @@ impl Fetch {
         let wait = move |device: usize| {
             let Shared { sources, ledger, .. } = &*own.shared;
             let goes_on = || {
-                own.crew.see(device);
-                own.shared.waits_on() && !own.crew.is_given_up(device)
+                own.pool.see(device);
+                own.shared.waits_on() && !own.pool.is_given_up(device)
             };
             if confirm::wait(&by_device[device], sources, ledger, goes_on) {
                 left_here.fetch_sub(1, Ordering::AcqRel);

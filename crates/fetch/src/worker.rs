@@ -49,7 +49,7 @@ impl Worker<'_> {
     }
 
     fn check(&self) -> Result<(), Reason> {
-        self.fetch.crew.check(self.job.device, self.brake)
+        self.fetch.pool.check(self.job.device, self.brake)
     }
 
     /// Each request is noted when it is made: whoever asks, while one of us is stuck on a device that does not answer, learns all but

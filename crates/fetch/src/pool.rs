@@ -57,7 +57,7 @@ fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
 
 /// The threads of a fetch, and what is known of its devices, which are indices here.
 #[derive(Debug)]
-pub struct Crew {
+pub struct WorkerPool {
     devices: Vec<Device>,
     /// How many devices the program still waits for.
     holding: AtomicUsize,
@@ -69,7 +69,7 @@ pub struct Crew {
 
 #[derive(Debug)]
 struct Device {
-    /// When one of its threads was seen last, microseconds since the crew began.
+    /// When one of its threads was seen last, microseconds since the pool began.
     seen_us: AtomicU64,
     given_up: AtomicBool,
     /// The program waits for its head start.
@@ -116,17 +116,17 @@ impl std::fmt::Debug for State {
 }
 
 /// A thread of a device, until it ends, however it ends.
-struct Hired {
-    crew: Arc<Crew>,
+struct RunningWorker {
+    pool: Arc<WorkerPool>,
     device: usize,
 }
 
-impl Drop for Hired {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
-        let mut state = self.crew.lock();
+        let mut state = self.pool.lock();
         if std::thread::panicking() {
             state.panicked = true;
-            self.crew.release(self.device);
+            self.pool.release(self.device);
         }
         state.refused = false;
         let at_work = state.at_work.entry(self.device).or_default();
@@ -145,16 +145,16 @@ impl Drop for Hired {
                 state.waiting.push_back(self.device);
             }
         }
-        self.crew.hire(&mut state);
-        self.crew.changed.notify_all();
+        self.pool.start_workers(&mut state);
+        self.pool.changed.notify_all();
     }
 }
 
-impl Crew {
+impl WorkerPool {
     /// For so many devices, all of which hold the program. `began`: since when it is held.
-    pub fn new(devices: usize, began: Instant) -> Crew {
+    pub fn new(devices: usize, began: Instant) -> WorkerPool {
         let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
-        let crew = Crew {
+        let pool = WorkerPool {
             devices: (0..devices).map(|_| device()).collect(),
             holding: AtomicUsize::new(devices),
             began,
@@ -163,9 +163,9 @@ impl Crew {
             start,
         };
         if devices > FEW {
-            crew.look_at_limits();
+            pool.look_at_limits();
         }
-        crew
+        pool
     }
 
     /// Finds out how many threads there may be.
@@ -232,7 +232,7 @@ impl Crew {
     /// Does this on each of these devices, in threads of their own, and returns when that is over on all that answer. `enough`,
     /// asked a few times per second and after each end, ends it before: devices that are at work then go on, and no other begins.
     pub fn run(
-        self: &Arc<Crew>,
+        self: &Arc<WorkerPool>,
         devices: impl IntoIterator<Item = usize>,
         work: Work,
         mut enough: impl FnMut() -> bool,
@@ -245,7 +245,7 @@ impl Crew {
                 None => state.waiting.push_back(device),
             }
         }
-        self.hire(&mut state);
+        self.start_workers(&mut state);
         loop {
             drop(state);
             let is_enough = enough();
@@ -283,24 +283,28 @@ impl Crew {
     }
 
     /// In the calling thread, since there is no other.
-    fn work_here<'a>(self: &'a Arc<Crew>, mut state: MutexGuard<'a, State>, work: &Work) -> MutexGuard<'a, State> {
+    fn work_here<'a>(
+        self: &'a Arc<WorkerPool>,
+        mut state: MutexGuard<'a, State>,
+        work: &Work,
+    ) -> MutexGuard<'a, State> {
         if let Some(device) = state.waiting.pop_front() {
             self.count_in(&mut state, device);
-            let hired = Hired { crew: self.clone(), device };
+            let running = RunningWorker { pool: self.clone(), device };
             drop(state);
             work(device);
-            drop(hired);
+            drop(running);
             state = self.lock();
         }
         state
     }
 
     /// Has up to so many other threads do this on a device, as they are free, while its own thread is at work.
-    pub fn help(self: &Arc<Crew>, device: usize, helpers: usize, work: Work) {
+    pub fn help(self: &Arc<WorkerPool>, device: usize, helpers: usize, work: Work) {
         let mut state = self.lock();
         let at_work = state.at_work.entry(device).or_default();
         (at_work.helpers, at_work.help) = (helpers, Some(work));
-        self.hire(&mut state);
+        self.start_workers(&mut state);
     }
 
     /// Waits, in the device's own thread, until no other is at work on the device, or it is given up.
@@ -318,7 +322,7 @@ impl Crew {
 
     /// Looks for devices that do not answer: lets the program start without them, and others have their threads. Gives those that
     /// should be given up ([`Self::give_up`]).
-    pub fn look(self: &Arc<Crew>) -> Vec<usize> {
+    pub fn look(self: &Arc<WorkerPool>) -> Vec<usize> {
         let mut state = self.lock();
         let still: Vec<(usize, Duration)> = state.at_work.keys().map(|device| (*device, self.still(*device))).collect();
         let still = still.into_iter().filter(|(device, still)| *still >= LONGEST_STILL && !self.is_given_up(*device));
@@ -338,7 +342,7 @@ impl Crew {
         if self.began.elapsed() >= LONGEST_STILL && self.holds() {
             state.waiting.iter().for_each(|device| self.release(*device));
         }
-        self.hire(&mut state);
+        self.start_workers(&mut state);
         silent
     }
 
@@ -357,11 +361,11 @@ impl Crew {
     }
 
     /// Starts threads, as they are free: for devices that wait first, then to help.
-    fn hire(self: &Arc<Crew>, state: &mut State) {
+    fn start_workers(self: &Arc<WorkerPool>, state: &mut State) {
         while let Some(work) = state.work.clone()
             && let Some(device) = state.waiting.pop_front()
         {
-            if !self.hire_one(state, device, work) {
+            if !self.start_worker(state, device, work) {
                 return state.waiting.push_front(device);
             }
         }
@@ -376,7 +380,7 @@ impl Crew {
                 && let Some(help) = at_work.help.clone()
             {
                 at_work.helpers -= 1;
-                if !self.hire_one(state, device, help) {
+                if !self.start_worker(state, device, help) {
                     let at_work = state.at_work.entry(device).or_default();
                     at_work.helpers += 1;
                     return;
@@ -386,14 +390,14 @@ impl Crew {
     }
 
     /// Whether there was a thread.
-    fn hire_one(self: &Arc<Crew>, state: &mut State, device: usize, work: Work) -> bool {
+    fn start_worker(self: &Arc<WorkerPool>, state: &mut State, device: usize, work: Work) -> bool {
         if state.free == 0 || state.refused {
             return false;
         }
         self.count_in(state, device);
-        let crew = self.clone();
+        let pool = self.clone();
         let started = (self.start)(Box::new(move || {
-            let _hired = Hired { crew, device };
+            let _running = RunningWorker { pool, device };
             work(device);
         }));
         if let Err(error) = started {
@@ -424,14 +428,14 @@ mod tests {
     use std::collections::HashSet;
     use std::sync::mpsc;
 
-    fn crew(devices: usize, most: usize) -> Arc<Crew> {
+    fn pool(devices: usize, most: usize) -> Arc<WorkerPool> {
         with(devices, most, start)
     }
 
-    fn with(devices: usize, most: usize, start: Start) -> Arc<Crew> {
-        let crew = Crew { start, ..Crew::new(devices, Instant::now()) };
-        (crew.lock().free, crew.lock().replacements) = (most, most);
-        Arc::new(crew)
+    fn with(devices: usize, most: usize, start: Start) -> Arc<WorkerPool> {
+        let pool = WorkerPool { start, ..WorkerPool::new(devices, Instant::now()) };
+        (pool.lock().free, pool.lock().replacements) = (most, most);
+        Arc::new(pool)
     }
 
     /// Counts how many do something at a time.
@@ -455,19 +459,19 @@ mod tests {
     /// Regression: each device had a thread, and 15 that helped it.
     #[test]
     fn there_are_never_more_threads_than_the_limit_and_every_device_has_its_turn() {
-        let (crew, count) = (crew(100, 8), Arc::new(Count::default()));
-        let (own, counted) = (crew.clone(), count.clone());
+        let (pool, count) = (pool(100, 8), Arc::new(Count::default()));
+        let (own, counted) = (pool.clone(), count.clone());
         let work = move |device: usize| {
             let helped = counted.clone();
             own.help(device, 15, Arc::new(move |device| helped.work(device)));
             counted.work(device);
             own.join(device);
         };
-        crew.run(0..100, Arc::new(work), || false);
+        pool.run(0..100, Arc::new(work), || false);
         assert!(count.most.load(Ordering::Acquire) <= 8);
         let done: HashSet<usize> = count.done.lock().unwrap().iter().copied().collect();
         assert_eq!(done.len(), 100);
-        assert!(!crew.is_incomplete() && crew.lock().free == 8);
+        assert!(!pool.is_incomplete() && pool.lock().free == 8);
     }
 
     /// Regression: `std::thread::scope` panics where the system refuses a thread.
@@ -480,8 +484,8 @@ mod tests {
             _ => Err(io::ErrorKind::WouldBlock.into()),
         };
         for start in [none, every_third] {
-            let (crew, count) = (with(100, 8, start), Arc::new(Count::default()));
-            let (own, counted) = (crew.clone(), count.clone());
+            let (pool, count) = (with(100, 8, start), Arc::new(Count::default()));
+            let (own, counted) = (pool.clone(), count.clone());
             let here = std::thread::current().id();
             let work = move |device: usize| {
                 assert!(start as usize != none as usize || std::thread::current().id() == here);
@@ -489,19 +493,19 @@ mod tests {
                 counted.work(device);
                 own.join(device);
             };
-            crew.run(0..100, Arc::new(work), || false);
+            pool.run(0..100, Arc::new(work), || false);
             let mut done = count.done.lock().unwrap().clone();
             done.sort_unstable();
             assert_eq!(done, (0..100).collect::<Vec<_>>());
-            assert!(!crew.is_incomplete() && crew.lock().free == 8);
+            assert!(!pool.is_incomplete() && pool.lock().free == 8);
         }
     }
 
     /// A bug of ours on one device must not keep the program from starting, nor the others from being fetched.
     #[test]
     fn a_thread_that_panics_is_known_and_holds_nothing() {
-        let (crew, count) = (crew(10, 2), Arc::new(Count::default()));
-        let (own, counted) = (crew.clone(), count.clone());
+        let (pool, count) = (pool(10, 2), Arc::new(Count::default()));
+        let (own, counted) = (pool.clone(), count.clone());
         let work = move |device: usize| {
             // Without the text that a panic prints.
             if device == 4 {
@@ -510,18 +514,18 @@ mod tests {
             counted.work(device);
             own.release(device);
         };
-        crew.run(0..10, Arc::new(work), || false);
-        assert!(crew.has_panicked() && !crew.holds());
+        pool.run(0..10, Arc::new(work), || false);
+        assert!(pool.has_panicked() && !pool.holds());
         assert_eq!(count.done.lock().unwrap().len(), 9);
     }
 
     /// Regression: a device that does not answer kept the threads of all others.
     #[test]
     fn who_does_not_answer_holds_neither_the_program_nor_the_others() {
-        let (crew, (answer, silence)) = (crew(6, 2), mpsc::channel::<()>());
+        let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
         let silence = Mutex::new(silence);
         let done = Arc::new(Mutex::new(Vec::new()));
-        let (own, by) = (crew.clone(), done.clone());
+        let (own, by) = (pool.clone(), done.clone());
         let work = move |device: usize| {
             if device < 3 {
                 // Until the test is over.
@@ -531,16 +535,16 @@ mod tests {
                 by.lock().unwrap().push(device);
             }
         };
-        let (watched, others) = (crew.clone(), done.clone());
+        let (watched, others) = (pool.clone(), done.clone());
         let patience = Instant::now() + Duration::from_secs(60);
-        crew.run(0..6, Arc::new(work), || {
+        pool.run(0..6, Arc::new(work), || {
             assert!(Instant::now() < patience, "the others wait");
             watched.look().into_iter().for_each(|device| watched.give_up(device));
             others.lock().unwrap().len() == 3 && !watched.holds()
         });
         let mut done = done.lock().unwrap().clone();
         done.sort_unstable();
-        assert_eq!((done, crew.is_incomplete()), (vec![3, 4, 5], true));
+        assert_eq!((done, pool.is_incomplete()), (vec![3, 4, 5], true));
         drop(answer);
     }
 }
