@@ -65,6 +65,9 @@ impl Run {
         // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
             worker.dismiss();
+            if self.account.is_some() && !worker.wait_told(LONGEST_ACCOUNT).unwrap_or(false) {
+                warn("the account is not kept: it was not written in time");
+            }
             // Whatever comes of it, the program's status counts.
             if !worker.wait_end(LAST_WORD).unwrap_or(false) {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
@@ -214,6 +217,10 @@ const START: u8 = b's';
 
 /// How long the program is held though the worker says nothing: it does not even come to look at the clock.
 const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
+
+/// How long the worker may take to write the account when the program has ended. It is never written by a thread that waits for a
+/// device, but the machine may be busy, and the account's own file system may not answer.
+const LONGEST_ACCOUNT: Duration = Duration::from_secs(10);
 
 /// How long the worker may take to end when the program has ended. One that does not wait for a device needs some
 /// milliseconds, and 250 to give up those of its threads that do.

@@ -115,6 +115,16 @@ impl Worker {
         Ok(signals.poll().map(|signal| signal.number))
     }
 
+    /// Waits until it has given all of its results, at most for `timeout`.
+    pub fn wait_told(&mut self, timeout: Duration) -> Result<bool> {
+        let deadline = Instant::now() + timeout;
+        while !self.has_told_all() && Instant::now() < deadline {
+            self.wait_for(self.pidfd.as_fd(), Some(deadline))?;
+            self.hear();
+        }
+        Ok(self.has_told_all())
+    }
+
     /// Waits for its end, at most for `timeout`, and hears what it says meanwhile: one that waits for a device stays until that
     /// answers.
     pub fn wait_end(&mut self, timeout: Duration) -> Result<bool> {
