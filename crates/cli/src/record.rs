@@ -241,7 +241,7 @@ impl Record {
         go_on(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
-        let deadline = self.duration.map(|duration| Instant::now() + duration);
+        let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
         child.release(&command)?;
         let finished = watch.wait(&mut child, signals, deadline)?;
         // In this order: when we are held up between the two, the end is told too late, never before the last reads.

@@ -43,7 +43,7 @@ impl Record {
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
         eprintln!("ahead: observing; Ctrl-C ends it");
-        let deadline = self.duration.map(|duration| Instant::now() + duration);
+        let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
         let ready = self.wait_for_others(signals, process.as_ref(), &signs, deadline)?;
         let run = Run {
             command: Vec::new(),
