@@ -135,6 +135,16 @@ impl Scene {
         self.home.path()
     }
 
+    /// Where the disk is mounted that is tuned and on which jobs run.
+    pub fn target(&self) -> &Path {
+        &self.target.mount
+    }
+
+    /// Where the other user's disk is mounted.
+    pub fn bystander(&self) -> &Path {
+        &self.bystander.mount
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }

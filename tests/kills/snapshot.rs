@@ -29,8 +29,9 @@ impl Snapshot {
         for directory in ["/etc/udev/rules.d", "/etc/systemd/system", "/run/udev/rules.d", "/run/systemd/system"] {
             lines.insert(directory.into(), names(directory).join(" "));
         }
-        tree(&mut lines, Path::new("/run/ahead"));
-        tree(&mut lines, scene.home());
+        for directory in [Path::new("/run/ahead"), scene.home(), scene.target(), scene.bystander()] {
+            tree(&mut lines, directory);
+        }
         let processes: Vec<String> = scene.all_processes().iter().map(|process| process.pid.to_string()).collect();
         lines.insert("processes".into(), processes.join(" "));
         lines.insert("the bystander's note".into(), scene.is_note_there().to_string());
@@ -90,8 +91,10 @@ fn one(lines: &mut BTreeMap<String, String>, path: &Path) {
     }
 }
 
-/// Every file: kind, mode, owner, and of short regular files what is in them. Locks stay, and say nothing.
+/// Every file: kind, mode, owner, and of short regular files what is in them. Locks stay, and say nothing. What is mounted below is not
+/// entered: reading debugfs may wait for ever.
 fn tree(lines: &mut BTreeMap<String, String>, directory: &Path) {
+    let Ok(device) = directory.metadata().map(|metadata| metadata.dev()) else { return };
     for name in names(directory) {
         let path = directory.join(&name);
         let Ok(metadata) = path.symlink_metadata() else { continue };
@@ -108,7 +111,7 @@ fn tree(lines: &mut BTreeMap<String, String>, directory: &Path) {
         if !name.ends_with("lock") {
             lines.insert(path.display().to_string(), state);
         }
-        if kind.is_dir() {
+        if kind.is_dir() && metadata.dev() == device {
             tree(lines, &path);
         }
     }

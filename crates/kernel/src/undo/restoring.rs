@@ -7,8 +7,9 @@
 //!     gone         undone                                     undone
 //! ```
 //!
-//! What another one, who is at work, has set too stays for now, and so does the note: set back now, it would be changed under
-//! that one, who would in the end set it back to what the dead had set.
+//! A setting that another process at work has set after the dead one, or to the same value, stays for now, and so does the note:
+//! set back now, it would be changed under that process, which would in the end set it back to what the dead one had set. What was set
+//! before is set back to that.
 
 use super::taking_back::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
@@ -71,8 +72,10 @@ fn undo_where(
     let _alone = lock(directory)?;
     sweep(directory);
     let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_undone(note));
-    let is_needed =
-        |note: &Note| kept.iter().any(|(_, other)| !is_left(other) && sets_the_same(&note.action, &other.action));
+    let is_needed = |note: &Note| {
+        let is_in_use = |other: &Note| !is_left(other) && is_built_on(note, other);
+        kept.iter().any(|(_, other)| is_in_use(other) && sets_the_same(&note.action, &other.action))
+    };
     for (path, note) in left.into_iter().rev().filter(|(_, note)| concerned(note)) {
         if is_needed(&note) {
             continue;
@@ -89,6 +92,15 @@ fn is_left(note: &Note) -> bool {
         Action::SetFile { .. } => !note.owner.is_at_work(),
         _ => !note.owner.is_alive(),
     }
+}
+
+/// Whether another change of a setting is lost if this one is undone.
+fn is_built_on(note: &Note, other: &Note) -> bool {
+    let value = |note: &Note| match &note.action {
+        Action::SetFile { new, .. } => new.clone(),
+        _ => None,
+    };
+    other.sequence > note.sequence || (value(note).is_some() && value(note) == value(other))
 }
 
 /// The path alone does not tell: a file system may be mounted in several places.
@@ -288,5 +300,21 @@ mod tests {
         drop(living);
         assert_eq!(restore_in(&notes).unwrap().len(), 1);
         assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), notes_in(&notes).unwrap().len()), ("0", 0));
+    }
+
+    /// Regression: read-ahead stayed off on a device whose window a living process had set before a recording that was killed.
+    #[test]
+    fn a_setting_of_a_living_one_from_before_is_what_it_is_set_back_to() {
+        let home = tempfile::tempdir().unwrap();
+        let (notes, setting) = (home.path().join("undo"), home.path().join("f"));
+        fs::write(&setting, "0").unwrap();
+        let living = note_in(&notes, ProcessId::own().unwrap(), set(&setting, "128", "776")).unwrap();
+        note_in(&notes, gone(), set(&setting, "776", "0")).unwrap().leave();
+        assert_eq!(restore_in(&notes).unwrap().len(), 1);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "776");
+        // Two that need the same value: the later of them to end sets it back.
+        note_in(&notes, gone(), set(&setting, "128", "776")).unwrap().leave();
+        assert!(restore_in(&notes).unwrap().is_empty());
+        drop(living);
     }
 }
