@@ -108,7 +108,16 @@ impl Scene {
         let (path, name) = (home.path(), format!("kills-{}", std::process::id()));
         let program = assert_cmd::cargo::cargo_bin("ahead");
         let bystander = path.join("other");
-        for directory in ["mnt", "out", "root/etc/udev", "root/etc/systemd", "debugfs", "other", "target"] {
+        for directory in [
+            "mnt",
+            "out",
+            "root/etc/udev/rules.d",
+            "root/etc/systemd/system",
+            "root/var/lib",
+            "debugfs",
+            "other",
+            "target",
+        ] {
             fs::create_dir_all(path.join(directory)).expect("a directory in the memory");
         }
         for copy in [path.join("ahead"), bystander.join("ahead")] {
