@@ -7,9 +7,10 @@
 //!     control socket:   questions and answers
 //! ```
 //!
-//! The image comes as a descriptor: at its path something else may lie by now. The starter holds the other end of the socket. Should that end without a word before the commit (the starter was
-//! killed), the daemon has everything undone and ends. After the commit it lives until `detach` tells it that the disk has
-//! been taken down. On SIGTERM it asks for its own detaching, and goes on if the disk is in use.
+//! The image comes as a descriptor: at its path something else may lie by now. The starter holds the other end of the socket.
+//! Should that end without a word before the commit (the starter was killed), the daemon has everything undone and ends.
+//! After the commit it lives until `detach` tells it that the disk has been taken down. On SIGTERM it asks for its own
+//! detaching, and goes on if the disk is in use.
 
 mod answers;
 mod control;
