@@ -283,7 +283,9 @@ impl Store {
     /// Errors: not root; something cannot be written or removed; the state is not ours.
     pub fn restore(&self, target: &Target) -> Result<Vec<Restored>> {
         let done = self.take_back_all(self.of_window(target)?);
-        done.into_iter().map(|(_, done)| done).collect()
+        let done = done.into_iter().map(|(_, done)| done).collect::<Result<_>>()?;
+        self.sweep()?;
+        Ok(done)
     }
 
     /// Takes back everything that is kept, and says of each by its name how that went. Of what is not here now only the rules

@@ -235,13 +235,9 @@ impl Store {
     pub(super) fn sweep(&self) -> Result<()> {
         let directory = self.at(Path::new(STATES));
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-        let left = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(TEMPORARY));
-        let mut left = left.map(|entry| entry.path()).peekable();
-        if left.peek().is_none() {
-            return Ok(());
-        }
-        left.try_for_each(|file| remove(&file).map(drop))?;
-        // Its own directories: nothing says who has made them, but they are empty.
+        let mut left = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(TEMPORARY));
+        left.try_for_each(|entry| remove(&entry.path()).map(drop))?;
+        // The directories of states: nothing says who has made them, but nothing else lies there, and they go only if they are empty.
         directory.ancestors().take(2).for_each(|directory| drop(fs::remove_dir(directory)));
         Ok(())
     }

@@ -202,11 +202,18 @@ fn what_a_killed_one_has_half_written_is_removed() {
     }
     home.restore();
     assert_eq!((home.kept(), directories(home.home.path()).len()), (0, 0));
-    // Before its first state was whole.
-    fs::create_dir_all(state.parent().unwrap()).unwrap();
-    fs::write(temporary(&state), "half").unwrap();
-    assert!(home.store.restore_all().unwrap().is_empty());
-    assert_eq!(files(&home.home.path().join("var")), 0);
+    // Before its first state was whole, or even begun. (Regression: by the target's name it stayed.)
+    let by_name = |home: &Home| home.store.restore(&home.target).unwrap().len();
+    let all = |home: &Home| home.store.restore_all().unwrap().len();
+    let ways: [fn(&Home) -> usize; 2] = [by_name, all];
+    for (restored, is_begun) in ways.into_iter().flat_map(|way| [(way, true), (way, false)]) {
+        fs::create_dir_all(state.parent().unwrap()).unwrap();
+        if is_begun {
+            fs::write(temporary(&state), "half").unwrap();
+        }
+        assert_eq!((restored(&home), files(&home.home.path().join("var"))), (0, 0));
+        assert!(!state.parent().unwrap().exists());
+    }
 }
 
 /// Regression: two rules of one window contradicted one another, and the first window was lost.
