@@ -112,7 +112,7 @@ impl<'a> Doer<'a> {
         Ok(())
     }
 
-    /// Another opening of the file that is held, never of what has its name: somebody else may own the directory.
+    /// Another opening of the file that is held, never of what has its name: another user may own the directory.
     fn open(&mut self, part: &Part, held: &HeldFile, open: OpenId) -> Result<()> {
         let (writes, failed) = (part.stream.pattern.writes(), |e| Error::io("open", e));
         let file = held.open_again(File::options().read(true).write(writes)).map_err(failed)?;

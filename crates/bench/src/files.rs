@@ -36,7 +36,7 @@ const SPARE_SHARE: u64 = 64;
 /// So long a file is evicted again and again: its last writes or reads may still be under way, other processors may hold pages
 /// that they have just handled.
 const LONGEST_EVICTION: Duration = Duration::from_secs(1);
-/// Descriptors for each file: the one that keeps it, its reader's, that of a policy that is told the future, and one to spare; and those
+/// Descriptors for each file: the one that keeps it, its reader's, that of a policy that knows the accesses in advance, and one to spare; and those
 /// that do not depend on files. Most systems allow 1024 and more on request (`ulimit -Hn`).
 const DESCRIPTORS_PER_FILE: u64 = 4;
 const DESCRIPTORS: u64 = 256;

@@ -23,7 +23,7 @@ use tempfile::NamedTempFile;
 /// How our pages begin.
 const PAGE_BEGINS: &[u8; 15] = b"<!DOCTYPE html>";
 
-/// Symbolic links to nothing that are followed one after another. The kernel follows 40; nobody makes chains of them.
+/// Symbolic links to nothing that are followed one after another. The kernel follows 40; long chains of them are not in use.
 const LINKS_MOST: u32 = 8;
 
 /// Where a result will be written.
@@ -36,7 +36,7 @@ pub struct Output {
 
 #[derive(Debug)]
 enum Place {
-    /// A pipe or a device, or what somebody has opened already (`/dev/stdout`): it is added to. A handle that gives no access.
+    /// A pipe or a device, or what the caller has opened already (`/dev/stdout`): it is added to. A handle that gives no access.
     Open(OwnedFd),
     /// A name in a directory.
     File(InDirectory),
@@ -155,7 +155,7 @@ fn find(path: &Path) -> anyhow::Result<Place> {
     if !is_open && acts_as_root() {
         return match follow_own_links(path)? {
             (last, Ok(found)) => of_kind(&last, found, false),
-            // To make it tells what else is wrong. A link that comes meanwhile is one too many.
+            // Creating the file reports any other error. A link that appears meanwhile is one too many.
             (last, Err(_)) => Ok(Place::File(find_new(&last, LINKS_MOST)?)),
         };
     }

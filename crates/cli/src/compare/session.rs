@@ -491,7 +491,7 @@ fn said(note: &str) -> String {
     format!("{note}.said")
 }
 
-/// Reads what `ahead run` wrote; tells its length, too.
+/// Reads what `ahead run` wrote, and returns its length, too.
 fn read_account(scratch: &Scratch, note: &str, status: i32) -> anyhow::Result<(Account, u64)> {
     let text = scratch
         .read(note, MAX_ACCOUNT_BYTES)

@@ -36,7 +36,7 @@ pub struct Keeper<'a> {
 
 impl Keeper<'_> {
     /// For what was named, or else for a command that this user runs. Finds out before the run whether the profile can be
-    /// kept afterwards. Makes the directories of a place that nobody named, for their owner alone.
+    /// kept afterwards. Creates the directories of a default place, for their owner alone.
     pub fn new<'a>(
         named: Option<&PathBuf>,
         command: &[OsString],
