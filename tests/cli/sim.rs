@@ -334,8 +334,8 @@ fn a_trace_does_not_move_the_cursor() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("hostile\u{1b}[31m.trace");
     let kernel = "6.18\u{1b}[2J\u{1b}]0;owned\u{7}\nroot#\u{202e}".to_owned();
-    let header = ahead_conform::Header { kernel, machine: "x86_64".into(), page_bytes: 4096, command: Vec::new() };
-    ahead_conform::Writer::new(fs::File::create(&path).unwrap(), &header).unwrap().finish(0).unwrap();
+    let header = ahead_traces::Header { kernel, machine: "x86_64".into(), page_bytes: 4096, command: Vec::new() };
+    ahead_traces::Writer::new(fs::File::create(&path).unwrap(), &header).unwrap().finish(0).unwrap();
     let sim = |arguments: &[&str]| {
         let mut command = Command::cargo_bin("ahead").unwrap();
         command.args(["sim", "conform"]).args(arguments).arg(&path).output().unwrap()

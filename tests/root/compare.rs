@@ -251,7 +251,7 @@ fn a_changed_read_ahead_is_said() {
     let Some(disk) = Disk::new("compare-window") else { return };
     disk.record(&disk.program());
     let device = ahead_disk::find(&disk.name).unwrap().device_number;
-    let setting = format!("echo 64 >/sys/dev/block/{}:{}/queue/read_ahead_kb", device.0, device.1);
+    let setting = format!("echo 64 >/sys/dev/block/{device}/queue/read_ahead_kb");
     let result = disk.compare_with(&["--no-reference"], &["sh".into(), "-c".into(), setting]);
     assert_eq!(result["read_ahead_kb_seen"].as_array().unwrap().len(), 2, "{result}");
     assert_eq!(result["read_ahead_kb"], result["read_ahead_kb_seen"][0]);

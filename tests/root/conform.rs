@@ -3,8 +3,9 @@
 
 use crate::mounted::Mounted;
 use ahead_conform::{Report, conform, policy_of};
-use ahead_kernel::bdi::{DeviceNumber, read_ahead_file};
+use ahead_kernel::bdi::read_ahead_file;
 use ahead_kernel::{machine, openat};
+use ahead_model::DeviceNumber;
 use assert_cmd::Command;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -149,7 +150,7 @@ fn every_decision_on_fuse_is_the_policy_s() {
     let _unmount = Unmount(front.clone());
     let home = tempfile::tempdir().unwrap();
     created(&front);
-    let device = openat::device_number(openat::handle(&front).unwrap().identity().device);
+    let device = DeviceNumber::from_key(openat::handle(&front).unwrap().identity().device);
     for (seed, kb) in [(1, 128), (2, 16)] {
         let _window = Window::set(device, kb);
         check(&compared(home.path(), &front, &[], "all", seed, 2), &format!("FUSE, {kb} KiB"), false);

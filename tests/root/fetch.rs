@@ -400,8 +400,7 @@ struct Rotational {
 
 impl Rotational {
     fn set(mounted: &Mounted, rotates: bool) -> Rotational {
-        let (major, minor) = mounted.number();
-        let setting = format!("/sys/dev/block/{major}:{minor}/queue/rotational");
+        let setting = format!("/sys/dev/block/{}/queue/rotational", mounted.number());
         let before = fs::read_to_string(&setting).unwrap();
         fs::write(&setting, if rotates { "1" } else { "0" }).unwrap();
         Rotational { setting, before }

@@ -2,9 +2,9 @@
 
 use crate::crash::wait_until;
 use crate::machine_lock::Held;
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::undo::{Guard, ProcessId};
 use ahead_kernel::{block, diskstats, evict, loopdev, machine, mounting};
+use ahead_model::DeviceNumber;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

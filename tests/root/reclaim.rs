@@ -2,6 +2,7 @@
 //! them for a while. A test that counts cached pages cannot go on then, and begins anew.
 
 use ahead_kernel::{evict, openat};
+use ahead_model::DeviceNumber;
 use ahead_trace::{Evicted, Evictions};
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -30,8 +31,8 @@ pub fn unless_reclaimed(test: impl Fn()) {
 
 /// Of all loop devices, and of the superblocks that have numbers of their own (btrfs).
 fn reclaimed_bytes(evictions: &Evictions) -> u64 {
-    let loops = (0..256).map(|minor| (LOOP_MAJOR, minor));
-    let anonymous = (0..1024).map(|minor| (0, minor));
+    let loops = (0..256).map(|minor| DeviceNumber::new(LOOP_MAJOR, minor));
+    let anonymous = (0..1024).map(|minor| DeviceNumber::new(0, minor));
     loops.chain(anonymous).map(|device| evictions.of(device).unwrap().reclaimed_bytes).sum()
 }
 
@@ -55,7 +56,7 @@ fn reclaim_is_told_from_what_is_dropped() {
     let file = std::fs::File::open(&path).unwrap();
     file.sync_all().unwrap();
     let key = openat::handle(&path).unwrap().identity().device;
-    let device = openat::device_number(key);
+    let device = DeviceNumber::from_key(key);
     let inode = file.metadata().unwrap().ino();
     assert_eq!(evictions.of_file(device, inode).unwrap(), Evicted::default());
     evictions.watch(device, inode).unwrap();

@@ -3,9 +3,10 @@
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
-use ahead_conform::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_kernel::{bdi, loopdev, mounting, mounts, undo};
+use ahead_model::DeviceNumber;
 use ahead_profile::{Extent, File, Profile};
+use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_tune::{Depth, Plan, System, Workload};
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -353,8 +354,8 @@ fn a_file_system_that_is_full_or_read_only_says_so() {
 }
 
 /// Requests to write that a block device has had.
-fn writes(number: bdi::DeviceNumber) -> u64 {
-    let text = fs::read_to_string(format!("/sys/dev/block/{}:{}/stat", number.0, number.1)).unwrap();
+fn writes(number: DeviceNumber) -> u64 {
+    let text = fs::read_to_string(format!("/sys/dev/block/{number}/stat")).unwrap();
     text.split_whitespace().nth(4).unwrap().parse().unwrap()
 }
 

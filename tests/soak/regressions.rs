@@ -1,7 +1,7 @@
 //! Inputs that once did harm.
 
 use crate::{ALWAYS_SEED, Trial, kinds};
-use ahead_conform::{Cached, Event, FileSeen, Header, Record, Writer};
+use ahead_traces::{Cached, Event, FileSeen, Header, Record, Writer};
 use std::path::Path;
 
 /// Whether an input of this kind is taken for a good one; harm is a failure.

@@ -2,12 +2,12 @@
 
 use crate::Result;
 use ahead_disk::{Client, DiskInfo};
-use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::bdi;
 use ahead_kernel::directory::Directory;
 use ahead_kernel::diskstats::{self, Reads};
 use ahead_kernel::mounts::Mount;
 use ahead_kernel::{block, machine};
-use rustix::fs::{major, minor};
+use ahead_model::DeviceNumber;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ impl Device {
     /// Errors: the directory cannot be looked at.
     pub fn under(directory: &Directory, mount: Option<&Mount>) -> Result<Device> {
         let metadata = directory.metadata()?;
-        let own = (major(metadata.dev()), minor(metadata.dev()));
+        let own = DeviceNumber::from_stat(metadata.dev());
         let devices = if is_counted(&own) { vec![own] } else { mount.map(of_mount).unwrap_or_default() };
         if devices.is_empty() || !devices.iter().all(is_counted) {
             return Ok(Device::Unknown);
@@ -77,7 +77,7 @@ impl Device {
         match self {
             Device::Emulated(disk) => format!("emulated {} ({})", disk.model.name, disk.name),
             Device::Block(devices) => {
-                let numbers: Vec<String> = devices.iter().map(|(major, minor)| format!("{major}:{minor}")).collect();
+                let numbers: Vec<String> = devices.iter().map(DeviceNumber::to_string).collect();
                 format!("block device{} {}", if devices.len() > 1 { "s" } else { "" }, numbers.join(", "))
             }
             Device::Unknown => "no block device".into(),

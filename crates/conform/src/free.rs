@@ -24,11 +24,11 @@ use crate::judge::{Expected, Pending, Said, expect, state_of};
 use crate::ledger::Ledger;
 use crate::pages::{Pages, Seen};
 use crate::position::Positions;
-use crate::record::{Asked, Cached, Event, MOST_READ, Record, SPANNING, Use};
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, PAGE_BYTES, Page, View};
+use ahead_traces::{Asked, Cached, Event, MOST_READ, Record, SPANNING, Use};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! One decision: what the policy expects, what the kernel said, and whether they agree.
 
-use crate::record::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{Access, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Requests, View, folios};
+use ahead_traces::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use std::cell::Cell;
 
 /// What the kernel said after a decision had begun.

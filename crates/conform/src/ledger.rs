@@ -1,10 +1,10 @@
 //! The decisions that are under way, one for each thread, and the account of those that have ended.
 
 use crate::judge::{Pending, Said, state_of};
-use crate::record::{Cached, RaState};
 use crate::tally::{Kind, MOST_MISMATCHES, Mismatch, Tally};
 use ahead_policy::Folio;
 use ahead_policy::policies::on_demand::{Outcome, State};
+use ahead_traces::{Cached, RaState};
 use rustc_hash::FxHashMap;
 
 /// From the first to the last record of a decision.

@@ -1,38 +1,33 @@
 //! Does a policy decide as a kernel did?
 //!
-//! In: a trace of what programs read, what the kernel's read-ahead decided, and all that it decided by ([`Reader`]); the rules of
+//! In: a trace of what programs read, what the kernel's read-ahead decided, and all that it decided by ([`ahead_traces::Reader`]); the rules of
 //! a kernel. Out: how many decisions agree, and which do not ([`Report`]).
 //!
 //! ```text
 //!     programs ─▶ kernel's tracepoints ─▶ trace file ──▶ records ──┬─▶ Step   the state comes from the trace   ─┬─▶ Report
-//!                 (crate `trace`)         `file`         `record`  └─▶ Free   the state evolves by itself      ─┘
+//!                 (crate `trace`)         (crate `traces`)         └─▶ Free   the state evolves by itself      ─┘
 //! ```
 //!
-//! `record` tells what a trace holds, `file` how it is written; `pages` what is cached, `judge` compares one decision, `ledger`
+//! `pages` tells what is cached, `judge` compares one decision, `ledger`
 //! keeps those of all threads apart, `step` and `free` are the two ways of comparing.
 //!
 //! What it must never do: take a decision from the trace that the policy should take; leave one out without counting it; call a
 //! trace with losses good; believe what a trace says of itself.
 
-mod file;
 mod free;
 mod judge;
 mod ledger;
 mod pages;
 mod position;
-mod record;
 mod step;
 mod tally;
 
-pub use file::{MOST_BLOCK_BYTES, Reader, TraceError, Writer};
 pub use free::Free;
-pub use record::{
-    Asked, Cached, Event, Exact, FileSeen, Header, Mapping, RaState, Record, SPANNING, Trailer, Use, Window,
-};
 pub use step::Step;
 pub use tally::{Agreement, KINDS, Kind, Mismatch, Tally};
 
 use ahead_policy::policies::{linux_6_12, linux_6_18, linux_7_2, on_demand::Rules};
+use ahead_traces::{Reader, TraceError, Trailer, Validator};
 use serde::Serialize;
 use std::io::Read;
 
@@ -134,10 +129,10 @@ pub fn conform(from: impl Read, policy: Option<&str>) -> Result<Report, ConformE
         Some(name) => ConformError::Policy { name: name.into() },
         None => ConformError::Kernel { kernel: header.kernel.clone() },
     })?;
-    let (mut step, mut free, mut sense) = (Step::new(rules), Free::new(rules), record::Sense::default());
+    let (mut step, mut free, mut validator) = (Step::new(rules), Free::new(rules), Validator::default());
     let mut records = 0;
     while let Some(record) = reader.next_record()? {
-        sense.check(&record).map_err(|what| ConformError::Impossible { record: records, what })?;
+        validator.check(&record).map_err(|what| ConformError::Impossible { record: records, what })?;
         step.take(&record);
         free.take(&record);
         records += 1;

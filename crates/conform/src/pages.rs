@@ -1,7 +1,7 @@
 //! What is cached of the files of a trace, as far as the trace tells.
 
-use crate::record::{FileSeen, Use};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
+use ahead_traces::{FileSeen, Use};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;

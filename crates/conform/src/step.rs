@@ -3,10 +3,10 @@
 use crate::judge::{Pending, Said, expect, fault_access, state_of};
 use crate::ledger::Ledger;
 use crate::pages::Pages;
-use crate::record::{Asked, Event, Mapping, Record, SPANNING, Use};
 use crate::tally::{Kind, Tally};
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
 use ahead_policy::{FileId, Folio, Found, PAGE_BYTES, Page, View};
+use ahead_traces::{Asked, Event, Mapping, Record, SPANNING, Use};
 use rustc_hash::FxHashMap;
 
 /// `POSIX_FADV_WILLNEED`.

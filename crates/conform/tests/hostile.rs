@@ -1,8 +1,7 @@
 //! What a trace may hold that no kernel has written: cut short, damaged, of other kernels, impossible.
 
-use ahead_conform::{
-    Asked, Cached, ConformError, Event, FileSeen, Header, RaState, Record, Use, Window, Writer, conform,
-};
+use ahead_conform::{ConformError, conform};
+use ahead_traces::{Asked, Cached, Event, FileSeen, Header, RaState, Record, Use, Window, Writer};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -162,7 +161,7 @@ fn events() -> impl Strategy<Value = Record> {
     };
     let asked = || (a_use(), number(), number()).prop_map(|(by, page, wanted)| Asked { by, page, wanted });
     let mapping =
-        prop::option::of((0..100u64, number(), any::<u32>()).prop_map(|(first, end, flags)| ahead_conform::Mapping {
+        prop::option::of((0..100u64, number(), any::<u32>()).prop_map(|(first, end, flags)| ahead_traces::Mapping {
             first,
             end: end.max(first),
             flags,

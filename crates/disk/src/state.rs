@@ -3,10 +3,10 @@
 use crate::name::is_valid_name;
 use crate::{Error, Floor, ModelSource, Punctuality, Result};
 use ahead_device::Model;
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::home;
 use ahead_kernel::process::Signals;
 use ahead_kernel::undo::{self, Guard, ProcessId};
+use ahead_model::DeviceNumber;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Write;

@@ -10,6 +10,7 @@ use crate::devices::number_of;
 use crate::plan::Source;
 use ahead_kernel::openat::{self, Handle};
 use ahead_kernel::{block, cache, mounting};
+use ahead_model::DeviceNumber;
 use ahead_profile::{File, Metadata, Profile};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -207,7 +208,7 @@ impl Sources {
         // Without the lock: a file system that does not answer would keep it from all others.
         let magic = handle.file_system_magic().map_err(closed_by)?;
         let device = Device {
-            cap_bytes: cache::read_ahead_cap_bytes(openat::device_number(key)),
+            cap_bytes: cache::read_ahead_cap_bytes(DeviceNumber::from_key(key)),
             has_page_cache: openat::has_page_cache(magic),
         };
         devices().insert(key, device);
@@ -230,7 +231,7 @@ impl Sources {
             return Err(Closed::Skipped(Reason::NoDevice));
         }
         let fd = node.reopen_block_device().map_err(closed_by)?;
-        let number = openat::device_number(key);
+        let number = DeviceNumber::from_key(key);
         let size_bytes = block::size_bytes(number).map_err(no_device)?;
         Ok(Readable { fd, size_bytes, cap_bytes: cache::read_ahead_cap_bytes(number) })
     }

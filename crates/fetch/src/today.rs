@@ -1,8 +1,7 @@
 //! What recorded devices are called today. A disk that was attached again has another number, and its old one may be another
 //! disk's. The mount table tells: nothing is opened, and no disk is asked.
-
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{Mount, covering};
+use ahead_model::DeviceNumber;
 use ahead_profile::Profile;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -52,7 +51,12 @@ mod tests {
             lookups: vec![Lookup { device: 4, path: b"/usr"[..].into(), ..Lookup::default() }],
             ..Profile::default()
         };
-        let expected = [(1, (8, 3)), (2, (8, 3)), (3, (8, 3)), (4, (8, 1))];
+        let expected = [
+            (1, DeviceNumber::new(8, 3)),
+            (2, DeviceNumber::new(8, 3)),
+            (3, DeviceNumber::new(8, 3)),
+            (4, DeviceNumber::new(8, 1)),
+        ];
         assert_eq!(numbers(&profile, &table()), BTreeMap::from(expected));
     }
 }

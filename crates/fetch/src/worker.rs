@@ -18,6 +18,7 @@ use crate::plan::{Source, Span, Step};
 use crate::sources::{Closed, Readable, Sources};
 use crate::stages::{Fetch, Job};
 use ahead_kernel::{cache, openat, xfs};
+use ahead_model::RangeSet;
 use ahead_profile::Profile;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -136,18 +137,16 @@ impl Worker<'_> {
             }
         };
         let used = within(&span.used, readable.size_bytes);
-        let beyond = span.used_bytes() - length(&used);
+        let beyond = span.used_bytes() - used.count();
         if beyond > 0 {
             self.note(|account| account.skip(Reason::Missing, beyond));
         }
-        let Some((first, last)) = used.first().zip(used.last()) else { return };
-        let resident = cache::resident(&*readable, first.start, last.end - first.start);
+        let Some(whole) = used.span() else { return };
+        let resident = cache::resident(&*readable, whole.start, whole.end - whole.start);
+        let resident = resident.map(RangeSet::from_iter);
         self.note(|account| match &resident {
-            Ok(resident) => {
-                let there = used.iter().map(|range| cut::overlap_bytes(resident, range));
-                account.already_resident_bytes += there.sum::<u64>();
-            }
-            Err(_) => account.residency_unknown_bytes += length(&used),
+            Ok(resident) => account.already_resident_bytes += used.count_common(resident),
+            Err(_) => account.residency_unknown_bytes += used.count(),
         });
         for request in cut::requests(&used, &resident.unwrap_or_default(), readable.cap_bytes) {
             let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
@@ -168,7 +167,7 @@ impl Worker<'_> {
     }
 
     /// Whether it was issued.
-    fn issue(&self, source: Source, from: &Readable, used: &[Range<u64>], request: Request) -> bool {
+    fn issue(&self, source: Source, from: &Readable, used: &RangeSet, request: Request) -> bool {
         let length = request.range.end - request.range.start;
         let wanted = length - request.bridged_bytes;
         if let Err(reason) = self.check() {
@@ -247,12 +246,7 @@ impl Queue {
     }
 }
 
-fn length(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(|range| range.end - range.start).sum()
-}
-
 /// The ranges as far as they lie below `size_bytes`: a device may be smaller than it was.
-fn within(ranges: &[Range<u64>], size_bytes: u64) -> Vec<Range<u64>> {
-    let cut = ranges.iter().map(|range| range.start..range.end.min(size_bytes));
-    cut.filter(|range| range.start < range.end).collect()
+fn within(ranges: &[Range<u64>], size_bytes: u64) -> RangeSet {
+    ranges.iter().map(|range| range.start..range.end.min(size_bytes)).collect()
 }

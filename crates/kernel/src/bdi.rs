@@ -6,13 +6,11 @@
 
 use crate::mounts::{self, Mount};
 use crate::{Error, Result};
+pub use ahead_model::DeviceNumber;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// A device number as `(major, minor)`.
-pub type DeviceNumber = (u32, u32);
 
 /// The `read_ahead_kb` file that governs the file system with this device number, if it has one (a tmpfs has none).
 pub fn read_ahead_file(device: DeviceNumber) -> Option<PathBuf> {
@@ -21,26 +19,24 @@ pub fn read_ahead_file(device: DeviceNumber) -> Option<PathBuf> {
 
 /// The same, with the number of the backing device (of a partition its disk's), in a sysfs that may lie elsewhere.
 pub fn governing(sys: &Path, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
-    let (major, minor) = device;
-    let own = sys.join(format!("class/bdi/{major}:{minor}/read_ahead_kb"));
+    let own = sys.join(format!("class/bdi/{device}/read_ahead_kb"));
     if own.exists() {
         return Some((device, own));
     }
     // A partition: its directory in sysfs lies inside its disk's, which has the queue.
-    let partition = fs::canonicalize(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
+    let partition = fs::canonicalize(sys.join(format!("dev/block/{device}"))).ok()?;
     let disk = partition.parent()?;
     let file = disk.join("bdi/read_ahead_kb");
-    let number = parse_number(&fs::read_to_string(disk.join("dev")).ok()?)?;
+    let number = fs::read_to_string(disk.join("dev")).ok()?.parse().ok()?;
     file.exists().then_some((number, file))
 }
 
 /// The same of a mount. The entry of btrfs has no number (`btrfs-1`), and is found by the file system's UUID; FUSE on a block
 /// device adds a word to it.
 pub fn governing_mount(sys: &Path, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
-    let (major, minor) = mount.device;
     let own = match mount.fs_type.as_str() {
         "btrfs" => btrfs(sys, mount)?.join("bdi"),
-        "fuseblk" => sys.join(format!("class/bdi/{major}:{minor}-fuseblk")),
+        "fuseblk" => sys.join(format!("class/bdi/{}-fuseblk", mount.device)),
         _ => return governing(sys, mount.device),
     };
     let file = own.join("read_ahead_kb");
@@ -66,7 +62,7 @@ pub fn btrfs_members(sys: &Path, mount: &Mount) -> Vec<DeviceNumber> {
     let directory = (mount.fs_type == "btrfs").then(|| btrfs(sys, mount)).flatten();
     let members =
         directory.map(|directory| fs::read_dir(directory.join("devices"))).into_iter().flatten().flatten().flatten();
-    let number = |member: fs::DirEntry| parse_number(&fs::read_to_string(member.path().join("dev")).ok()?);
+    let number = |member: fs::DirEntry| fs::read_to_string(member.path().join("dev")).ok()?.parse().ok();
     members.filter_map(number).collect()
 }
 
@@ -76,16 +72,10 @@ pub fn read_ahead_file_below(directory: &Path) -> Option<PathBuf> {
     governing_mount(Path::new("/sys"), &mount).map(|(_, file)| file)
 }
 
-/// `254:1` as sysfs writes it.
-pub fn parse_number(text: &str) -> Option<DeviceNumber> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
 /// The read-ahead window of a device, KiB.
 pub fn read_ahead_kb(device: DeviceNumber) -> Result<u64> {
     let path = read_ahead_file(device).ok_or_else(|| Error::Unsupported {
-        what: format!("read-ahead of device {}:{}", device.0, device.1),
+        what: format!("read-ahead of device {device}"),
         why: "it has no backing device".into(),
     })?;
     read_kb(path)
@@ -116,7 +106,7 @@ mod tests {
             members.sort();
             members
         };
-        assert_eq!(members("40 1 0:43 / /home rw - btrfs /dev/loop7 rw"), [(7, 7), (7, 8)]);
+        assert_eq!(members("40 1 0:43 / /home rw - btrfs /dev/loop7 rw"), [(7, 7), (7, 8)].map(DeviceNumber::from));
         assert!(members("40 1 7:7 / /home rw - ext4 /dev/loop7 rw").is_empty());
         assert!(members("40 1 0:43 / /home rw - btrfs /dev/loop9 rw").is_empty());
     }

@@ -2,10 +2,9 @@
 //!
 //! Settings are files under `/sys/block/NAME/queue`. A change is noted first for the process that will own it, and is
 //! set back with it ([`crate::undo::set_file_for`]).
-
-use crate::bdi::DeviceNumber;
 use crate::undo;
 use crate::{Error, Result};
+use ahead_model::DeviceNumber;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -26,12 +25,12 @@ pub fn device_number(node: &Path) -> Result<DeviceNumber> {
     if !metadata.file_type().is_block_device() {
         return Err(Error::io(node.display().to_string(), std::io::Error::other("not a block device")));
     }
-    Ok((rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev())))
+    Ok(DeviceNumber::from_stat(metadata.rdev()))
 }
 
 /// The size of a block device, bytes.
 pub fn size_bytes(device: DeviceNumber) -> Result<u64> {
-    let path = PathBuf::from(format!("/sys/dev/block/{}:{}/size", device.0, device.1));
+    let path = PathBuf::from(format!("/sys/dev/block/{device}/size"));
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     let sectors: Option<u64> = text.trim().parse().ok();
     sectors.and_then(|n| n.checked_mul(SECTOR_BYTES)).ok_or(Error::Parse { path, text })
@@ -39,13 +38,13 @@ pub fn size_bytes(device: DeviceNumber) -> Result<u64> {
 
 /// The file of a queue setting (`rotational`, `scheduler`, `nr_requests`, `max_sectors_kb`, `read_ahead_kb`).
 pub fn queue_file(device: DeviceNumber, setting: &str) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}/queue/{setting}", device.0, device.1))
+    PathBuf::from(format!("/sys/dev/block/{device}/queue/{setting}"))
 }
 
 /// A queue setting of the disk that this device is, or is a partition of; of a choice (`none [mq-deadline]`) the chosen
 /// word. `None`: it is neither.
 pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
-    let own = fs::canonicalize(format!("/sys/dev/block/{}:{}", device.0, device.1)).ok()?;
+    let own = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
     // A partition has no queue: its directory lies in its disk's.
     let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
     files.iter().find_map(|file| undo::read_trimmed(file).ok())
@@ -64,16 +63,15 @@ mod tests {
 
     #[test]
     fn a_device_that_does_not_exist_has_no_size() {
-        assert!(size_bytes((4095, 1)).is_err());
-        assert!(disk_setting((4095, 1), "scheduler").is_none());
+        assert!(size_bytes(DeviceNumber::new(4095, 1)).is_err());
+        assert!(disk_setting(DeviceNumber::new(4095, 1), "scheduler").is_none());
     }
 
     #[test]
     fn every_disk_of_this_machine_has_a_size_and_a_queue() {
         for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path().join("dev")).unwrap();
-            let (major, minor) = text.trim().split_once(':').unwrap();
-            let number = (major.parse().unwrap(), minor.parse().unwrap());
+            let number = text.parse().unwrap();
             size_bytes(number).unwrap();
             assert!(["0", "1"].contains(&disk_setting(number, "rotational").unwrap().as_str()));
         }

@@ -11,8 +11,9 @@
 
 #![allow(unsafe_code)]
 
-use crate::bdi::{self, DeviceNumber};
+use crate::bdi;
 use crate::{Error, Result, block, machine};
+use ahead_model::DeviceNumber;
 use rustix::fs::{Access, Advice, AtFlags, CWD, fadvise, fstat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::io::IoSliceMut;
@@ -337,9 +338,9 @@ mod tests {
 
     #[test]
     fn the_cap_is_never_below_that_of_any_device() {
-        assert_eq!(read_ahead_cap_bytes((4095, 1)), 128 << 10);
+        assert_eq!(read_ahead_cap_bytes(DeviceNumber::new(4095, 1)), 128 << 10);
         let here = rustix::fs::stat(env!("CARGO_MANIFEST_DIR")).unwrap().st_dev;
-        let here = crate::openat::device_number(crate::openat::device_key(here));
+        let here = DeviceNumber::from_stat(here);
         assert!(read_ahead_cap_bytes(here) >= 128 << 10);
     }
 }

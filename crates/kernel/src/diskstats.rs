@@ -1,7 +1,6 @@
 //! What a block device has read so far, by the kernel's own count.
-
-use crate::bdi::DeviceNumber;
 use crate::{Error, Result};
+use ahead_model::DeviceNumber;
 use std::fs;
 use std::ops::Sub;
 use std::path::PathBuf;
@@ -29,14 +28,14 @@ impl Sub for Reads {
 
 /// Reads `/sys/dev/block/MAJOR:MINOR/stat`.
 pub fn reads(device: DeviceNumber) -> Result<Reads> {
-    let path = PathBuf::from(format!("/sys/dev/block/{}:{}/stat", device.0, device.1));
+    let path = PathBuf::from(format!("/sys/dev/block/{device}/stat"));
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     parse(&text).ok_or(Error::Parse { path, text })
 }
 
 /// The whole disk below a block device, and where on it the device begins, bytes: itself and 0 if it is no partition.
 pub fn place_on_disk(device: DeviceNumber) -> Result<(DeviceNumber, u64)> {
-    let own = PathBuf::from(format!("/sys/dev/block/{}:{}", device.0, device.1));
+    let own = PathBuf::from(format!("/sys/dev/block/{device}"));
     let Ok(start) = fs::read_to_string(own.join("start")) else { return Ok((device, 0)) };
     let parse = |path: PathBuf, text: String| Error::Parse { path, text };
     let sectors: u64 = start.trim().parse().map_err(|_| parse(own.join("start"), start.clone()))?;
@@ -44,9 +43,8 @@ pub fn place_on_disk(device: DeviceNumber) -> Result<(DeviceNumber, u64)> {
     let disk = fs::canonicalize(&own)
         .and_then(|partition| fs::read_to_string(partition.join("../dev")))
         .map_err(|e| Error::io(format!("read the disk of {}", own.display()), e))?;
-    let number =
-        disk.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    Ok((number.ok_or_else(|| parse(own, disk.clone()))?, sectors * SECTOR_BYTES))
+    let number = disk.parse().map_err(|_| parse(own, disk))?;
+    Ok((number, sectors * SECTOR_BYTES))
 }
 
 /// Fields: read I/Os, read merges, read sectors, …

@@ -39,7 +39,7 @@ pub fn everything() -> Result<()> {
     drop_caches()?;
     // Each processor holds on to the metadata blocks that it used last; before Linux 6.7 dropping caches leaves them.
     for mount in mounts {
-        let key = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
+        let key = mount.device.key();
         if let Ok(node) = crate::openat::block_device_node(key)
             && let Err(error) = block_device(&node)
         {

@@ -13,6 +13,7 @@
 //! what was looked at, however often somebody renames things in between.
 
 use crate::{Error, Result};
+use ahead_model::DeviceNumber;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -111,7 +112,7 @@ impl Handle {
     /// The number of the block device that it is on, `(major << 32) | minor`; `None`: it is on something else.
     pub fn block_device(&self) -> Option<u64> {
         let kind = rustix::fs::FileType::from_raw_mode(self.stat.st_mode);
-        kind.is_block_device().then(|| device_key(self.stat.st_rdev))
+        kind.is_block_device().then(|| DeviceNumber::from_stat(self.stat.st_rdev).key())
     }
 
     /// Opens the block device itself for reading. To be called for a device that was asked for by its number
@@ -176,7 +177,7 @@ pub fn identity(fd: impl AsFd) -> Result<Identity> {
 
 fn identity_of(stat: &Stat) -> Identity {
     Identity {
-        device: device_key(stat.st_dev),
+        device: DeviceNumber::from_stat(stat.st_dev).key(),
         inode: stat.st_ino,
         size_bytes: stat.st_size as u64,
         mtime_ns: stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec as i64),
@@ -184,20 +185,9 @@ fn identity_of(stat: &Stat) -> Identity {
     }
 }
 
-/// A device number as `(major << 32) | minor`.
-pub fn device_key(device: rustix::fs::Dev) -> u64 {
-    (u64::from(rustix::fs::major(device)) << 32) | u64::from(rustix::fs::minor(device))
-}
-
-/// A device key as the number that sysfs uses.
-pub fn device_number(key: u64) -> crate::bdi::DeviceNumber {
-    ((key >> 32) as u32, key as u32)
-}
-
 /// The node of a block device (`/dev/sda1`) by its number, as the kernel names it. It may be missing in a container.
 pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
-    let (major, minor) = device_number(key);
-    let path = format!("/sys/dev/block/{major}:{minor}/uevent");
+    let path = format!("/sys/dev/block/{}/uevent", DeviceNumber::from_key(key));
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io(format!("read {path}"), e))?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })

@@ -5,12 +5,11 @@ use crate::reader::Reader;
 use crate::sending::{Asker, Sent};
 use crate::world::World;
 use crate::{Error, Result};
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{bdi, block, cache, machine};
+use ahead_model::DeviceNumber;
 use ahead_policy::{
     DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Policy, Request, Requests, Wants, WhenFull,
 };
-use rustix::fs::{major, minor};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -179,7 +178,7 @@ impl Engine {
             return Err(Error::NotRegular(path.display().to_string()));
         }
         cache::exact_reads(&*fd)?;
-        let device = (major(metadata.dev()), minor(metadata.dev()));
+        let device = DeviceNumber::from_stat(metadata.dev());
         let mut state = self.running.shared.lock();
         if state.world.queue.limit == 0 {
             state.world.queue.limit = queue_limit(device, state.settings.device);

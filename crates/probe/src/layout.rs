@@ -137,7 +137,7 @@ fn block_size(run: &Run) -> Result<Answer> {
 fn no_device(subject: &Subject) -> Result<&'static str> {
     Ok(match subject.device_number()? {
         _ if subject.is_device() => "a device has no files whose blocks could be looked for",
-        (0, _) => {
+        number if number.is_anonymous() => {
             "its file system names no block device (btrfs, overlays, FUSE, network), whose cache holds its metadata"
         }
         _ if machine::is_root() => {

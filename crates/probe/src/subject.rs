@@ -10,6 +10,7 @@ use ahead_kernel::directory::Directory;
 use ahead_kernel::mapping::Mapping;
 use ahead_kernel::openat::Handle;
 use ahead_kernel::{block, cache, machine, mounts, openat};
+use ahead_model::DeviceNumber;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -182,10 +183,10 @@ impl Subject {
     }
 
     /// Device number of its file system.
-    pub fn device_number(&self) -> Result<(u32, u32)> {
+    pub fn device_number(&self) -> Result<DeviceNumber> {
         let metadata = self.held.metadata().map_err(|e| Error::io("look at a file", e))?;
         let number = if self.is_device { metadata.rdev() } else { metadata.dev() };
-        Ok((rustix::fs::major(number), rustix::fs::minor(number)))
+        Ok(DeviceNumber::from_stat(number))
     }
 
     /// Whether a FUSE server answers.

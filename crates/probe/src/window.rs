@@ -449,7 +449,7 @@ fn max_request(run: &Run, window: &Answer, cap: &Answer) -> Result<Answer> {
     let (Some(window_bytes), Some(cap_bytes)) = (window.whole(), cap.whole()) else {
         return none("neither the window nor what one WILLNEED brings is known");
     };
-    if run.subject.device_number()?.0 == 0 {
+    if run.subject.device_number()?.is_anonymous() {
         return none("there is no block device behind this file system that requests go to");
     }
     if cap_bytes <= window_bytes {

@@ -2,8 +2,8 @@
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
 use crate::room::Room;
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{Error, Result};
+use ahead_model::DeviceNumber;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -119,7 +119,7 @@ fn decode(bytes: &[u8]) -> Option<Arrival> {
         time_ns: long(0),
         offset_bytes: long(8).saturating_mul(SECTOR_BYTES),
         length_bytes: short(16).into(),
-        device: (short(20), short(24)),
+        device: DeviceNumber::new(short(20), short(24)),
     })
 }
 
@@ -132,7 +132,7 @@ mod tests {
         let mut bytes = 7u64.to_ne_bytes().to_vec();
         bytes.extend(8u64.to_ne_bytes());
         bytes.extend([4096u32, 7, 3, 0].map(u32::to_ne_bytes).concat());
-        let expected = Arrival { time_ns: 7, offset_bytes: 4096, length_bytes: 4096, device: (7, 3) };
+        let expected = Arrival { time_ns: 7, offset_bytes: 4096, length_bytes: 4096, device: DeviceNumber::new(7, 3) };
         assert_eq!(decode(&bytes), Some(expected));
         assert_eq!(decode(&bytes[1..]), None);
     }

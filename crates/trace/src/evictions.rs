@@ -1,8 +1,8 @@
 //! What left the page cache though its file still has it (`bpf/evictions.bpf.c`).
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open};
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::{Result, machine};
+use ahead_model::DeviceNumber;
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.o")));
@@ -38,7 +38,7 @@ impl Evictions {
     /// What was evicted so far: file pages of the superblock with this device number, and pages of the block device itself
     /// (metadata). Pages that left because their file was deleted or cut short don't count.
     pub fn of(&self, device: DeviceNumber) -> Result<Evicted> {
-        self.look_up("evicted", &kernel_number(device).to_ne_bytes())
+        self.look_up("evicted", &device.to_kernel().to_ne_bytes())
     }
 
     /// From now on it is counted what a file loses. `device`: of its superblock.
@@ -67,15 +67,10 @@ impl Evictions {
     }
 }
 
-/// As the kernel writes it (`MKDEV` in linux/kdev_t.h).
-fn kernel_number((major, minor): DeviceNumber) -> u32 {
-    major << 20 | minor
-}
-
 /// `struct watched_file` of bpf/evictions.bpf.c.
 fn file_key(device: DeviceNumber, inode: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&inode.to_ne_bytes());
-    key[8..12].copy_from_slice(&kernel_number(device).to_ne_bytes());
+    key[8..12].copy_from_slice(&device.to_kernel().to_ne_bytes());
     key
 }

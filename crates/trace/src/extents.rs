@@ -2,8 +2,8 @@
 
 use crate::event::AccessKind;
 use ahead_kernel::fiemap::Physical;
+use ahead_model::RangeSet;
 use ahead_profile::Extent;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Pages of one file, touched at one time. `order` numbers all touches of the recording.
@@ -13,39 +13,6 @@ pub(crate) struct Touch {
     pub time_us: u64,
     pub pages: Range<u64>,
     pub kind: AccessKind,
-}
-
-/// Disjoint ranges of page numbers, start to end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PageSet(BTreeMap<u64, u64>);
-
-impl PageSet {
-    /// Adds a range; gives the parts of it that were not there.
-    pub(crate) fn insert(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut new = Vec::new();
-        let mut at = range.start;
-        let (mut start, mut end) = (range.start, range.end);
-        // Every range that overlaps or touches is joined with the new one.
-        let before = self.0.range(..=range.start).next_back().filter(|(_, e)| **e >= range.start);
-        let from = before.map_or(range.start, |(s, _)| *s);
-        let joined: Vec<(u64, u64)> = self.0.range(from..=range.end).map(|(s, e)| (*s, *e)).collect();
-        for (s, e) in joined {
-            if s > at {
-                new.push(at..s.min(range.end));
-            }
-            at = at.max(e);
-            start = start.min(s);
-            end = end.max(e);
-            self.0.remove(&s);
-        }
-        if at < range.end {
-            new.push(at..range.end);
-        }
-        if start < end {
-            self.0.insert(start, end);
-        }
-        new
-    }
 }
 
 /// Which touches count besides reads and faults, which always do.
@@ -64,12 +31,12 @@ pub(crate) fn used(touches: &[Touch], counting: Counting) -> Vec<Touch> {
         AccessKind::Added => counting.added.then_some(1),
         AccessKind::Around => counting.around.then_some(1),
     };
-    let mut known = PageSet::default();
+    let mut known = RangeSet::new();
     let mut used = Vec::new();
     // What is sure comes first: its time is the time of use.
     for wanted in [0, 1] {
         for touch in touches.iter().filter(|touch| rank(touch.kind) == Some(wanted)) {
-            let parts = known.insert(touch.pages.clone());
+            let parts = known.insert_new(touch.pages.clone());
             used.extend(parts.into_iter().map(|pages| Touch { pages, ..touch.clone() }));
         }
     }
@@ -147,8 +114,6 @@ fn run_at(physical: &[Physical], at: u64) -> (u64, Option<u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn touch(order: usize, pages: Range<u64>, kind: AccessKind) -> Touch {
         Touch { order, time_us: order as u64 * 10, pages, kind }
@@ -207,19 +172,5 @@ mod tests {
             place(vec![whole], &runs).iter().map(|e| (e.offset_bytes, e.length_bytes, e.physical_bytes)).collect();
         assert_eq!(found, [(10, 30, Some(1010)), (40, 20, Some(5000)), (60, 20, None), (80, 20, Some(9000))]);
         assert_eq!(place(vec![whole], &[]), [whole]);
-    }
-
-    proptest! {
-        #[test]
-        fn a_page_set_tells_what_is_new(ranges in proptest::collection::vec((0u64..60, 0u64..12), 0..30)) {
-            let (mut set, mut model) = (PageSet::default(), BTreeSet::new());
-            for (start, length) in ranges {
-                let new: Vec<u64> = set.insert(start..start + length).into_iter().flatten().collect();
-                let expected: Vec<u64> = (start..start + length).filter(|page| model.insert(*page)).collect();
-                prop_assert_eq!(new, expected);
-            }
-            let stored: Vec<u64> = set.0.iter().flat_map(|(s, e)| *s..*e).collect();
-            prop_assert_eq!(stored, model.into_iter().collect::<Vec<_>>());
-        }
     }
 }

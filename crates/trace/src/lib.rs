@@ -40,7 +40,7 @@ pub use decisions::Decisions;
 pub use event::{Access, AccessKind, DecodeError, Event, ExecSeen, FileSeen, LookupSeen, decode};
 pub use evictions::{Evicted, Evictions};
 pub use exact::{Alone, switch_fault_around_off, switch_read_ahead_off, try_alone};
-pub use resolve::{Place, Resolver, device_key, device_pair};
+pub use resolve::{Place, Resolver};
 pub use single_faults::{SingleFaults, is_fault_around_off};
 pub use source::{SOURCES, Source};
 pub use summary::{LeftOut, Run, to_profile};

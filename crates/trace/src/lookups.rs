@@ -107,7 +107,7 @@ fn identify(lookup: &mut Lookup, table: &[Mount]) -> bool {
     let path = as_path(&lookup.path);
     let mount = mounts::covering(table, &lookup.path).map(|index| &table[index]);
     let Some(mount) = mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str())) else { return false };
-    lookup.device = u64::from(mount.device.0) << 32 | u64::from(mount.device.1);
+    lookup.device = mount.device.key();
     let metadata = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
     lookup.inode = metadata.map_or(0, |metadata| metadata.ino());
     true
@@ -116,6 +116,7 @@ fn identify(lookup: &mut Lookup, table: &[Mount]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_model::DeviceNumber;
 
     fn whole(base: &str, path: &str) -> String {
         String::from_utf8(whole_path(base.as_bytes(), path.as_bytes()).unwrap()).unwrap()
@@ -148,7 +149,7 @@ mod tests {
         let mount = |point: &str, fs_type: &str| Mount {
             mount_point: point.into(),
             fs_type: fs_type.into(),
-            device: (8, 1),
+            device: DeviceNumber::new(8, 1),
             ..Mount::default()
         };
         let table = [mount("/", "ext4"), mount("/proc", "proc")];

@@ -13,6 +13,7 @@ use crate::event::{ExecSeen, FileSeen};
 use crate::renamed::Directories;
 use ahead_kernel::mounts::Mount;
 use ahead_kernel::{filehandle, generation, openat};
+use ahead_model::DeviceNumber;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -27,17 +28,6 @@ pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(10);
 /// Bytes as a path.
 pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
-}
-
-/// A device number of the kernel (12 bits major, 20 bits minor) as `(major, minor)`.
-pub fn device_pair(device: u32) -> (u32, u32) {
-    (device >> 20, device & 0xf_ffff)
-}
-
-/// A device number of the kernel as `(major << 32) | minor`.
-pub fn device_key(device: u32) -> u64 {
-    let (major, minor) = device_pair(device);
-    u64::from(major) << 32 | u64::from(minor)
 }
 
 /// What follows `prefix` in `path`, if `prefix` is it or a directory above it: empty or with a leading slash.
@@ -60,7 +50,7 @@ fn join(directory: &[u8], rest: &[u8]) -> Vec<u8> {
 
 /// The places where a path of a file system is mounted, the deepest mount root first, the latest mount first.
 fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<Item = (&'a Mount, Vec<u8>)> {
-    let device = device_pair(device);
+    let device = DeviceNumber::from_kernel(device);
     let mut found: Vec<(&Mount, &[u8])> = table
         .iter()
         .rev()
@@ -154,8 +144,8 @@ impl<'a> Resolver<'a> {
         let path = filehandle::path_of(point, &mount.fs_type, file.inode, file.generation).ok()?;
         // Another file system may be mounted over this one, and know the number, too.
         let is_there = |metadata: &Metadata| {
-            let device = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
-            metadata.ino() == file.inode && device == device_pair(file.device)
+            let device = DeviceNumber::from_stat(metadata.dev());
+            metadata.ino() == file.inode && device == DeviceNumber::from_kernel(file.device)
         };
         let metadata = std::fs::symlink_metadata(&path).ok().filter(is_there)?;
         let path = path.into_os_string().into_vec();
@@ -254,7 +244,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn mount(device: (u32, u32), root: &str, point: &str) -> Mount {
+    fn mount(device: DeviceNumber, root: &str, point: &str) -> Mount {
         Mount { device, root: root.into(), mount_point: point.into(), fs_type: "ext4".into(), ..Mount::default() }
     }
 
@@ -276,21 +266,15 @@ mod tests {
     fn the_deepest_mount_root_is_tried_first_and_the_latest_of_equals() {
         let device = 8 << 20 | 1;
         let table = [
-            mount((8, 1), "/", "/"),
-            mount((8, 2), "/", "/other"),
-            mount((8, 1), "/@/home", "/home"),
-            mount((8, 1), "/", "/again"),
+            mount(DeviceNumber::new(8, 1), "/", "/"),
+            mount(DeviceNumber::new(8, 2), "/", "/other"),
+            mount(DeviceNumber::new(8, 1), "/@/home", "/home"),
+            mount(DeviceNumber::new(8, 1), "/", "/again"),
         ];
         assert_eq!(paths(&table, device, "/@/home/x"), ["/home/x", "/again/@/home/x", "/@/home/x"]);
         assert_eq!(paths(&table, device, "/@/home"), ["/home", "/again/@/home", "/@/home"]);
         assert_eq!(paths(&table, device, "/y"), ["/again/y", "/y"]);
         assert!(paths(&table, 9 << 20, "/y").is_empty());
-    }
-
-    #[test]
-    fn device_numbers_are_split_as_the_kernel_does() {
-        assert_eq!(device_pair(254 << 20 | 3), (254, 3));
-        assert_eq!(device_key(7 << 20 | 300_000), 7 << 32 | 300_000);
     }
 
     proptest! {

@@ -5,9 +5,10 @@ use crate::event::{AccessKind, ExecSeen, FileSeen};
 use crate::extents::{Counting, Touch, extents, place, used};
 use crate::lookups::{lookups, whole_path};
 use crate::now_ns;
-use crate::resolve::{CLOCK_TICK, Resolver, as_path, device_key, device_pair};
+use crate::resolve::{CLOCK_TICK, Resolver, as_path};
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::{Result, bdi, fiemap, machine, openat};
+use ahead_model::DeviceNumber;
 use ahead_profile::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -130,7 +131,7 @@ pub fn to_profile(observed: &Observed, run: &Run) -> Result<(Profile, LeftOut)> 
 /// The files that we have mapped ourselves. Before its exec the program is a copy of us and may bring pages of them in.
 struct OwnFiles {
     /// Device and inode. On btrfs and overlayfs the device is not the superblock's: there, nothing is left out.
-    mapped: BTreeSet<((u32, u32), u64)>,
+    mapped: BTreeSet<(DeviceNumber, u64)>,
     first_exec_us: u64,
 }
 
@@ -142,17 +143,17 @@ impl OwnFiles {
     }
 
     fn leave_out(&self, seen: &FileSeen, touches: &mut Vec<Touch>) {
-        if self.mapped.contains(&(device_pair(seen.device), seen.inode)) {
+        if self.mapped.contains(&(DeviceNumber::from_kernel(seen.device), seen.inode)) {
             touches.retain(|touch| touch.kind != AccessKind::Added || touch.time_us >= self.first_exec_us);
         }
     }
 }
 
 /// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the device in hexadecimal, and the inode.
-fn mapped_file(line: &str) -> Option<((u32, u32), u64)> {
+fn mapped_file(line: &str) -> Option<(DeviceNumber, u64)> {
     let mut fields = line.split_ascii_whitespace().skip(3);
     let (major, minor) = fields.next()?.split_once(':')?;
-    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let device = DeviceNumber::new(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
     Some((device, fields.next()?.parse().ok().filter(|inode| *inode != 0)?))
 }
 
@@ -204,7 +205,7 @@ fn file_of(
         seen_path: resolver.seen_path(seen, &place.path, process),
         fs_path: seen.path.clone(),
         fs_type: place.fs_type,
-        device: device_key(seen.device),
+        device: DeviceNumber::from_kernel(seen.device).key(),
         inode: seen.inode,
         size_bytes: metadata.map_or(seen.size_bytes, |m| m.size()),
         mtime_ns: metadata.map_or(0, |m| m.mtime().saturating_mul(1_000_000_000).saturating_add(m.mtime_nsec())),
@@ -257,20 +258,22 @@ fn place_file(file: &mut File) {
 }
 
 fn device_blocks(seen: &FileSeen, touches: &[Touch], table: &[Mount], page_bytes: u64) -> Option<Metadata> {
-    let pair = device_pair(seen.rdev);
+    let pair = DeviceNumber::from_kernel(seen.rdev);
     // All that came into a device's own cache was asked for by the file system (or the program): it is all used.
     let used = used(touches, Counting { added: true, around: false });
     let mut extents = extents(&used, page_bytes, seen.size_bytes);
     extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
     let mount = table.iter().find(|mount| mount.device == pair);
-    let node = openat::block_device_node(device_key(seen.rdev)).ok().map(|node| node.into_os_string().into_vec());
+    let node = openat::block_device_node(DeviceNumber::from_kernel(seen.rdev).key())
+        .ok()
+        .map(|node| node.into_os_string().into_vec());
     // mountinfo may say /dev/root, which is no node.
     let device_path = node.or_else(|| mount.map(|mount| mount.source.clone()))?;
     (!extents.is_empty()).then(|| Metadata {
         device_path,
         mount_point: mount.map(|mount| mount.mount_point.clone()).unwrap_or_default(),
         fs_type: mount.map(|mount| mount.fs_type.clone()).unwrap_or_default(),
-        device: device_key(seen.rdev),
+        device: DeviceNumber::from_kernel(seen.rdev).key(),
         extents,
     })
 }
@@ -283,7 +286,7 @@ fn source_of(observed: &Observed, run: &Run) -> String {
 /// The largest window of the devices that files were read from.
 fn read_ahead_kb(files: &[File]) -> u64 {
     let devices: BTreeSet<u64> = files.iter().map(|file| file.device).collect();
-    let window = |device: u64| bdi::read_ahead_kb(((device >> 32) as u32, device as u32)).ok();
+    let window = |device: u64| bdi::read_ahead_kb(DeviceNumber::from_key(device)).ok();
     devices.into_iter().filter_map(window).max().unwrap_or(0)
 }
 

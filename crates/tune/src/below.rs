@@ -50,6 +50,7 @@ impl Below {
 mod tests {
     use super::*;
     use crate::system::testing::machine;
+    use ahead_model::DeviceNumber;
 
     /// Regression: of a loop device over a cached file, and of a FUSE server, memory was measured without a word.
     #[test]
@@ -61,7 +62,10 @@ mod tests {
             let (_home, system) = machine(&[("loop0", (7, 0), &[("loop/backing_file", file), ("loop/dio", dio)], "")]);
             let (setting, name, identity) = ("".into(), "loop0".into(), Err("".into()));
             let (directory, device, notes) = (None, None, Vec::new());
-            Below::of(&system, &Target { number: (7, 0), setting, kind, name, directory, device, identity, notes })
+            Below::of(
+                &system,
+                &Target { number: DeviceNumber::new(7, 0), setting, kind, name, directory, device, identity, notes },
+            )
         };
         let cached = of(Kind::Loop, image.to_str().unwrap(), "0");
         assert_eq!(cached, Below::File(image.clone()));

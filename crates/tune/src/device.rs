@@ -10,8 +10,9 @@
 
 use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::bdi;
 use ahead_kernel::mounts::Mount;
+use ahead_model::DeviceNumber;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -152,7 +153,7 @@ mod tests {
         let cover = format!("4 3 0:50 / {} rw - tmpfs x rw\n", at("covered"));
         let (read_only, good) = (line(5, "read-only", "ro,relatime", "rw"), line(6, "good", "rw,relatime", "rw"));
         let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
-        let directory = |table: &[&str]| targets(&disks, &table.concat(), (8, 0)).unwrap().directory;
+        let directory = |table: &[&str]| targets(&disks, &table.concat(), DeviceNumber::new(8, 0)).unwrap().directory;
         let all = [file.as_str(), &covered, &cover, &read_only, &good, &line(7, "later", "rw", "rw")];
         assert_eq!(directory(&all), Some(at("good").into()));
         assert_eq!(directory(&all[..4]), Some(at("read-only").into()));
@@ -172,17 +173,19 @@ mod tests {
             ("md0", (9, 0), array, ""),
             ("dm-0", (253, 0), &[("dm/name", "vg-data")], ""),
         ];
-        for device in [(8, 0), (8, 2), (8, 16), (9, 0)] {
+        for device in
+            [DeviceNumber::new(8, 0), DeviceNumber::new(8, 2), DeviceNumber::new(8, 16), DeviceNumber::new(9, 0)]
+        {
             let refused = targets(&disks, "", device).unwrap_err().to_string();
             assert!(refused.contains("its window counts: ahead tune /dev/dm-0"), "{device:?}: {refused}");
         }
-        assert_eq!(targets(&disks, "", (253, 0)).unwrap().number, (253, 0));
+        assert_eq!(targets(&disks, "", DeviceNumber::new(253, 0)).unwrap().number, DeviceNumber::new(253, 0));
         // A file system on another partition does not make it a window of this one, but of the whole disk.
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n";
-        assert_eq!(targets(&disks, table, (8, 0)).unwrap().number, (8, 0));
-        assert!(targets(&disks, table, (8, 2)).is_err());
+        assert_eq!(targets(&disks, table, DeviceNumber::new(8, 0)).unwrap().number, DeviceNumber::new(8, 0));
+        assert!(targets(&disks, table, DeviceNumber::new(8, 2)).is_err());
         disks[2].2 = &[("partition", "2")];
-        assert_eq!(targets(&disks, table, (8, 2)).unwrap().number, (8, 0));
+        assert_eq!(targets(&disks, table, DeviceNumber::new(8, 2)).unwrap().number, DeviceNumber::new(8, 0));
     }
 
     /// Regression: a FUSE file system, which any user may call after any device, was taken for what is mounted from that device.
@@ -191,8 +194,8 @@ mod tests {
         let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
         let (_home, system) = machine(&disks);
         let table = mounts::parse(b"1 0 0:50 / /home/u/mnt rw - fuse.x /dev/null rw\n").unwrap();
-        let target = of_device(&system, &table, Path::new("/dev/null"), (8, 0)).unwrap();
-        assert_eq!((target.number, target.kind), ((8, 0), Kind::Disk));
+        let target = of_device(&system, &table, Path::new("/dev/null"), DeviceNumber::new(8, 0)).unwrap();
+        assert_eq!((target.number, target.kind), (DeviceNumber::new(8, 0), Kind::Disk));
         assert!(target.notes[0].contains("nothing is mounted from"), "{:?}", target.notes);
     }
 
@@ -206,12 +209,17 @@ mod tests {
         }
         std::fs::write(directory.join("bdi/read_ahead_kb"), "4096\n").unwrap();
         let table = mounts::parse(b"1 0 0:43 / / rw - btrfs /dev/sda rw\n").unwrap();
-        for device in [(8, 0), (8, 16)] {
+        for device in [DeviceNumber::new(8, 0), DeviceNumber::new(8, 16)] {
             let found = of_device(&system, &table, Path::new("/dev/x"), device);
             let target = found.unwrap();
-            assert_eq!((target.number, target.kind), ((0, 43), Kind::Btrfs));
+            assert_eq!((target.number, target.kind), (DeviceNumber::new(0, 43), Kind::Btrfs));
             assert!(target.notes[0].contains("takes the place of the device's"), "{:?}", target.notes);
         }
-        assert!(of_device(&system, &[], Path::new("/dev/x"), (8, 16)).unwrap_err().to_string().contains("btrfs 12-34"));
+        assert!(
+            of_device(&system, &[], Path::new("/dev/x"), DeviceNumber::new(8, 16))
+                .unwrap_err()
+                .to_string()
+                .contains("btrfs 12-34")
+        );
     }
 }

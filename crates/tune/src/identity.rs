@@ -16,9 +16,9 @@ use crate::System;
 use crate::rule::Rule;
 use crate::target::is_seen;
 use crate::value::RuleValue;
-use ahead_kernel::bdi::{self, DeviceNumber};
 use ahead_kernel::fsuuid;
 use ahead_kernel::mounts::Mount;
+use ahead_model::DeviceNumber;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
@@ -249,7 +249,7 @@ fn check(value: &str, is_shared: impl FnOnce() -> bool) -> Result<(), &'static s
 
 /// What udev has written down of a device.
 fn property(system: &System, device: DeviceNumber, name: &str) -> Option<String> {
-    let record = fs::read_to_string(system.root.join(format!("run/udev/data/b{}:{}", device.0, device.1))).ok()?;
+    let record = fs::read_to_string(system.root.join(format!("run/udev/data/b{device}"))).ok()?;
     let value = record.lines().find_map(|line| line.strip_prefix("E:")?.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
@@ -262,7 +262,7 @@ fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceN
 /// All whole disks.
 fn disks(system: &System) -> impl Iterator<Item = DeviceNumber> {
     let entries = fs::read_dir(system.sys("block")).into_iter().flatten().flatten();
-    let of = |entry: fs::DirEntry| bdi::parse_number(&fs::read_to_string(entry.path().join("dev")).ok()?);
+    let of = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("dev")).ok()?.parse().ok();
     entries.filter_map(of)
 }
 
@@ -273,7 +273,7 @@ mod tests {
 
     fn identity(disks: &[Disk]) -> Result<Identity, String> {
         let (_home, system) = machine(disks);
-        of_block(&system, disks[0].1, None, &[])
+        of_block(&system, disks[0].1.into(), None, &[])
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where the kernel's and the system's files are: below `/`, or below another directory in tests.
 
 use crate::{Error, Result};
-use ahead_kernel::bdi::{self, DeviceNumber};
+use ahead_kernel::bdi;
 use ahead_kernel::mounts::{self, Mount};
+use ahead_model::DeviceNumber;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ impl System {
 
     /// A block device's directory in the sysfs.
     pub(crate) fn block(&self, device: DeviceNumber) -> PathBuf {
-        self.sys(format!("dev/block/{}:{}", device.0, device.1))
+        self.sys(format!("dev/block/{device}"))
     }
 
     /// The device node of a number, if it is a block device.
@@ -85,7 +86,7 @@ impl System {
     /// Every block device, partitions included.
     pub(crate) fn block_devices(&self) -> Vec<DeviceNumber> {
         let entries = fs::read_dir(self.sys("dev/block")).into_iter().flatten().flatten();
-        entries.filter_map(|entry| bdi::parse_number(entry.file_name().to_str()?)).collect()
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 }
 
@@ -94,7 +95,7 @@ pub(crate) mod testing {
     use super::*;
 
     /// A disk: name (of a partition below its disk's), number, files in its directory of the sysfs, what udev knows.
-    pub(crate) type Disk<'a> = (&'a str, DeviceNumber, &'a [(&'a str, &'a str)], &'a str);
+    pub(crate) type Disk<'a> = (&'a str, (u32, u32), &'a [(&'a str, &'a str)], &'a str);
 
     /// A machine with these disks, below a directory.
     pub(crate) fn machine(disks: &[Disk]) -> (tempfile::TempDir, System) {

@@ -15,10 +15,10 @@
 use crate::device::of_device;
 use crate::identity::{self, Identity};
 use crate::{Error, Result, System};
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::block;
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::within::{ONE_OF_MANY, check_answers, within};
+use ahead_model::DeviceNumber;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -278,7 +278,7 @@ pub(crate) fn of_number(
     let kind = kind_of(system, number, mounted);
     let source = mounted.map(|mount| OsStr::from_bytes(&mount.source).to_string_lossy().into_owned());
     let own_name = kind.is_block().then(|| name_of(system, number)).flatten();
-    let name = own_name.or(source).unwrap_or_else(|| format!("{}:{}", number.0, number.1));
+    let name = own_name.or(source).unwrap_or_else(|| number.to_string());
     let identity = if kind.is_block() {
         identity::of_block(system, number, mount, mounts)
     } else {
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_partition_leads_to_its_disk() {
         let target = one("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n", "/", &[]);
-        assert_eq!((target.number, target.kind, target.name.as_str()), ((8, 0), Kind::Disk, "sda"));
+        assert_eq!((target.number, target.kind, target.name.as_str()), (DeviceNumber::new(8, 0), Kind::Disk, "sda"));
         assert!(target.notes[0].contains("sda1 is a partition"), "{:?}", target.notes);
         let expected = Identity::Attribute { name: "device/wwid".into(), value: "naa.5000".into() };
         assert_eq!(target.identity, Ok(expected));
@@ -359,7 +359,10 @@ mod tests {
     #[test]
     fn a_mapped_device_is_itself() {
         let target = one("1 0 253:0 / / rw - xfs /dev/mapper/vg-data rw\n", "/", &[]);
-        assert_eq!((target.number, target.kind, target.name.as_str()), ((253, 0), Kind::Mapper, "dm-0 (vg-data)"));
+        assert_eq!(
+            (target.number, target.kind, target.name.as_str()),
+            (DeviceNumber::new(253, 0), Kind::Mapper, "dm-0 (vg-data)")
+        );
     }
 
     #[test]
@@ -370,7 +373,7 @@ mod tests {
             ("zfs", "pool/data", Kind::Other),
         ] {
             let target = one(&format!("1 0 0:43 / / rw - {fs_type} {source} rw\n"), "/", &["0:43"]);
-            assert_eq!((target.number, target.kind, target.name.as_str()), ((0, 43), kind, source));
+            assert_eq!((target.number, target.kind, target.name.as_str()), (DeviceNumber::new(0, 43), kind, source));
             let mount = Identity::Mount { point: "/".into(), source: source.into(), fs_type: fs_type.into() };
             assert_eq!(target.identity, Ok(mount));
         }
@@ -388,7 +391,7 @@ mod tests {
         let table = "1 0 0:43 /@ / rw - btrfs /dev/sda1 rw\n2 1 0:43 /@home /home rw - btrfs /dev/sda1 rw\n";
         for path in ["/", "/home"] {
             let found = of_path(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new(path), 0).unwrap();
-            assert_eq!((found[0].number, found[0].kind), ((0, 43), Kind::Btrfs));
+            assert_eq!((found[0].number, found[0].kind), (DeviceNumber::new(0, 43), Kind::Btrfs));
             assert_eq!(found[0].current_kb().unwrap(), 4096);
             assert_eq!(found[0].identity, Ok(Identity::Btrfs { uuid: "12-34".into(), point: "/".into() }));
         }
@@ -407,8 +410,8 @@ mod tests {
     fn the_mount_that_is_seen_counts() {
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /mn rw - tmpfs x rw\n\
                      3 1 0:51 / /mnt rw - tmpfs x rw\n4 3 253:0 / /mnt rw - xfs /dev/mapper/x rw\n";
-        assert_eq!(one(table, "/mnt", &[]).number, (253, 0));
-        assert_eq!(one(table, "/", &[]).number, (8, 0));
+        assert_eq!(one(table, "/mnt", &[]).number, DeviceNumber::new(253, 0));
+        assert_eq!(one(table, "/", &[]).number, DeviceNumber::new(8, 0));
     }
 
     #[test]
@@ -424,7 +427,10 @@ mod tests {
              3 1 0:50 / /merged rw - overlay overlay rw,lowerdir={lower}:{other}:/no/such,upperdir={upper},workdir=/w\n"
         );
         let found = targets(&table, "/merged", &[]).unwrap();
-        assert_eq!(found.iter().map(|target| target.number).collect::<Vec<_>>(), [(8, 0), (253, 0)]);
+        assert_eq!(
+            found.iter().map(|target| target.number).collect::<Vec<_>>(),
+            [DeviceNumber::new(8, 0), DeviceNumber::new(253, 0)]
+        );
         assert!(found[0].directory.is_some() && found[1].directory.is_none(), "a lower layer is not written to");
         assert!(found[0].notes.iter().any(|note| note.contains("is an overlay")));
         assert!(found[0].notes.iter().any(|note| note.contains("left out: /no/such")), "{:?}", found[0].notes);

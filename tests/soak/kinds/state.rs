@@ -6,6 +6,7 @@ use ahead_disk::DiskInfo;
 use ahead_disk::protocol::{Answer, Ask, Setup, Started, decode, encode};
 use ahead_kernel::mounts;
 use ahead_kernel::undo::Note;
+use ahead_model::DeviceNumber;
 use ahead_tune::{Identity, Settings, Store, System, Target};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -142,7 +143,7 @@ fn machine() -> Machine {
     fs::create_dir_all(home.path().join("etc/udev/rules.d")).expect("a directory");
     let system = System { root: home.path().into(), kept: home.path().into() };
     let target = Target {
-        number: (8, 0),
+        number: DeviceNumber::new(8, 0),
         setting: home.path().join("sys/class/bdi/8:0/read_ahead_kb"),
         kind: ahead_tune::Kind::Disk,
         name: "sda".into(),

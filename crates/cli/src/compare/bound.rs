@@ -3,6 +3,7 @@
 
 use ahead_device::{Model, Op, Request, time_for};
 use ahead_disk::DiskInfo;
+use ahead_model::RangeSet;
 use ahead_profile::Profile;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -39,7 +40,7 @@ fn ascending(
         // A hostile profile may claim more than there is.
         (start < capacity_bytes).then(|| start..end.min(capacity_bytes))
     });
-    let merged = super::ranges::Ranges::new(places);
+    let merged: RangeSet = places.collect();
     let cut = |range: &std::ops::Range<u64>| {
         let range = range.clone();
         (range.start..range.end).step_by(largest_bytes as usize).map(move |offset_bytes| Request {

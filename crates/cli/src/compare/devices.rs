@@ -2,10 +2,10 @@
 
 use crate::drives;
 use crate::patience::unless_stopped;
-use ahead_kernel::bdi::DeviceNumber;
 use ahead_kernel::mounts::{self, Mount};
 use ahead_kernel::process::Signals;
 use ahead_kernel::{block, cache, evict, machine, openat};
+use ahead_model::DeviceNumber;
 use ahead_profile::{Extent, File, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -39,8 +39,7 @@ fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
 /// The device that a mount is of, by its number. Only btrfs has one of its own and a source that root alone can have named:
 /// of FUSE, whoever mounts says what the source is called, and root would open that.
 fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
-    let (major, minor) = mount.device;
-    if let Ok(node) = openat::block_device_node(u64::from(major) << 32 | u64::from(minor)) {
+    if let Ok(node) = openat::block_device_node(mount.device.key()) {
         return Some((mount.device, node));
     }
     let node = Some(PathBuf::from(OsStr::from_bytes(&mount.source))).filter(|_| mount.fs_type == "btrfs")?;
@@ -135,14 +134,14 @@ mod tests {
         assert_eq!(make_file_cold(&made_up), Kept::default());
         let named = |fs_type: &str| {
             let (fs_type, source) = (fs_type.to_owned(), b"/dev/null".to_vec());
-            block_device_of(&Mount { device: (0, 4_000_000), fs_type, source, ..Mount::default() })
+            block_device_of(&Mount { device: DeviceNumber::new(0, 4_000_000), fs_type, source, ..Mount::default() })
         };
         assert_eq!((named("fuse"), named("btrfs")), (None, None));
         let Some((device, node)) = mounts::own().unwrap().iter().find_map(block_device_of) else {
             return eprintln!("skipped: nothing is mounted from a block device here");
         };
         let fuse = Mount {
-            device: (0, 4_000_000),
+            device: DeviceNumber::new(0, 4_000_000),
             fs_type: "fuse.x".into(),
             source: node.as_os_str().as_bytes().to_vec(),
             ..Mount::default()

@@ -4,9 +4,9 @@
 //! Data only: when a metadata block is used cannot be seen. And only where a file's place, as its file system tells it, is
 //! a place on the disk (not on btrfs, which maps its own addresses to disks).
 
-use super::ranges::{ByOwner, Ranges, Whose};
-use ahead_kernel::bdi::DeviceNumber;
+use super::ranges::{ByOwner, Whose};
 use ahead_kernel::diskstats;
+use ahead_model::{DeviceNumber, RangeSet};
 use ahead_profile::{Extent, Profile};
 use ahead_trace::Arrived;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrive
     let mut late = 0;
     for file in &seen.files {
         let Some(issued) = issued.get(&Whose::File(file.path.clone())) else { continue };
-        let device = ((file.device >> 32) as u32, file.device as u32);
+        let device = DeviceNumber::from_key(file.device);
         let Ok((disk, start)) = diskstats::place_on_disk(device) else { continue };
         late += file
             .extents
@@ -38,7 +38,7 @@ pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrive
 
 fn late_bytes(
     extent: &Extent,
-    issued: &Ranges,
+    issued: &RangeSet,
     arrivals: &Timetable,
     disk: DeviceNumber,
     start: u64,
@@ -91,11 +91,16 @@ mod tests {
 
     #[test]
     fn what_arrives_after_its_use_is_late() {
-        let arrival = |offset_bytes, time_ns| Arrival { time_ns, device: (7, 1), offset_bytes, length_bytes: 8192 };
+        let arrival = |offset_bytes, time_ns| Arrival {
+            time_ns,
+            device: DeviceNumber::new(7, 1),
+            offset_bytes,
+            length_bytes: 8192,
+        };
         let arrived = Arrived { reads: vec![arrival(8192, 500), arrival(0, 100)], lost_events: 0 };
         let table = Timetable::new(&arrived);
-        assert_eq!(table.bytes_after((7, 1), 4096..12288, 200), 4096);
-        assert_eq!(table.bytes_after((7, 1), 4096..12288, 50), 8192);
-        assert_eq!(table.bytes_after((7, 2), 0..8192, 0), 0);
+        assert_eq!(table.bytes_after(DeviceNumber::new(7, 1), 4096..12288, 200), 4096);
+        assert_eq!(table.bytes_after(DeviceNumber::new(7, 1), 4096..12288, 50), 8192);
+        assert_eq!(table.bytes_after(DeviceNumber::new(7, 2), 0..8192, 0), 0);
     }
 }

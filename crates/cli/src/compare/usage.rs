@@ -1,7 +1,8 @@
 //! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
 
-use super::ranges::{ByOwner, Ranges, Whose, by_owner, common_bytes};
+use super::ranges::{ByOwner, Whose, by_owner, common_bytes};
 use ahead_kernel::machine;
+use ahead_model::RangeSet;
 use ahead_profile::{Precision, Profile};
 use serde::Deserialize;
 use std::ops::Range;
@@ -69,7 +70,7 @@ pub fn issued(profile: &Profile, account: &Account) -> ByOwner {
 }
 
 fn total(ranges: &ByOwner) -> u64 {
-    ranges.values().map(Ranges::bytes).sum()
+    ranges.values().map(RangeSet::count).sum()
 }
 
 fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a IssuedRange>) -> ByOwner {

@@ -2,6 +2,7 @@
 //! own.
 
 use ahead_kernel::{bdi, openat};
+use ahead_model::DeviceNumber;
 use ahead_profile::Profile;
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +34,7 @@ impl SwitchedOn {
     }
 
     fn window_of(&self, device: u64) -> Option<&Path> {
-        let own = bdi::read_ahead_file(openat::device_number(device)).and_then(|file| fs::canonicalize(file).ok());
+        let own = bdi::read_ahead_file(DeviceNumber::from_key(device)).and_then(|file| fs::canonicalize(file).ok());
         let governs = |window: &&PathBuf| match &own {
             Some(own) => fs::canonicalize(window).is_ok_and(|window| window == *own),
             // A file system whose backing device is numbered by itself (btrfs): any that no device's number names.

@@ -3,13 +3,13 @@
 use crate::exit;
 use crate::output::{self, Output};
 use crate::record::go_on;
-use ahead_conform::Header;
 use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::user::User;
 use ahead_kernel::{evict, machine};
 use ahead_report::number::{grouped, size};
 use ahead_report::text::one_line;
 use ahead_trace::Decisions;
+use ahead_traces::Header;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::ffi::OsString;

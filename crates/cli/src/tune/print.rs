@@ -162,7 +162,7 @@ fn target_json(target: &Target) -> Value {
     json!({
         "name": target.name,
         "kind": target.kind.describe(),
-        "device": format!("{}:{}", target.number.0, target.number.1),
+        "device": target.number.to_string(),
         "setting": target.setting,
         "identity": target.identity.as_ref().map(ToString::to_string).ok(),
     })

@@ -3,9 +3,9 @@
 use super::{Free, Taken};
 use crate::judge::{changes_balance, fault_access, looks_at_marks};
 use crate::pages::Seen;
-use crate::record::{Mapping, Use};
 use crate::tally::Kind;
 use ahead_policy::{FileId, Folio, Found, Page, View};
+use ahead_traces::{Mapping, Use};
 
 impl Free {
     pub(super) fn fault(&mut self, task: u32, by: &Use, page: Page, mapping: Option<&Mapping>) {

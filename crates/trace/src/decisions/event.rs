@@ -1,6 +1,6 @@
 //! What `bpf/decisions.bpf.c` sends (`struct event`, `struct long_event`), as records of a trace.
 
-use ahead_conform::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
+use ahead_traces::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
 use std::collections::HashMap;
 
 /// `struct event`.

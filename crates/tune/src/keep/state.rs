@@ -12,8 +12,8 @@ use super::files::{TEMPORARY, remove, replace, temporary};
 use super::{STATES, Store};
 use crate::identity::Identity;
 use crate::{Error, Result, System, Target};
-use ahead_kernel::bdi::{DeviceNumber, parse_number};
 use ahead_kernel::mounts::Mount;
+use ahead_model::DeviceNumber;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
@@ -92,8 +92,8 @@ impl Settings {
 }
 
 /// The name for a device that has no identity.
-pub(super) fn key_by_number((major, minor): DeviceNumber) -> String {
-    format!("{BY_NUMBER}{major}-{minor}")
+pub(super) fn key_by_number(number: DeviceNumber) -> String {
+    format!("{BY_NUMBER}{}-{}", number.major, number.minor)
 }
 
 impl Kept {
@@ -108,8 +108,7 @@ impl Kept {
             (None, Some(_)) => Vec::new(),
             // Older versions wrote down nothing else.
             (None, None) => {
-                let number =
-                    self.key.strip_prefix(BY_NUMBER).and_then(|number| parse_number(&number.replace('-', ":")));
+                let number = self.key.strip_prefix(BY_NUMBER).and_then(|number| number.replace('-', ":").parse().ok());
                 number.and_then(|number| system.governing(number)).map(|(_, setting)| setting).into_iter().collect()
             }
         };
@@ -140,7 +139,7 @@ impl Kept {
 }
 
 fn is_of_device(window: &Window) -> bool {
-    window.number.0 != 0
+    !window.number.is_anonymous()
 }
 
 fn number_of(system: &System, mount: &Mount) -> Option<DeviceNumber> {

@@ -5,6 +5,7 @@ use super::state::LONGEST_BYTES;
 use super::*;
 use crate::system::testing::{Disk, machine as system_of};
 use crate::target::Kind;
+use ahead_model::DeviceNumber;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -17,7 +18,7 @@ struct Home {
 const DISKS: [Disk; 2] =
     [("sda", (8, 0), &[("diskseq", "7")], "E:ID_SERIAL=x\n"), ("sdb", (8, 16), &[("diskseq", "8")], "E:ID_SERIAL=y\n")];
 /// The number of what is mounted.
-const NUMBER: (u32, u32) = (0, 50);
+const NUMBER: DeviceNumber = DeviceNumber::new(0, 50);
 
 /// A system below a directory, with a target whose window is 128. `None`: only root may set anything.
 fn home(identity: Identity) -> Option<Home> {
@@ -31,15 +32,16 @@ fn home(identity: Identity) -> Option<Home> {
     }
     fs::write(home.path().join("sys/class/bdi/0:50/read_ahead_kb"), "128\n").unwrap();
     let is_mount = matches!(identity, Identity::Mount { .. });
-    let (number, kind, name) = if is_mount { (NUMBER, Kind::Network, "s:/x") } else { ((8, 0), Kind::Disk, "sda") };
+    let (number, kind, name) =
+        if is_mount { (NUMBER, Kind::Network, "s:/x") } else { (DeviceNumber::new(8, 0), Kind::Disk, "sda") };
     let target = Target { kind, name: name.into(), identity: Ok(identity), ..of_number(home.path(), number) };
     let home = Home { store: Store::new(system), home, target };
     home.mount(if is_mount { &["/mnt/x"] } else { &[] }, "s:/x");
     Some(home)
 }
 
-fn of_number(home: &Path, number: (u32, u32)) -> Target {
-    let setting = home.join(format!("sys/class/bdi/{}:{}/read_ahead_kb", number.0, number.1));
+fn of_number(home: &Path, number: DeviceNumber) -> Target {
+    let setting = home.join(format!("sys/class/bdi/{number}/read_ahead_kb"));
     let (name, identity) = ("sda".into(), Err("nothing names it".into()));
     Target { number, setting, kind: Kind::Disk, name, directory: None, device: None, identity, notes: Vec::new() }
 }
@@ -109,7 +111,7 @@ fn directories(home: &Path) -> Vec<PathBuf> {
 fn the_last_target_takes_the_directories_away() {
     let Some(Home { home, store, target: one }) = home(serial()) else { return };
     let other = Identity::Property { name: "ID_SERIAL".into(), value: "y".into() };
-    let other = Target { identity: Ok(other), ..of_number(home.path(), (8, 16)) };
+    let other = Target { identity: Ok(other), ..of_number(home.path(), DeviceNumber::new(8, 16)) };
     store.set(&one, 256, true).unwrap();
     store.set(&other, 256, true).unwrap();
     store.restore(&one).unwrap();
@@ -235,7 +237,7 @@ fn a_window_has_one_rule() {
 #[test]
 fn a_window_is_found_by_every_way_to_it() {
     let Some(home) = home(serial()) else { return };
-    let unnamed = of_number(home.home.path(), (8, 0));
+    let unnamed = of_number(home.home.path(), DeviceNumber::new(8, 0));
     home.store.set(&unnamed, 512, false).unwrap();
     assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
     let mounted = home.also("1-1");
@@ -264,7 +266,7 @@ fn one_mount_at_two_places_has_one_window() {
 #[test]
 fn a_number_that_is_given_again_is_another_window() {
     let Some(home) = home(serial()) else { return };
-    let unnamed = of_number(home.home.path(), (8, 0));
+    let unnamed = of_number(home.home.path(), DeviceNumber::new(8, 0));
     home.store.set(&unnamed, 512, false).unwrap();
     fs::write(home.home.path().join("sys/block/sda/diskseq"), "9\n").unwrap();
     assert_eq!(home.store.restore(&unnamed).unwrap(), [], "another disk");
@@ -340,7 +342,7 @@ fn what_another_device_is_kept_by_is_no_name() {
     let Some(home) = home(serial()) else { return };
     let one = home.also("1-1");
     home.store.set(&one, 512, true).unwrap();
-    let copy = Target { identity: one.identity.clone(), ..of_number(home.home.path(), (8, 16)) };
+    let copy = Target { identity: one.identity.clone(), ..of_number(home.home.path(), DeviceNumber::new(8, 16)) };
     let refused = home.store.set(&copy, 1024, true).unwrap_err().to_string();
     assert!(refused.contains("1-1 is what another device is kept by"), "{refused}");
     assert_eq!(home.store.restore(&copy).unwrap(), []);
@@ -397,7 +399,7 @@ fn a_file_system_has_one_link_wherever_it_is_mounted() {
     let Some(mut home) = home(at("/a")) else { return };
     let directory = home.home.path().join("sys/fs/btrfs/12-34/bdi");
     fs::create_dir_all(&directory).unwrap();
-    (home.target.number, home.target.setting) = ((0, 43), directory.join("read_ahead_kb"));
+    (home.target.number, home.target.setting) = (DeviceNumber::new(0, 43), directory.join("read_ahead_kb"));
     home.set_by_hand(128);
     home.store.set(&home.target, 512, true).unwrap();
     let first = link_of(&home, "a");

@@ -4,10 +4,10 @@
 //! of the one and the beginning of the other: so long the process sleeps. A fault has no end in a trace, so what comes after it
 //! comes at once. Reads whose pages the arguments do not tell (sendfile, splice), writes and readahead calls are left out.
 
-use ahead_conform::{Event, Mapping, Reader, Use};
 use ahead_kernel::directory::HeldFile;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op, Recording};
+use ahead_traces::{Event, Mapping, Reader, Use};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -154,7 +154,7 @@ fn advice_of(advice: u32) -> Option<Advice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_conform::{FileSeen, Header, Record, Writer};
+    use ahead_traces::{FileSeen, Header, Record, Writer};
 
     const PAGES_OF_4096: u32 = 4096;
 

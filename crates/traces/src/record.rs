@@ -210,10 +210,13 @@ pub struct Mapping {
     pub flags: u32,
 }
 
-/// From include/linux/mm.h: what was said of a mapping (`vm_flags`).
-pub(crate) const VM_EXEC: u32 = 0x4;
-pub(crate) const VM_SEQ_READ: u32 = 0x8000;
-pub(crate) const VM_RAND_READ: u32 = 0x1_0000;
+/// Flag of `vm_flags` (include/linux/mm.h): the mapping holds program code.
+pub const VM_EXEC: u32 = 0x4;
+/// Flag of `vm_flags`: madvise(2) announced sequential access.
+pub const VM_SEQ_READ: u32 = 0x8000;
+/// Flag of `vm_flags`: madvise(2) announced random access.
+pub const VM_RAND_READ: u32 = 0x1_0000;
+/// Flag of `vm_flags`: madvise(2) asked for huge pages.
 const VM_HUGEPAGE: u32 = 0x2000_0000;
 
 impl Mapping {
@@ -260,17 +263,19 @@ const MOST_ORDER: u8 = 11;
 /// No window and no request is longer, pages: 256 MiB, as nobody sets it.
 const MOST_WINDOW: u32 = 1 << 16;
 /// A call reads no more at a time, bytes (`MAX_RW_COUNT`).
-pub(crate) const MOST_READ: u64 = 0x7fff_f000;
+pub const MOST_READ: u64 = 0x7fff_f000;
 
-/// Whether records can follow each other: numbers of files as they were given out, pages that exist.
+/// Verifies that each record can follow those before it: files are numbered in order, pages and folios exist.
 #[derive(Debug, Default)]
-pub(crate) struct Sense {
+pub struct Validator {
     files: u32,
 }
 
-impl Sense {
-    /// What is wrong with a record.
-    pub(crate) fn check(&mut self, record: &Record) -> Result<(), &'static str> {
+impl Validator {
+    /// Verifies the next record.
+    ///
+    /// Errors: what is wrong with it.
+    pub fn check(&mut self, record: &Record) -> Result<(), &'static str> {
         match &record.event {
             Event::File(seen) if seen.file != self.files => return Err("a file with another number than the next"),
             Event::File(seen) => {

@@ -1,0 +1,20 @@
+//! The words that all crates share, as types.
+//!
+//! ```text
+//!     DeviceNumber   8:1            which device                       stat(2), sysfs, the mount table, traces
+//!     Mount          a mounted file system, and the search for the mount that a path lies on
+//!     RangeSet       [0,4096) [8192,12288)   sets of bytes or pages    what is used, resident, issued
+//!     size, time     128K, 8ms      quantities as users write them
+//! ```
+//!
+//! Values come in, values go out: no I/O, no clock, no thread, no `unsafe`. This crate knows no other crate of ours, and must
+//! never decide anything: a policy, a plan or a limit belongs to the crate that applies it.
+
+pub mod device_number;
+pub mod mounts;
+pub mod quantity;
+pub mod range_set;
+
+pub use device_number::DeviceNumber;
+pub use mounts::Mount;
+pub use range_set::RangeSet;

@@ -1,0 +1,63 @@
+//! Sizes and times as users write them: `128K`, `4M`, `1G`; `8ms`, `2s`.
+
+use std::time::Duration;
+
+/// Parses `4096`, `128K`, `4M`, `1G`, `2T` (powers of 1024, with or without `B` or `iB`) into bytes.
+///
+/// Errors: a sentence for the user, with the text in it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let error = || format!("{text:?} is not a size; write bytes or a number with K, M, G or T, as in 128K or 4G");
+    let trimmed = text.trim().trim_end_matches("iB").trim_end_matches('B');
+    let (digits, shift) = match trimmed.char_indices().last().ok_or_else(error)? {
+        (at, 'k' | 'K') => (&trimmed[..at], 10),
+        (at, 'm' | 'M') => (&trimmed[..at], 20),
+        (at, 'g' | 'G') => (&trimmed[..at], 30),
+        (at, 't' | 'T') => (&trimmed[..at], 40),
+        _ => (trimmed, 0),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| error())?;
+    number.checked_mul(1 << shift).ok_or_else(error)
+}
+
+/// Parses `250us`, `8ms`, `2s`, `1m`.
+///
+/// Errors: a sentence for the user, with the text in it.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let error = || format!("{text:?} is not a time; write a number with us, ms, s or m, as in 8ms or 30s");
+    let trimmed = text.trim();
+    let unit_at = trimmed.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(error)?;
+    let (digits, unit) = trimmed.split_at(unit_at);
+    let number: f64 = digits.trim().parse().map_err(|_| error())?;
+    let seconds = match unit {
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "m" => number * 60.0,
+        _ => return Err(error()),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(parse_size("4096"), Ok(4096));
+        assert_eq!(parse_size("128K"), Ok(131_072));
+        assert_eq!(parse_size("4GiB"), Ok(4 << 30));
+        for bad in ["", "K", "-1", "1.5M", "20000000T", "12Q"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(parse_time("8ms"), Ok(Duration::from_millis(8)));
+        assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "8", "ms", "-1s", "1e400s", "5 parsecs"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+    }
+}
