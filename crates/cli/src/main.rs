@@ -22,7 +22,6 @@ mod run;
 mod show;
 mod sim;
 mod tune;
-mod units;
 mod until;
 
 use clap::Parser;

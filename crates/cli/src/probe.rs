@@ -5,10 +5,10 @@ mod verify;
 
 use crate::exit::Stopped;
 use crate::output::{self, Output};
-use crate::units::parse_size;
 use ahead_kernel::process::Signals;
 use ahead_kernel::user::User;
 use ahead_kernel::within::check_answers;
+use ahead_model::quantity::parse_size;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_report::number::{grouped, size};

@@ -8,11 +8,12 @@ mod summary;
 use crate::exit::{self, Stopped};
 use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
-use crate::{drives, restore, units};
+use crate::{drives, restore};
 use ahead_kernel::process::{Child, Command, Signals};
 use ahead_kernel::undo::Guard;
 use ahead_kernel::user::User;
 use ahead_kernel::{evict, family, usage};
+use ahead_model::quantity;
 use ahead_profile::Profile;
 use ahead_trace::{Alone, Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
 use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
@@ -73,7 +74,7 @@ pub struct Record {
     all: bool,
     /// End after this time; of several runs, each. A program that was started is ended with all that it started, and the
     /// exit status is 0
-    #[arg(long, value_name = "TIME", value_parser = units::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_time)]
     duration: Option<Duration>,
     #[command(flatten)]
     until: Until,

@@ -27,10 +27,10 @@ pub struct Replay {
     #[arg(long)]
     wait: bool,
     /// Fetch at most this much [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
     budget: Option<u64>,
     /// Give up after this time, as in 30s
-    #[arg(long, value_name = "TIME", value_parser = crate::units::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = ahead_model::quantity::parse_time)]
     deadline: Option<Duration>,
     /// How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk's queue
     #[arg(long, value_name = "CLASS", default_value = "idle")]

@@ -36,7 +36,7 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Fetch at most this much [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = crate::units::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
     budget: Option<u64>,
     /// Write what was fetched to this file, as JSON
     #[arg(long, value_name = "FILE")]

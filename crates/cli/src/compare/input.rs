@@ -51,7 +51,7 @@ impl Input {
             copied <= most_bytes,
             "standard input is longer than {}, the most that is kept for all runs: put it into a file and give it with \
              <FILE",
-            crate::units::size(most_bytes)
+            ahead_report::number::size(most_bytes)
         );
         Ok(Input { path: format!("/proc/self/fd/{}", kept.as_raw_fd()).into(), offset: 0, _kept: Some(kept) })
     }

@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
         ensure!(
             self.accounts_bytes <= MAX_ACCOUNTS_BYTES,
             "the accounts of the runs are longer than {}: measure fewer runs",
-            crate::units::size(MAX_ACCOUNTS_BYTES)
+            ahead_report::number::size(MAX_ACCOUNTS_BYTES)
         );
         Ok(account)
     }

@@ -1,7 +1,7 @@
 //! What `ahead disk` prints.
 
-use crate::units::size;
 use ahead_disk::{ByteRange, DiskInfo, Faults, Read, Stat};
+use ahead_report::number::size;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use serde_json::{Value, json};

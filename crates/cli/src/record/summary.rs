@@ -1,9 +1,9 @@
 //! What a recording says of itself at its end.
 
 use super::Series;
-use crate::units;
 use ahead_kernel::machine;
 use ahead_profile::{Precision, Profile};
+use ahead_report::number;
 use ahead_report::text::printable;
 use ahead_trace::{Counters, LeftOut};
 use serde_json::{Value, json};
@@ -103,11 +103,11 @@ impl Summary {
             return;
         }
         let recording = &profile.recording;
-        let data = units::size(profile.data_bytes());
+        let data = number::size(profile.data_bytes());
         let metadata = match recording.metadata_seen {
-            true => format!("{} of metadata", units::size(profile.metadata_bytes())),
+            true => format!("{} of metadata", number::size(profile.metadata_bytes())),
             false if profile.metadata_bytes() > 0 => {
-                format!("{} of metadata (record --cold to see all)", units::size(profile.metadata_bytes()))
+                format!("{} of metadata (record --cold to see all)", number::size(profile.metadata_bytes()))
             }
             false => "no metadata (record --cold to see it)".into(),
         };

@@ -3,9 +3,9 @@
 use super::recordings::Files;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
 use crate::output::{self, Output};
-use crate::units::parse_size;
 use ahead_device::Model;
 use ahead_kernel::user::User;
+use ahead_model::quantity::parse_size;
 use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_report::number::size;
 use ahead_report::progress::Progress;
