@@ -119,7 +119,7 @@ fn made_up_file_systems_are_not_supported() {
 /// Regression: it was status 1, and the kernel's window was refused only when all files had been made.
 #[test]
 fn without_root_what_is_not_permitted_is_status_77() {
-    if ahead_kernel::machine::is_root() {
+    if ahead_sys::machine::is_root() {
         eprintln!("skipped: root may do it (tests/root has the same for a stranger)");
         return;
     }
@@ -162,7 +162,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
     let policies = ["--policy", "kernel", "--policy", "true-readahead(n)"];
     let output = ahead(&["mmapit", "--directory", place, "--size", "4M", "--runs", "2", "--json"])
         .args(["--html", page.to_str().unwrap()])
-        .args(if ahead_kernel::machine::is_root() { &policies[..] } else { &policies[2..] })
+        .args(if ahead_sys::machine::is_root() { &policies[..] } else { &policies[2..] })
         .args(["--pages", "16,64"])
         .assert();
     if !output.get_output().status.success()

@@ -31,7 +31,7 @@ fn wrong_usage_is_status_2() {
 /// Regression: it was status 1.
 #[test]
 fn a_size_that_no_disk_has_is_wrong_usage() {
-    if !ahead_kernel::machine::is_root() {
+    if !ahead_sys::machine::is_root() {
         eprintln!("skipped: needs root");
         return;
     }
@@ -67,7 +67,7 @@ fn a_model_that_is_none_is_named_with_its_line() {
 
 #[test]
 fn without_root_it_is_not_permitted() {
-    if ahead_kernel::machine::is_root() {
+    if ahead_sys::machine::is_root() {
         eprintln!("skipped: this is root; tests/root runs the rest");
         return;
     }

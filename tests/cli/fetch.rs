@@ -270,7 +270,7 @@ fn a_low_limit_of_open_files_makes_nothing_missing() {
     save(paths.iter().map(|path| used(path)).collect(), &profile);
     let replay = |limit: u32| {
         for path in &paths {
-            ahead_kernel::evict::file(fs::File::open(path).unwrap()).unwrap();
+            ahead_sys::evict::file(fs::File::open(path).unwrap()).unwrap();
         }
         let script = format!("ulimit -n {limit}; exec \"$0\" replay --wait --json \"$1\"");
         let ahead = assert_cmd::cargo::cargo_bin("ahead");

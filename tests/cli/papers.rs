@@ -92,7 +92,7 @@ fn mistakes_are_told_before_the_work() {
 
 #[test]
 fn without_root_nothing_runs_against_the_real_page_cache() {
-    if ahead_kernel::machine::is_root() {
+    if ahead_sys::machine::is_root() {
         eprintln!("skipped: this is root; tests/root runs the rest");
         return;
     }

@@ -78,7 +78,7 @@ fn what_reads_from_no_device_is_status_77() {
 fn what_is_not_there_is_status_1() {
     ahead(&["/no/such/place"]).assert().code(1).stderr(predicate::str::contains("/no/such/place"));
     let here = env!("CARGO_TARGET_TMPDIR");
-    if ahead_kernel::machine::is_root() {
+    if ahead_sys::machine::is_root() {
         ahead(&[here, "--workload", "/no/such.ahead"])
             .assert()
             .code(1)
@@ -89,7 +89,7 @@ fn what_is_not_there_is_status_1() {
 /// Before anything is tried.
 #[test]
 fn a_trace_that_is_cut_short_is_status_1() {
-    if !ahead_kernel::machine::is_root() {
+    if !ahead_sys::machine::is_root() {
         eprintln!("skipped: needs root");
         return;
     }
@@ -106,7 +106,7 @@ fn a_trace_that_is_cut_short_is_status_1() {
 
 #[test]
 fn without_root_nothing_is_tried_and_it_says_why() {
-    if ahead_kernel::machine::is_root() {
+    if ahead_sys::machine::is_root() {
         eprintln!("skipped: is root");
         return;
     }

@@ -1,8 +1,8 @@
 //! The commands that are killed, and the scene that they work in.
 
 use crate::{LATEST_KILL, LONGEST, holders_of};
-use ahead_kernel::undo::{self, Action, Guard, ProcessId};
-use ahead_kernel::{bdi, block, mounting};
+use ahead_sys::{bdi, block, mounting};
+use ahead_undo::{Action, Guard, ProcessId};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,8 @@ impl Scene {
             succeed(Command::new("cp").arg(&program).arg(copy));
         }
         let own = ProcessId::own().expect("this process is there");
-        let debugfs = mounting::mount_noted(own, "debugfs".as_ref(), &path.join("debugfs"), "debugfs", false, "");
+        let debugfs =
+            ahead_undo::mounts::mount_noted(own, "debugfs".as_ref(), &path.join("debugfs"), "debugfs", false, "");
         let debugfs = debugfs.expect("root may mount debugfs");
         let others = bystander.join("ahead");
         let bystander = Disk::new(&others, format!("{name}-other"), &bystander);
@@ -132,7 +133,7 @@ impl Scene {
         let device = ahead_disk::find(&bystander.name).expect("it was just made").device;
         let number = block::device_number(&device).expect("a block device has a number");
         let setting = bdi::read_ahead_file(number).expect("a disk has a window");
-        let note = undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
+        let note = ahead_undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
         let scene = Scene { home, name, target, bystander, _note: note, _debugfs: debugfs };
         succeed(&mut scene.create("old.img", "ext4"));
         scene.detach();
@@ -306,7 +307,7 @@ impl Scene {
     /// Whether the note of the living process is still there.
     pub fn is_note_there(&self) -> bool {
         let own = ProcessId::own().expect("this process is there");
-        let notes = undo::notes().expect("the notes can be read");
+        let notes = ahead_undo::notes().expect("the notes can be read");
         notes.iter().any(|(_, note)| note.owner == own && matches!(note.action, Action::SetFile { .. }))
     }
 }

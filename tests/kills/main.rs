@@ -15,8 +15,8 @@
 mod commands;
 mod snapshot;
 
-use ahead_kernel::undo::{self, ProcessId};
-use ahead_kernel::{holders, machine};
+use ahead_sys::{holders, machine};
+use ahead_undo::ProcessId;
 use commands::{Kind, Scene};
 use snapshot::Snapshot;
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ fn settle(scene: &Scene, command: Option<ProcessId>) {
     let deadline = Instant::now() + LONGEST;
     loop {
         scene.detach();
-        let notes = undo::notes().expect("the notes can be read");
+        let notes = ahead_undo::notes().expect("the notes can be read");
         let owners =
             notes.iter().map(|(_, note)| note.owner).filter(|owner| owner.is_alive() && !scene.is_bystander(*owner));
         let left: Vec<ProcessId> = owners.chain(scene.own_processes()).chain(scene.daemons()).chain(command).collect();

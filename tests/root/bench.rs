@@ -7,7 +7,7 @@ use crate::machine_lock;
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
 use ahead_disk::{ByteRange, Client, FaultChange};
-use ahead_kernel::{bdi, machine, undo};
+use ahead_sys::{bdi, machine};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -143,9 +143,9 @@ fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
         .stderr(predicate::str::contains("has room for"));
     assert!(!is_left(&mounted.root));
     drop(mounted.mount.take());
-    let own = undo::ProcessId::own().unwrap();
+    let own = ahead_undo::ProcessId::own().unwrap();
     let device = mounted.device.device.clone();
-    mounted.mount = Some(ahead_kernel::mounting::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
+    mounted.mount = Some(ahead_undo::mounts::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
     bench(&["streams", "--size", "1M"], &mounted.root)
         .assert()
         .code(1)
@@ -154,7 +154,7 @@ fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
 
 /// What is left of a bench with this process id.
 fn notes_of(pid: u32) -> Vec<String> {
-    let notes = undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
+    let notes = ahead_undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
     notes.map(|(_, note)| note.action.to_string()).collect()
 }
 
@@ -287,8 +287,8 @@ fn on_an_overlay_nothing_is_told_that_is_not_seen() {
         fs::create_dir(directory).unwrap();
     }
     let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
-    let own = undo::ProcessId::own().unwrap();
-    let overlay = ahead_kernel::mounting::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options);
+    let own = ahead_undo::ProcessId::own().unwrap();
+    let overlay = ahead_undo::mounts::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options);
     let overlay = overlay.unwrap();
     let small = ["mmapit", "--size", "1M", "--runs", "1"];
     assert!(rows(&small, &merged)[0]["misses"].is_null());

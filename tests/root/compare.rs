@@ -4,9 +4,9 @@ mod dead;
 
 use crate::machine_lock;
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::undo::{self, Action, Note};
-use ahead_kernel::{diskstats, machine};
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::{diskstats, machine};
+use ahead_undo::{Action, Note};
 use assert_cmd::Command;
 use assert_cmd::assert::Assert;
 use serde_json::Value;
@@ -280,7 +280,7 @@ fn a_recording_beside_it_is_said() {
         note.owner.pid == recorder.id()
             && matches!(&note.action, Action::SetFile { path, .. } if path.ends_with("fault_around_bytes"))
     };
-    let expected = undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
+    let expected = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
     if !expected {
         eprintln!("skipped: the size of faults cannot be changed here, so nobody's faults are changed");
     }

@@ -3,9 +3,9 @@
 
 use crate::mounted::Mounted;
 use ahead_conform::{Report, conform, policy_of};
-use ahead_kernel::bdi::read_ahead_file;
-use ahead_kernel::{machine, openat};
 use ahead_model::DeviceNumber;
+use ahead_sys::bdi::read_ahead_file;
+use ahead_sys::{machine, openat};
 use assert_cmd::Command;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -217,7 +217,7 @@ fn what_is_not_read_ahead_is_no_decision() {
     assert!(overlay.unwrap().success());
     let _unmount = Unmount(merged.clone());
     std::process::Command::new("sync").status().unwrap();
-    ahead_kernel::evict::file(fs::File::open(&file).unwrap()).unwrap();
+    ahead_sys::evict::file(fs::File::open(&file).unwrap()).unwrap();
     let trace = home.path().join("trace");
     let script = format!(
         "cat /sys/kernel/mm/transparent_hugepage/enabled {}/file >/dev/shm/ahead-conform-test-{id}

@@ -3,8 +3,8 @@
 //! command notes, a run that nobody kills tells before.
 
 use crate::machine_lock;
-use ahead_kernel::undo::{self, Action, Note, ProcessId};
-use ahead_kernel::{holders, loopdev, machine, mounting};
+use ahead_sys::{holders, loopdev, machine, mounting};
+use ahead_undo::{Action, Note, ProcessId};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -83,7 +83,7 @@ impl Seen {
     /// Looks at the notes that this process wrote itself.
     fn look(&mut self, pid: u32) {
         let writer = format!("-{pid}-");
-        for (path, Note { owner, action, .. }) in undo::notes().unwrap() {
+        for (path, Note { owner, action, .. }) in ahead_undo::notes().unwrap() {
             if !path.file_name().unwrap().to_str().unwrap().contains(&writer) {
                 continue;
             }
@@ -187,7 +187,7 @@ impl Place {
         });
         restore();
         self.assert_gone();
-        let notes = undo::notes().unwrap();
+        let notes = ahead_undo::notes().unwrap();
         let own: Vec<_> = notes.iter().filter(|(_, note)| owners.contains(&note.owner)).collect();
         assert!(own.is_empty(), "{own:?}");
     }
@@ -248,7 +248,7 @@ fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u6
     let image = place.path("x.img");
     let is_noted = |note: &Note| matches!(&note.action, Action::Remove { path, .. } if *path == image);
     // Once the disk is complete the image is there to stay.
-    let unfinished = undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
+    let unfinished = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
     place.restore(&seen.owners);
     assert!(!unfinished || !image.exists(), "the image is left");
     was_killed(ended)
@@ -296,7 +296,7 @@ fn killed_recording(random: &mut Random) -> bool {
     let own = format!("debugfs-{}-", child.id());
     let (seen, ended) = kill_when(child, |seen| seen.count() >= changes);
     restore();
-    let notes = undo::notes().unwrap();
+    let notes = ahead_undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| !seen.owners.contains(&note.owner)), "{notes:?}");
     for (path, old) in &seen.settings {
         // Another recording on this machine may hold the same setting.

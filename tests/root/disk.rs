@@ -6,8 +6,8 @@ mod hostile;
 
 use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat, punctual};
-use ahead_kernel::direct::AlignedBuffer;
-use ahead_kernel::{block, daemon, evict, loopdev, machine, mounting, undo};
+use ahead_sys::direct::AlignedBuffer;
+use ahead_sys::{block, daemon, evict, loopdev, machine, mounting};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -114,7 +114,7 @@ fn assert_gone(disk: &DiskInfo) {
     assert!(attached.is_none_or(|status| !status.backing.to_string_lossy().contains(&disk.name)));
     let left = fs::read_dir("/run/ahead/disk").unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(left.filter(|name| name.to_string_lossy().starts_with(&disk.name)).count(), 0);
-    assert_eq!(undo::notes().unwrap().iter().filter(|(_, note)| note.owner == disk.daemon).count(), 0);
+    assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner == disk.daemon).count(), 0);
     assert!(!disk.daemon.is_alive());
 }
 
@@ -415,7 +415,7 @@ fn restore_clears_away_what_a_killed_daemon_left() {
     let open = File::open(Path::new(&mount).join("file")).unwrap();
     evict::file(&open).unwrap();
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     // The mount is still there, and gives errors instead of data.
     assert!(open.read_at(&mut [0; 4096], 512 << 10).is_err());
     assert!(!ahead_disk::find(&disk.name).unwrap().is_alive());
@@ -438,7 +438,7 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
         });
         format!("{setup}\n")
     };
-    ahead_kernel::home::make_directory("testing", Path::new("/run/ahead/disk")).unwrap();
+    ahead_undo::home::make_directory("testing", Path::new("/run/ahead/disk")).unwrap();
     // Before it was told anything, before it could answer, and after.
     for moment in 0..3 {
         let name = home.name("orphan");
@@ -451,8 +451,8 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let own = undo::ProcessId::of(child.id()).unwrap().unwrap();
-        undo::note_for(own, undo::Action::remove(&log)).unwrap().leave();
+        let own = ahead_undo::ProcessId::of(child.id()).unwrap().unwrap();
+        ahead_undo::note_for(own, ahead_undo::Action::remove(&log)).unwrap().leave();
         if moment > 0 {
             starter.write_all(setup(&name).as_bytes()).unwrap();
         }
@@ -464,7 +464,7 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
         drop(starter);
         assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
         // The last that its helper does.
-        wait_until(|| undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
+        wait_until(|| ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
         assert!(!log.exists(), "{moment}");
         assert!(!Path::new(&format!("/run/ahead/disk/{name}")).exists(), "{moment}");
     }

@@ -7,8 +7,8 @@ mod stalled;
 
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::{block, cache, mounting, openat};
 use ahead_profile::{Extent, File, Lookup, Metadata, Profile};
+use ahead_sys::{block, cache, mounting, openat};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;

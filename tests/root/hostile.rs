@@ -3,7 +3,7 @@
 
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
-use ahead_kernel::mounting;
+use ahead_sys::mounting;
 use assert_cmd::cargo::cargo_bin;
 use std::cell::RefCell;
 use std::fs;

@@ -3,9 +3,9 @@
 use crate::crash::wait_until;
 use crate::disk::Home;
 use ahead_disk::{Client, FaultChange};
-use ahead_kernel::{cache, evict};
 use ahead_live::{Counters, Engine, Reader, Settings};
 use ahead_policy::{Parameters, named};
+use ahead_sys::{cache, evict};
 use std::fs::File;
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 
 use crate::crash::wait_until;
 use crate::machine_lock::Held;
-use ahead_kernel::undo::{Guard, ProcessId};
-use ahead_kernel::{block, diskstats, evict, loopdev, machine, mounting};
 use ahead_model::DeviceNumber;
+use ahead_sys::{block, diskstats, evict, machine, mounting};
+use ahead_undo::{Guard, ProcessId};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Mounted {
     pub fs_type: &'static str,
     pub root: PathBuf,
     pub mount: Option<Guard>,
-    pub device: loopdev::Loop,
+    pub device: ahead_undo::loops::Loop,
     home: tempfile::TempDir,
     // What was brought in must stay.
     _machine: Held,
@@ -66,7 +66,7 @@ impl Mounted {
             eprintln!("skipped: no mkfs.{fs_type}");
             return None;
         }
-        let device = match loopdev::attach(ProcessId::own().unwrap(), &image, true, false) {
+        let device = match ahead_undo::loops::attach(ProcessId::own().unwrap(), &image, true, false) {
             Ok(device) => device,
             Err(error) => {
                 eprintln!("skipped: {error}");
@@ -82,7 +82,9 @@ impl Mounted {
 
     fn mount(&mut self) {
         let own = ProcessId::own().unwrap();
-        let mount = |options| mounting::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, options);
+        let mount = |options| {
+            ahead_undo::mounts::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, options)
+        };
         // Since Linux 5.13 the kernel reads the maps of free blocks at a moment by chance in the first five seconds.
         let mounted = if is_ext(self.fs_type) { mount("no_prefetch_block_bitmaps") } else { mount("") };
         self.mount = Some(mounted.or_else(|_| mount("")).unwrap());

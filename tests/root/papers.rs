@@ -3,8 +3,7 @@
 
 use crate::crash::wait_until;
 use crate::machine_lock;
-use ahead_kernel::machine;
-use ahead_kernel::undo;
+use ahead_sys::machine;
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -28,7 +27,7 @@ fn left_of(pid: u32) -> Vec<String> {
     let mut left: Vec<String> = mounts.lines().filter(|line| line.contains(&disk)).map(str::to_owned).collect();
     left.extend(ahead_disk::find(&disk).ok().map(|disk| format!("disk {}", disk.name)));
     left.extend(Path::new("/dev/shm").join(&directory).exists().then_some(directory));
-    let pieces = undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
+    let pieces = ahead_undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
     left.extend(pieces.map(|(_, note)| note.action.to_string()));
     left
 }

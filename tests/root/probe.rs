@@ -2,9 +2,9 @@
 
 use crate::machine_lock::Held;
 use crate::mounted::Mounted;
-use ahead_kernel::bdi::read_ahead_file;
-use ahead_kernel::undo::ProcessId;
-use ahead_kernel::{block, loopdev, machine, mounting};
+use ahead_sys::bdi::read_ahead_file;
+use ahead_sys::{block, machine};
+use ahead_undo::ProcessId;
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -72,11 +72,11 @@ fn where_a_file_system_brings_its_own_blocks_no_window_is_told() {
         return eprintln!("skipped: no mksquashfs");
     }
     let own = ProcessId::own().unwrap();
-    let device = match loopdev::attach(own, &image, true, false) {
+    let device = match ahead_undo::loops::attach(own, &image, true, false) {
         Ok(device) => device,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    let mount = mounting::mount_noted(own, &device.device, &root, "squashfs", true, "");
+    let mount = ahead_undo::mounts::mount_noted(own, &device.device, &root, "squashfs", true, "");
     let Ok(_mount) = mount else { return eprintln!("skipped: no squashfs") };
     let found = probe(&root.join("file"), &["--only", "windows"]);
     for answer in ["window", "initial_window", "trigger", "max_request", "willneed_cap", "read_around"] {
@@ -124,7 +124,8 @@ fn a_file_of_one_byte_may_lie_in_its_inode() {
     mkfs.args(["-q", "-F", "-O", "inline_data"]).arg(&mounted.device.device);
     assert!(mkfs.status().unwrap().success());
     let own = ProcessId::own().unwrap();
-    mounted.mount = Some(mounting::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", false, "").unwrap());
+    mounted.mount =
+        Some(ahead_undo::mounts::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", false, "").unwrap());
     let found = probe(&mounted.root, &["--only", "layout", "--size", "16M"]);
     assert!(found["block_size"]["value"].is_null(), "{found:#}");
     assert!(found["block_size"]["method"].as_str().unwrap().contains("inode"), "{found:#}");
@@ -212,7 +213,8 @@ fn read_only_and_full_file_systems_are_told_apart() {
     ahead(&file).assert().success();
     drop(mounted.mount.take());
     let own = ProcessId::own().unwrap();
-    mounted.mount = Some(mounting::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", true, "").unwrap());
+    mounted.mount =
+        Some(ahead_undo::mounts::mount_noted(own, &mounted.device.device, &mounted.root, "ext4", true, "").unwrap());
     ahead(&mounted.root).assert().code(1).stderr(contains("read-only").and(contains("give a file")));
     ahead(&file).assert().success();
     assert_eq!(fs::read_dir(&mounted.root).unwrap().count(), 3, "lost+found and two files");
@@ -243,7 +245,7 @@ fn of_an_overlay_nothing_is_told_that_is_not_seen() {
     }
     let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
     let own = ProcessId::own().unwrap();
-    let overlay = mounting::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options).unwrap();
+    let overlay = ahead_undo::mounts::mount_noted(own, Path::new("none"), &merged, "overlay", false, &options).unwrap();
     let found = probe(&merged, &["--only", "windows", "--size", "16M"]);
     for what in ["window", "willneed_cap", "read_around"] {
         assert_ne!(found[what]["value"], 0, "{found:#}");
@@ -261,7 +263,7 @@ fn a_tiny_disk_has_no_rates() {
     let _machine = Held::shared();
     let image = tempfile::NamedTempFile::new().unwrap();
     image.as_file().set_len(4 << 20).unwrap();
-    let device = match loopdev::attach(ProcessId::own().unwrap(), image.path(), true, false) {
+    let device = match ahead_undo::loops::attach(ProcessId::own().unwrap(), image.path(), true, false) {
         Ok(device) => device,
         Err(error) => return eprintln!("skipped: {error}"),
     };

@@ -1,8 +1,8 @@
 //! The kernel may take pages out of the cache by itself: for want of memory, or because DAMON finds that nobody has used
 //! them for a while. A test that counts cached pages cannot go on then, and begins anew.
 
-use ahead_kernel::{evict, openat};
 use ahead_model::DeviceNumber;
+use ahead_sys::{evict, openat};
 use ahead_trace::{Evicted, Evictions};
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};

@@ -7,8 +7,8 @@ mod rig;
 mod users;
 
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::undo::{self, Action, ProcessId};
 use ahead_profile::{MilestoneKind, Precision};
+use ahead_undo::{Action, ProcessId};
 use rig::{
     Home, PAGE, Volume, ahead, can_record, entry, evict, find, ranges, resident_below, undisturbed, with_namespaces,
 };
@@ -264,7 +264,7 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
     let home = Home::new();
     for name in ["a", "b"] {
         fs::write(home.path(name), "").unwrap();
-        undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
+        ahead_undo::note_for(gone, Action::remove(&home.path(name))).unwrap().leave();
     }
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -272,7 +272,7 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
         .arg("restore")
         .current_dir("/")
         .output();
-    undo::restore_owned_by(gone).unwrap();
+    ahead_undo::restore_owned_by(gone).unwrap();
     let output = output.unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.len(), said.lines().count()), (Some(77), 0, 1), "{said}");

@@ -2,7 +2,7 @@
 //! A command says what it lacks and changes nothing, or does its work without; `ahead run` starts the program in any case.
 
 use crate::mounted::{Mounted, copy_ahead};
-use ahead_kernel::{bdi, loopdev};
+use ahead_sys::{bdi, loopdev};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

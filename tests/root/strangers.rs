@@ -1,7 +1,7 @@
 //! The other users of the machine: they can neither keep root waiting nor have it do something for them.
 
 use crate::machine_lock;
-use ahead_kernel::machine;
+use ahead_sys::machine;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

@@ -3,9 +3,9 @@
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::{bdi, loopdev, mounting, mounts, undo};
 use ahead_model::DeviceNumber;
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::{bdi, mounts};
 use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
 use ahead_tune::{Depth, Plan, System, Workload};
 use assert_cmd::Command;
@@ -167,13 +167,13 @@ fn a_window_is_found_again_mounted_or_not() {
 #[test]
 fn a_copy_of_a_file_system_is_not_named_by_its_uuid() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
-    let (home, own) = (tempfile::tempdir().unwrap(), undo::ProcessId::own().unwrap());
+    let (home, own) = (tempfile::tempdir().unwrap(), ahead_undo::ProcessId::own().unwrap());
     let (image, point) = (home.path().join("image"), home.path().join("mnt"));
     std::process::Command::new("sync").status().unwrap();
     fs::copy(mounted.image(), &image).unwrap();
     fs::create_dir(&point).unwrap();
-    let device = loopdev::attach(own, &image, true, false).unwrap();
-    let _mount = mounting::mount_noted(own, &device.device, &point, "ext4", false, "").unwrap();
+    let device = ahead_undo::loops::attach(own, &image, true, false).unwrap();
+    let _mount = ahead_undo::mounts::mount_noted(own, &device.device, &point, "ext4", false, "").unwrap();
     let with = |place: &Path, arguments: &[&str]| {
         tune(&[&[place.to_str().unwrap(), "--root", root.path().to_str().unwrap()], arguments].concat())
     };
@@ -346,9 +346,9 @@ fn a_file_system_that_is_full_or_read_only_says_so() {
     tune(&[&place]).assert().code(1).stderr(predicate::str::contains("has room for"));
     fs::remove_file(mounted.root.join("full")).unwrap();
     drop(mounted.mount.take());
-    let own = undo::ProcessId::own().unwrap();
+    let own = ahead_undo::ProcessId::own().unwrap();
     let device = mounted.device.device.clone();
-    mounted.mount = Some(ahead_kernel::mounting::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
+    mounted.mount = Some(ahead_undo::mounts::mount_noted(own, &device, &mounted.root, "ext4", true, "").unwrap());
     tune(&[&place]).assert().code(1).stderr(predicate::str::contains("Read-only file system"));
     assert_eq!(window_kb(&mounted.root), before);
 }
@@ -557,7 +557,7 @@ fn almost_free(directory: &Path) -> u64 {
 }
 
 fn notes_of(pid: u32) -> usize {
-    undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
+    ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
 }
 
 /// At moments by chance, while it sets one window after the other.

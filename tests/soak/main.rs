@@ -16,7 +16,7 @@ mod kinds;
 mod mutate;
 mod regressions;
 
-use ahead_kernel::allocation::{self, Counting};
+use ahead_sys::allocation::{self, Counting};
 use kinds::Kind;
 use mutate::Chance;
 use std::fs::File;

@@ -2,12 +2,12 @@
 
 use crate::Result;
 use ahead_disk::{Client, DiskInfo};
-use ahead_kernel::bdi;
-use ahead_kernel::directory::Directory;
-use ahead_kernel::diskstats::{self, Reads};
-use ahead_kernel::mounts::Mount;
-use ahead_kernel::{block, machine};
 use ahead_model::DeviceNumber;
+use ahead_sys::bdi;
+use ahead_sys::directory::Directory;
+use ahead_sys::diskstats::{self, Reads};
+use ahead_sys::mounts::Mount;
+use ahead_sys::{block, machine};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -51,7 +51,7 @@ impl Device {
                 Some(Reads { requests: stat.requests, bytes: stat.bytes })
             }
             Device::Block(devices) => {
-                let each: ahead_kernel::Result<Vec<Reads>> =
+                let each: ahead_sys::Result<Vec<Reads>> =
                     devices.iter().map(|device| diskstats::reads(*device)).collect();
                 each.ok().map(|each| Reads {
                     requests: each.iter().map(|reads| reads.requests).sum(),
@@ -112,7 +112,7 @@ mod tests {
 
     fn device(path: &str) -> Device {
         let directory = Directory::open(Path::new(path)).unwrap();
-        Device::under(&directory, ahead_kernel::mounts::of_open(&directory).unwrap().as_ref()).unwrap()
+        Device::under(&directory, ahead_sys::mounts::of_open(&directory).unwrap().as_ref()).unwrap()
     }
 
     #[test]

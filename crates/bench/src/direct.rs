@@ -6,10 +6,10 @@
 use crate::job::{Part, Variant};
 use crate::run::{Observed, refused};
 use crate::{Error, Result};
-use ahead_kernel::block::O_DIRECT;
-use ahead_kernel::direct::AlignedBuffer;
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::usage;
+use ahead_sys::block::O_DIRECT;
+use ahead_sys::direct::AlignedBuffer;
+use ahead_sys::directory::HeldFile;
+use ahead_sys::usage;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -4,12 +4,12 @@ use crate::job::{Part, Work};
 use crate::look::Looked;
 use crate::run::Sample;
 use crate::{Error, Result};
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::mapping::Mapping;
-use ahead_kernel::usage;
 use ahead_live::{Engine, Reader};
 use ahead_policy::{OpenId, PAGE_BYTES};
 use ahead_sim::{Op, Pattern};
+use ahead_sys::directory::HeldFile;
+use ahead_sys::mapping::Mapping;
+use ahead_sys::usage;
 use std::collections::HashMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -273,7 +273,7 @@ pub fn in_file(error: Error, path: &Path) -> Error {
     match error {
         Error::Io { what, source } => with_path(what, source),
         Error::Live(ahead_live::Error::Io(source)) => with_path("read".into(), source),
-        Error::Live(ahead_live::Error::Kernel(ahead_kernel::Error::Io { what, source })) => with_path(what, source),
+        Error::Live(ahead_live::Error::Kernel(ahead_sys::Error::Io { what, source })) => with_path(what, source),
         other => other,
     }
 }

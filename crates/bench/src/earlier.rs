@@ -1,9 +1,9 @@
 //! Files of an earlier start of the machine. A power cut ends a job before it has removed its files, and the notes in `/run` are
 //! gone with it. The next job in the same directory removes them.
 
-use ahead_kernel::directory::Directory;
-use ahead_kernel::openat;
-use ahead_kernel::undo::{FileIdentity, ProcessId};
+use ahead_sys::directory::Directory;
+use ahead_sys::openat;
+use ahead_undo::{FileIdentity, ProcessId};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
     #[error("{0}")]
-    Kernel(#[from] ahead_kernel::Error),
+    Kernel(#[from] ahead_sys::Error),
     /// Reading through a policy failed.
     #[error("{0}")]
     Live(#[from] ahead_live::Error),

@@ -11,11 +11,11 @@
 
 use crate::device::Device;
 use crate::{Error, Result, earlier};
-use ahead_kernel::directory::{Directory, HeldFile};
-use ahead_kernel::mounts::{self, Mount};
-use ahead_kernel::undo::{self, FileIdentity, Guard, ProcessId};
-use ahead_kernel::{bdi, cache, evict, machine, openat};
 use ahead_sim::Chance;
+use ahead_sys::directory::{Directory, HeldFile};
+use ahead_sys::mounts::{self, Mount};
+use ahead_sys::{bdi, cache, evict, machine, openat};
+use ahead_undo::{FileIdentity, Guard, ProcessId};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -71,7 +71,7 @@ impl Tree {
         let own = ProcessId::own()?;
         let name = OsString::from(format!("{TREE_PREFIX}{}-{}", own.pid, own.start_ticks));
         let made = match machine::is_root() {
-            true => undo::create_tree_in(own, &above, &name).map(|(directory, note)| (directory, Some(note))),
+            true => ahead_undo::create_tree_in(own, &above, &name).map(|(directory, note)| (directory, Some(note))),
             false => above.create_directory(&name).map(|directory| (directory, None)),
         };
         let (directory, note) = made.map_err(|error| refused(error, above.path()))?;
@@ -260,7 +260,7 @@ fn allow_descriptors(files: u64) -> Result<()> {
         allowed => {
             let what = format!("keeping {files} files open");
             let why = format!("{allowed} are allowed; allow more (ulimit -Hn), or measure with fewer files");
-            Err(ahead_kernel::Error::Unsupported { what, why }.into())
+            Err(ahead_sys::Error::Unsupported { what, why }.into())
         }
     }
 }
@@ -283,14 +283,12 @@ fn magic(directory: impl AsFd, path: &Path) -> Result<u64> {
 fn not_permitted(directory: &Path) -> Error {
     let (what, remedy) =
         (format!("making files in {}", directory.display()), "give a directory that you may write".into());
-    ahead_kernel::Error::NotPermitted { what, remedy }.into()
+    ahead_sys::Error::NotPermitted { what, remedy }.into()
 }
 
-fn refused(error: ahead_kernel::Error, directory: &Path) -> Error {
+fn refused(error: ahead_sys::Error, directory: &Path) -> Error {
     match &error {
-        ahead_kernel::Error::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
-            not_permitted(directory)
-        }
+        ahead_sys::Error::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied => not_permitted(directory),
         _ => error.into(),
     }
 }
@@ -302,7 +300,7 @@ fn check_kind(directory: &Directory) -> Result<()> {
     if !openat::has_page_cache(magic(directory, path)?) {
         let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up; choose a directory on a disk";
         let what = format!("measuring {}", path.display());
-        return Err(ahead_kernel::Error::Unsupported { what, why: why.into() }.into());
+        return Err(ahead_sys::Error::Unsupported { what, why: why.into() }.into());
     }
     let stat = rustix::fs::fstatvfs(directory).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
     match stat.f_flag.contains(StatVfsMountFlags::RDONLY) {

@@ -5,8 +5,8 @@
 //! their way one wait. A policy's engine counts in the same way.
 
 use crate::Result;
-use ahead_kernel::cache;
 use ahead_policy::PAGE_BYTES;
+use ahead_sys::cache;
 use std::fs::File;
 use std::ops::Range;
 

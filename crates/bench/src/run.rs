@@ -7,12 +7,12 @@ use crate::gate::Gate;
 use crate::job::{Part, Variant};
 use crate::look::Looked;
 use crate::{Error, Result};
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::diskstats::Reads;
-use ahead_kernel::undo::{self, Guard};
-use ahead_kernel::{bdi, cache, usage};
 use ahead_live::{Counters, Engine, Reader, Settings};
 use ahead_policy::{Choice, DeviceTraits, PAGE_BYTES, Parameters, UnknownPolicy, named};
+use ahead_sys::directory::HeldFile;
+use ahead_sys::diskstats::Reads;
+use ahead_sys::{bdi, cache, usage};
+use ahead_undo::Guard;
 use serde::Serialize;
 use std::fs::File;
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl Under {
                 let what = format!("{} on {}", self.name(), directory.display());
                 let why = "it is an overlay, of whose files nobody is told what is cached; choose a directory of its upper layer, or \
                            another file system";
-                Err(ahead_kernel::Error::Unsupported { what, why: why.into() }.into())
+                Err(ahead_sys::Error::Unsupported { what, why: why.into() }.into())
             }
             _ => Ok(()),
         }
@@ -114,7 +114,7 @@ fn with_argument(text: &str, pages: u64) -> String {
 }
 
 /// Tells how many bytes of a job's files left the cache since somebody began to observe that.
-pub type Evicted<'a> = &'a dyn Fn() -> ahead_kernel::Result<u64>;
+pub type Evicted<'a> = &'a dyn Fn() -> ahead_sys::Result<u64>;
 
 /// How a variant is run.
 #[derive(Clone, Copy)]
@@ -250,16 +250,16 @@ pub fn run_under_kernel(readers: &[Vec<Part>], files: &[HeldFile], each: bool) -
 /// The kernel's own window on the device of these files, until the guard is dropped.
 fn set_window(files: &Files, pages: u64) -> Result<Guard> {
     let file = settable(files.window(), files.directory())?;
-    Ok(undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
+    Ok(ahead_undo::set_file(&file, &(pages * PAGE_BYTES / 1024).to_string())?)
 }
 
 /// The kernel's setting for what lies in a directory, if we may change it.
 fn settable(setting: Option<PathBuf>, directory: &Path) -> Result<PathBuf> {
     let what = || format!("setting the read-ahead below {}", directory.display());
     let file = setting
-        .ok_or_else(|| ahead_kernel::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
-    if !ahead_kernel::machine::is_root() {
-        return Err(ahead_kernel::Error::needs_root(what()).into());
+        .ok_or_else(|| ahead_sys::Error::Unsupported { what: what(), why: "it has no backing device".into() })?;
+    if !ahead_sys::machine::is_root() {
+        return Err(ahead_sys::Error::needs_root(what()).into());
     }
     Ok(file)
 }

@@ -8,15 +8,15 @@ use crate::exit::Stopped;
 use crate::output::{self, Output};
 use crate::record::wait_to_be_alone;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
-use ahead_kernel::process::{Signals, end_by_signals};
-use ahead_kernel::user::User;
-use ahead_kernel::within::check_answers;
-use ahead_kernel::{bdi, machine};
 use ahead_live::traits;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_process::{Signals, end_by_signals};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
+use ahead_sys::user::User;
+use ahead_sys::within::check_answers;
+use ahead_sys::{bdi, machine};
 use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory};
@@ -262,7 +262,7 @@ impl Bench {
 
     /// Tells what the job's files have lost from the cache so far; `None` where that is not to be seen: without root, or on an overlay,
     /// whose files' pages are those of a layer.
-    fn evictions_of(&self, files: &Files) -> anyhow::Result<Option<impl Fn() -> ahead_kernel::Result<u64> + use<>>> {
+    fn evictions_of(&self, files: &Files) -> anyhow::Result<Option<impl Fn() -> ahead_sys::Result<u64> + use<>>> {
         let mount = files.mount().filter(|mount| mount.fs_type != "overlay").cloned();
         let Some((evictions, mount)) = observe_evictions().zip(mount) else { return Ok(None) };
         let numbers = files.held().iter().map(|held| Ok(held.file().metadata()?.ino()));
@@ -301,7 +301,7 @@ impl Bench {
 fn cannot_be_measured(error: &ahead_live::Error) -> bool {
     const NO_DIRECT_READS: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::AGAIN];
     let code = match error {
-        ahead_live::Error::Kernel(ahead_kernel::Error::Io { source, .. }) | ahead_live::Error::Io(source) => {
+        ahead_live::Error::Kernel(ahead_sys::Error::Io { source, .. }) | ahead_live::Error::Io(source) => {
             source.raw_os_error()
         }
         _ => None,
@@ -362,7 +362,7 @@ mod tests {
     /// Regression: a disk that failed while it was measured was taken for one of 8 ms and 100 MB/s.
     #[test]
     fn a_disk_that_fails_is_not_one_that_cannot_be_measured() {
-        let live = |code: Errno| ahead_live::Error::Kernel(ahead_kernel::Error::io("read", code));
+        let live = |code: Errno| ahead_live::Error::Kernel(ahead_sys::Error::io("read", code));
         assert!(cannot_be_measured(&live(Errno::INVAL)) && cannot_be_measured(&std::io::Error::other("short").into()));
         assert!(![Errno::IO, Errno::NXIO, Errno::NOENT].map(live).iter().any(cannot_be_measured));
     }

@@ -21,12 +21,12 @@ mod usage;
 
 use crate::output::{self, Output};
 use crate::{paths, until::Until};
-use ahead_kernel::machine;
-use ahead_kernel::user::User;
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_report::text::{command_line, printable};
+use ahead_sys::machine;
+use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use clap::Args;
 use input::Input;

@@ -4,8 +4,8 @@ mod print;
 
 use crate::restore;
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, Filesystem, Launcher, ModelSource};
-use ahead_kernel::undo::ProcessId;
 use ahead_model::quantity::{parse_size, parse_time};
+use ahead_undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::stdout;
 use std::path::PathBuf;

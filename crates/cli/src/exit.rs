@@ -2,7 +2,7 @@
 //! `record` pass on the program's own status, and use 125, 126 and 127 as env(1) and timeout(1) do.
 
 use ahead_disk::Error as DiskError;
-use ahead_kernel::process::ExecError;
+use ahead_process::ExecError;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -91,7 +91,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
             Some(ahead_probe::Error::Usage(_)) => return USAGE,
             _ => None,
         };
-        if probing.or_else(|| cause.downcast_ref()).is_some_and(ahead_kernel::Error::is_unavailable) {
+        if probing.or_else(|| cause.downcast_ref()).is_some_and(ahead_sys::Error::is_unavailable) {
             return UNAVAILABLE;
         }
     }
@@ -113,7 +113,7 @@ mod tests {
     fn only_our_own_output_may_be_closed() {
         let broken = || std::io::Error::from(ErrorKind::BrokenPipe);
         assert!(is_closed_output(&anyhow::Error::from(broken())));
-        let gate = ahead_kernel::Error::io("start the program", broken());
+        let gate = ahead_sys::Error::io("start the program", broken());
         assert!(!is_closed_output(&gate.into()));
         assert!(!is_closed_output(&Err::<(), _>(broken()).context("read").unwrap_err()));
     }

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         .init();
     // A disk's daemon has its own.
     if !matches!(arguments.command, cli::Command::Disk(_)) {
-        ahead_kernel::undo::guardian::enable(&["restore", "--after"]);
+        ahead_undo::guardian::enable(&["restore", "--after"]);
     }
     exit::status(arguments.command.run())
 }

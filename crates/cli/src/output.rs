@@ -7,7 +7,7 @@
 //! The path is followed before the work and never again: who may change a directory on it (the program that is measured, or
 //! its user) could put a link there meanwhile.
 
-use ahead_kernel::user::User;
+use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, stat, statat};
 use rustix::io::Errno;
@@ -347,7 +347,7 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         replace(&file, b"new").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o640);
-        if !ahead_kernel::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: the rest needs root");
             return;
         }
@@ -395,7 +395,7 @@ mod tests {
     /// As the kernel does with fs.protected_symlinks at 1.
     #[test]
     fn a_strangers_link_to_nothing_in_a_shared_directory_is_not_followed() {
-        if !ahead_kernel::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }
@@ -413,7 +413,7 @@ mod tests {
     /// Regression: root's page replaced the file that a link of another user's led to, whatever that was.
     #[test]
     fn root_follows_no_link_of_another_user() {
-        if !ahead_kernel::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             return eprintln!("skipped: needs root");
         }
         let user = User { name: "ada".into(), uid: 54_321, gid: 54_322, home: "/".into(), shell: "/bin/sh".into() };

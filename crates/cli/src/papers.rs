@@ -4,10 +4,10 @@ mod live;
 mod pages;
 
 use crate::output;
-use ahead_kernel::user::User;
 use ahead_papers::{Line, Live, Outcome, PAPERS, Paper, Verdict, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
+use ahead_sys::user::User;
 use anyhow::{Context, ensure};
 use clap::Args;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Where profiles are kept when nobody says where, and how words that need not be UTF-8 are written in JSON.
 
-use ahead_kernel::user::User;
 use ahead_report::text::percent;
+use ahead_sys::user::User;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

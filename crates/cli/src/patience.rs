@@ -4,7 +4,7 @@
 //! started us can still end us: such work is done in a thread of its own, and only this one waits for it.
 
 use crate::exit::Stopped;
-use ahead_kernel::process::Signals;
+use ahead_process::Signals;
 use anyhow::{Context, anyhow, bail};
 use std::sync::mpsc;
 

@@ -5,16 +5,16 @@ mod verify;
 
 use crate::exit::Stopped;
 use crate::output::{self, Output};
-use ahead_kernel::process::Signals;
-use ahead_kernel::user::User;
-use ahead_kernel::within::check_answers;
 use ahead_model::quantity::parse_size;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
+use ahead_process::Signals;
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
+use ahead_sys::user::User;
+use ahead_sys::within::check_answers;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -136,7 +136,7 @@ impl Probe {
         // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is not the disk's.
         let worked = std::thread::scope(|scope| {
             let quietly = || {
-                if let Err(error) = ahead_kernel::daemon::set_nice() {
+                if let Err(error) = ahead_sys::daemon::set_nice() {
                     tracing::debug!("other programs may disturb the times: {error}");
                 }
                 self.work(&watching)

@@ -9,14 +9,16 @@ use crate::exit::{self, Stopped};
 use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{drives, restore};
-use ahead_kernel::process::{Child, Command, Signals};
-use ahead_kernel::undo::Guard;
-use ahead_kernel::user::User;
-use ahead_kernel::{evict, family, usage};
 use ahead_model::quantity;
+use ahead_process::family;
+use ahead_process::{Child, Command, Signals};
 use ahead_profile::Profile;
-use ahead_trace::{Alone, Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
-use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile, try_alone};
+use ahead_sys::user::User;
+use ahead_sys::{evict, usage};
+use ahead_trace::{Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
+use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile};
+use ahead_undo::Guard;
+use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, bail};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
@@ -271,7 +273,7 @@ impl Record {
     }
 
     /// Switches read-ahead off where that was asked for, or is possible in a cold recording.
-    fn make_exact(&self, alone: &Alone) -> anyhow::Result<Option<Vec<Guard>>> {
+    fn make_exact(&self, alone: &MachineLock) -> anyhow::Result<Option<Vec<Guard>>> {
         if self.no_precise {
             return Ok(None);
         }
@@ -289,7 +291,7 @@ impl Record {
 /// The user of `--user`; one who is unknown is a mistake in the command line.
 fn named_user(name: &str) -> anyhow::Result<User> {
     User::lookup(name).map_err(|error| match error {
-        ahead_kernel::Error::Unsupported { why, .. } => {
+        ahead_sys::Error::Unsupported { why, .. } => {
             others::usage_error(ErrorKind::InvalidValue, &format!("--user {name:?}: {why}"))
         }
         other => other.into(),
@@ -307,10 +309,10 @@ pub fn go_on(signals: &Signals) -> anyhow::Result<()> {
 
 /// Two cold recordings at once would disturb each other, and so would a recording and a comparison. What one that was killed
 /// has left is set back then.
-pub fn wait_to_be_alone(signals: &Signals) -> anyhow::Result<Alone> {
+pub fn wait_to_be_alone(signals: &Signals) -> anyhow::Result<MachineLock> {
     let mut is_first_try = true;
     loop {
-        if let Some(alone) = try_alone()? {
+        if let Some(alone) = MachineLock::try_acquire()? {
             restore::set_back(&alone);
             return Ok(alone);
         }

@@ -3,8 +3,8 @@
 use crate::exit::{self, Stopped};
 use crate::run::{LOADED, stop_when};
 use ahead_fetch::{Account, HeadStart, NOT_ANSWERING, Options};
-use ahead_kernel::process::Signals;
-use ahead_kernel::worker::{Dismissal, Employer, Worker};
+use ahead_process::Signals;
+use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_report::number::{count, size, time};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
@@ -55,9 +55,9 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 impl Replay {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (began, signals) = (Instant::now(), Signals::take()?);
-        let mut worker = Worker::fork(|employer, dismissal| self.work(employer, dismissal, began))?;
+        let mut worker = Worker::fork(|results, cancelled| self.work(results, cancelled, began))?;
         let signal = self.hear(&mut worker, &signals, began)?;
-        let told = worker.told().strip_prefix(&[LOADED]).unwrap_or(worker.told());
+        let told = worker.received().strip_prefix(&[LOADED]).unwrap_or(worker.received());
         let (account, failure) = match told {
             [FAILED, why @ ..] => (&[][..], Some(String::from_utf8_lossy(why))),
             account => (account, None),
@@ -72,7 +72,7 @@ impl Replay {
             }
             (None, Some(why)) => bail!("{why}"),
             (None, None) if !account.is_empty() => printed.map(|()| ExitCode::SUCCESS).map_err(Into::into),
-            (None, None) if worker.has_told_all() => bail!("the fetch broke off"),
+            (None, None) if worker.is_complete() => bail!("the prefetch worker panicked"),
             (None, None) => {
                 let after = began.elapsed().as_secs_f64();
                 bail!("{}: no answer of its file system for {after:.1} s", self.profile.display())
@@ -81,9 +81,9 @@ impl Replay {
     }
 
     /// The worker's part. A process of its own may be left to a file system that does not answer: that of the profile, too.
-    fn work(&self, mut employer: Employer, dismissal: Dismissal, began: Instant) {
+    fn work(&self, mut results: ResultPipe, cancelled: CancelToken, began: Instant) {
         let told = ahead_profile::load(&self.profile).map_err(anyhow::Error::from).and_then(|profile| {
-            employer.write_all(&[LOADED])?;
+            results.write_all(&[LOADED])?;
             let options = Options {
                 budget_bytes: self.budget,
                 deadline: self.deadline,
@@ -97,17 +97,17 @@ impl Replay {
                 ..Options::default()
             };
             let running = ahead_fetch::start(Arc::new(profile), options)?;
-            stop_when(dismissal, running.stopper());
+            stop_when(cancelled, running.stopper());
             let account = running.finish();
             let text = match self.json {
                 true => serde_json::to_string(&account)? + "\n",
                 false => text(&account, self.wait),
             };
-            Ok(employer.write_all(text.as_bytes())?)
+            Ok(results.write_all(text.as_bytes())?)
         });
         if let Err(error) = told {
             // Nobody may be listening any more.
-            drop(employer.write_all(&[FAILED]).and_then(|()| employer.write_all(exit::message(&error).as_bytes())));
+            drop(results.write_all(&[FAILED]).and_then(|()| results.write_all(exit::message(&error).as_bytes())));
         }
     }
 
@@ -115,16 +115,16 @@ impl Replay {
     fn hear(&self, worker: &mut Worker, signals: &Signals, began: Instant) -> anyhow::Result<Option<i32>> {
         let mut stopped = None;
         let mut until = self.deadline.and_then(|deadline| began.checked_add(deadline)?.checked_add(LAST_WORD));
-        while !worker.has_told_all() {
+        while !worker.is_complete() {
             // Once it has read the profile, it gives up by itself what does not answer.
-            let loads_until = worker.told().is_empty().then(|| began + NOT_ANSWERING);
+            let loads_until = worker.received().is_empty().then(|| began + NOT_ANSWERING);
             let deadline = [until, loads_until].into_iter().flatten().min();
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 break;
             }
             if let Some(number) = worker.wait(signals, deadline)? {
                 stopped = stopped.or(Some(number));
-                worker.dismiss();
+                worker.cancel();
                 until = Some(Instant::now() + LAST_WORD);
             }
         }

@@ -1,10 +1,9 @@
 //! `ahead restore`: undoes what a killed `ahead` left changed.
 
 use ahead_disk::DiskInfo;
-use ahead_kernel::daemon;
-use ahead_kernel::undo::{self, Action, FileIdentity, Note, Outcome, ProcessId, Restored};
 use ahead_report::text::printable;
-use ahead_trace::{Alone, try_alone};
+use ahead_undo::machine_lock::MachineLock;
+use ahead_undo::{Action, FileIdentity, Note, Outcome, ProcessId, Restored};
 use anyhow::bail;
 use clap::Args;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -66,9 +65,9 @@ fn undo_after(process: ProcessId) -> anyhow::Result<ExitCode> {
     let ready = std::io::stdout().write_all(b"\n").and_then(|()| std::io::stdout().flush());
     // It has been killed already: then nobody reads.
     tracing::debug!("ready: {ready:?}");
-    while !daemon::wait_end(process, LONG)? {}
+    while !ahead_process::wait_end(process, LONG)? {}
     detach_abandoned(|note| note.owner == process)?;
-    undo::restore_owned_by(process)?;
+    ahead_undo::restore_owned_by(process)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,7 +75,7 @@ fn undo_after(process: ProcessId) -> anyhow::Result<ExitCode> {
 fn undo_left() -> anyhow::Result<Vec<Restored>> {
     check_rights()?;
     let mut done = detach_abandoned(|note| !note.owner.is_alive())?;
-    done.extend(undo::restore()?);
+    done.extend(ahead_undo::restore()?);
     Ok(done)
 }
 
@@ -94,10 +93,10 @@ pub fn left_by_killed() -> anyhow::Result<()> {
 
 /// Who may not take the notes away may not undo what they say either: told once, not for each change.
 fn check_rights() -> anyhow::Result<()> {
-    let may_not = accessat(CWD, undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
-    if may_not && undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
+    let may_not = accessat(CWD, ahead_undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
+    if may_not && ahead_undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
         let (what, remedy) = ("undoing what a killed ahead has left".into(), "sudo ahead restore".into());
-        bail!(ahead_kernel::Error::NotPermitted { what, remedy });
+        bail!(ahead_sys::Error::NotPermitted { what, remedy });
     }
     Ok(())
 }
@@ -105,7 +104,7 @@ fn check_rights() -> anyhow::Result<()> {
 /// Detaches disks whose image lies in a directory that a killed `ahead` made for itself and that is to be removed with all that
 /// is in it. Their daemons live, so nothing of theirs is undone otherwise; and what is mounted in the directory keeps it.
 fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> anyhow::Result<Vec<Restored>> {
-    let notes = undo::notes()?;
+    let notes = ahead_undo::notes()?;
     let left = notes.iter().filter(|(_, note)| is_left(note));
     // A disk's image is told without symbolic links.
     let trees: Vec<PathBuf> = left
@@ -119,7 +118,7 @@ fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> anyhow::Result<Vec<Resto
     }
     let is_abandoned = |disk: &DiskInfo| disk.is_alive() && trees.iter().any(|tree| disk.image.starts_with(tree));
     let detach = |disk: DiskInfo| {
-        let failed = |error| ahead_kernel::Error::io(format!("detach the disk {}", disk.name), io::Error::other(error));
+        let failed = |error| ahead_sys::Error::io(format!("detach the disk {}", disk.name), io::Error::other(error));
         let outcome = ahead_disk::detach(&disk).map(|()| Outcome::Undone).map_err(failed);
         Restored { action: Action::EndProcess { process: disk.daemon }, outcome }
     };
@@ -136,25 +135,25 @@ fn tree_at(path: &Path, made: FileIdentity) -> Option<PathBuf> {
 
 /// Sets back the kernel's settings that a killed `ahead` left changed, and says so: with them, results would mean nothing.
 /// Only now that nobody else has the right to change them is it sure that they are left, and that nobody needs them so.
-pub fn set_back(_alone: &Alone) {
-    tell(undo::restore_settings());
+pub fn set_back(_lock: &MachineLock) {
+    tell(ahead_undo::restore_settings());
 }
 
 /// The same for who measures beside others. While another process has that right, everything stays as it is.
 pub fn try_set_back() {
     // Who finds the lock taken waits, and says so: it is not taken for nothing.
-    if matches!(undo::are_settings_left(), Ok(false)) {
+    if matches!(ahead_undo::are_settings_left(), Ok(false)) {
         return;
     }
-    match try_alone() {
+    match MachineLock::try_acquire() {
         Ok(Some(alone)) => set_back(&alone),
         Ok(None) => {}
         // Who may not lock may not set anything back either. He is told what to do, and is kept from nothing.
-        Err(_) => tell(undo::restore_settings()),
+        Err(_) => tell(ahead_undo::restore_settings()),
     }
 }
 
-fn tell(outcome: ahead_kernel::Result<Vec<Restored>>) {
+fn tell(outcome: ahead_sys::Result<Vec<Restored>>) {
     let told = match outcome {
         Ok(done) if done.is_empty() => return,
         Ok(done) => match done.iter().filter(|restored| restored.outcome.is_err()).count() {

@@ -11,10 +11,10 @@
 
 use crate::{exit, output, paths};
 use ahead_fetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
-use ahead_kernel::errors_stream;
-use ahead_kernel::process::{Child, Command, Ended, Event, Signals};
-use ahead_kernel::worker::{Dismissal, Employer, Worker};
+use ahead_process::{CancelToken, ResultPipe, Worker};
+use ahead_process::{Child, Command, Ended, Event, Signals};
 use ahead_profile::Profile;
+use ahead_sys::errors_stream;
 use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
@@ -59,39 +59,39 @@ impl Run {
         let errors = self.messages.as_deref().and_then(send_messages_to);
         let command = Command { argv: self.command.clone(), errors, ..Command::default() };
         let began = Instant::now();
-        let worker = Worker::fork(|employer, dismissal| self.fetch(employer, dismissal, began));
+        let worker = Worker::fork(|results, cancelled| self.fetch(results, cancelled, began));
         let mut worker = worker.inspect_err(|error| warn(&format!("runs without a fetch: {error}"))).ok();
         let ended = self.run_held(&command, &signals, worker.as_mut(), began);
         // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
-            worker.dismiss();
-            if self.account.is_some() && !worker.wait_told(LONGEST_ACCOUNT).unwrap_or(false) {
+            worker.cancel();
+            if self.account.is_some() && !worker.wait_complete(LONGEST_ACCOUNT).unwrap_or(false) {
                 warn("the account is not kept: it was not written in time");
             }
             // Whatever comes of it, the program's status counts.
             if !worker.wait_end(LAST_WORD).unwrap_or(false) {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
             }
-            self.keep_told_account(worker.told());
+            self.keep_told_account(worker.received());
         }
         Ok(ExitCode::from(ended?.code() as u8))
     }
 
     /// The worker's part: says when the program may start, and keeps the account.
-    fn fetch(&self, mut employer: Employer, dismissal: Dismissal, began: Instant) {
+    fn fetch(&self, mut results: ResultPipe, cancelled: CancelToken, began: Instant) {
         let Some(profile) = self.load() else { return };
         // Whoever cannot be told hears our end.
-        let _ = employer.write_all(&[LOADED]);
+        let _ = results.write_all(&[LOADED]);
         let Some(running) = self.start(profile, began) else { return };
-        stop_when(dismissal, running.stopper());
+        stop_when(cancelled, running.stopper());
         running.hold();
-        let _ = employer.write_all(&[START]);
+        let _ = results.write_all(&[START]);
         let account = running.finish();
         let Some(path) = &self.account else { return };
         // The program does its work: its status is what counts.
         let kept = serde_json::to_vec_pretty(&account).map_err(anyhow::Error::from).and_then(|json| {
             match output::is_open(path) {
-                true => Ok(employer.write_all(&json)?),
+                true => Ok(results.write_all(&json)?),
                 false => output::replace(path, &json),
             }
         });
@@ -153,7 +153,7 @@ impl Run {
             let streams = worker.as_deref().map(Worker::streams).unwrap_or_default();
             match child.wait_event(signals, &streams, None)? {
                 Event::Ended(ended) => return Ok(ended),
-                Event::Readable(_) => worker.as_deref_mut().map_or((), Worker::hear),
+                Event::Readable(_) => worker.as_deref_mut().map_or((), Worker::receive),
                 Event::Timeout | Event::Signal(_) => {}
             }
         }
@@ -168,22 +168,22 @@ impl Run {
         began: Instant,
     ) -> anyhow::Result<Option<Ended>> {
         loop {
-            let deadline = match worker.told() {
+            let deadline = match worker.received() {
                 [] => began + LONGEST_STILL,
                 [LOADED] => began + LONGEST_SILENCE,
                 _ => return Ok(None),
             };
-            if worker.has_told_all() {
+            if worker.is_complete() {
                 return Ok(None);
             }
             match child.wait_event(signals, &worker.streams(), Some(deadline))? {
                 Event::Ended(ended) => return Ok(Some(ended)),
-                Event::Readable(_) => worker.hear(),
+                Event::Readable(_) => worker.receive(),
                 // A signal is passed on to the program, which lives or dies by it.
                 Event::Signal(_) => {}
                 Event::Timeout if Instant::now() < deadline => {}
                 Event::Timeout => {
-                    if worker.told().is_empty() {
+                    if worker.received().is_empty() {
                         let limit = LONGEST_STILL.as_secs();
                         // Its usual place is not looked for here: that, too, may not answer.
                         let path =
@@ -228,12 +228,12 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Stops the fetch when nobody wants it any more. The thread ends with the process. Where there is none for it, the fetch goes on
 /// to its end.
-pub fn stop_when(dismissal: Dismissal, stopper: Stopper) {
+pub fn stop_when(cancelled: CancelToken, stopper: Stopper) {
     let wait = move || {
-        dismissal.wait();
+        cancelled.wait();
         stopper.stop();
     };
-    if let Err(error) = std::thread::Builder::new().name("ahead-dismissal".into()).spawn(wait) {
+    if let Err(error) = std::thread::Builder::new().name("ahead-cancelled".into()).spawn(wait) {
         tracing::debug!("a thread was refused: {error}");
     }
 }

@@ -2,13 +2,13 @@
 
 use crate::output;
 use crate::paths::{lossy, percent_where_needed};
-use ahead_kernel::openat;
-use ahead_kernel::user::User;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
 use ahead_report::table::Screen;
 use ahead_report::text::percent;
+use ahead_sys::openat;
+use ahead_sys::user::User;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -204,7 +204,7 @@ fn state(file: &File) -> State {
     }
 }
 
-fn state_of_error(error: &ahead_kernel::Error) -> State {
+fn state_of_error(error: &ahead_sys::Error) -> State {
     // EPERM 1, EACCES 13. Everything else (no such file, a link or a file on the way) means that it is not there.
     match error.raw_os_error() {
         Some(1 | 13) => State::Unknown,
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_may_not_be_looked_at_is_unknown_and_not_missing() {
-        let with = |number| ahead_kernel::Error::io("open", std::io::Error::from_raw_os_error(number));
+        let with = |number| ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number));
         assert_eq!(state_of_error(&with(13)), State::Unknown);
         assert_eq!(state_of_error(&with(1)), State::Unknown);
         assert_eq!(state_of_error(&with(2)), State::Missing);

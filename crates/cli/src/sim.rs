@@ -7,13 +7,13 @@ mod sweep;
 mod trace;
 
 use crate::output::{self, Output};
-use ahead_kernel::user::User;
 use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
+use ahead_sys::user::User;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use recordings::Files;

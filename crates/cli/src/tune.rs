@@ -7,18 +7,18 @@ use crate::exit;
 use crate::record::wait_to_be_alone;
 use crate::restore;
 use crate::sim::recordings;
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::process::Signals;
-use ahead_kernel::{daemon, machine};
 use ahead_model::quantity::{parse_size, parse_time};
+use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};
-use ahead_trace::Alone;
+use ahead_sys::directory::HeldFile;
+use ahead_sys::{daemon, machine};
 use ahead_tune::{
     Checked, Depth, Disk, Error, Measurement, Plan, Restored, Set, Store, System, Target, Workload, all, find, measure,
 };
+use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
@@ -208,7 +208,7 @@ impl Tune {
 
     /// A cold recording switches read-ahead off everywhere, and another measurement tries windows: nobody's choice, which would be
     /// measured with, or written down as what was there before. Signals are collected from then on: no change is cut short by one.
-    fn alone(&self) -> anyhow::Result<Option<Alone>> {
+    fn alone(&self) -> anyhow::Result<Option<MachineLock>> {
         // Who may not lock may not set anything either, and is told so where something is to be set.
         machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()
     }
@@ -331,7 +331,7 @@ impl Tune {
 
     fn measure(&self, system: &System, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Measurement> {
         if !machine::is_root() {
-            bail!(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)));
+            bail!(ahead_sys::Error::needs_root(format!("trying windows of {}", target.name)));
         }
         let depth = if self.exhaustive { Depth::Exhaustive } else { Depth::Search };
         let name = self.workload.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
@@ -362,7 +362,7 @@ impl Tune {
 /// Whether what went wrong would go wrong for every target.
 fn is_for_all(error: &anyhow::Error) -> bool {
     let not_permitted = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref(), Some(ahead_kernel::Error::NotPermitted { .. }))
+        matches!(cause.downcast_ref(), Some(ahead_sys::Error::NotPermitted { .. }))
     };
     error.chain().any(|cause| cause.is::<exit::Stopped>() || not_permitted(cause))
 }

@@ -4,8 +4,8 @@
 //! table of listening sockets (nothing connects to it), a file that appears.
 
 use crate::exit::Stopped;
-use ahead_kernel::family;
-use ahead_kernel::process::{Child, Command, Event, Signals};
+use ahead_process::family;
+use ahead_process::{Child, Command, Event, Signals};
 use anyhow::{Context, bail};
 use clap::Args;
 use regex::bytes::Regex;

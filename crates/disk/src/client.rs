@@ -3,7 +3,7 @@
 use crate::protocol::{self, Answer, Ask, FaultChange, Faults, LINE_MAX_BYTES, Lead, Read as Served, Stat};
 use crate::state::Paths;
 use crate::{DiskInfo, Error, Result};
-use ahead_kernel::local_socket;
+use ahead_sys::local_socket;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Client {
         let socket = Paths::of(&self.name).socket;
         let failed = |e: std::io::Error| match e.kind() {
             ErrorKind::PermissionDenied => {
-                Error::Kernel(ahead_kernel::Error::needs_root(format!("asking the disk {}", self.name)))
+                Error::Kernel(ahead_sys::Error::needs_root(format!("asking the disk {}", self.name)))
             }
             ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
                 Error::Daemon(format!("the daemon of the disk {} is gone; clean up with: ahead restore", self.name))

@@ -13,13 +13,13 @@
 use crate::starting::{END_TIME, set_back, undo_all_of};
 use crate::state::{self, DiskInfo, Paths};
 use crate::{Client, Error, Result};
-use ahead_kernel::daemon::wait_end;
-use ahead_kernel::loopdev::Attached;
-use ahead_kernel::mounts::{self, Mount};
-use ahead_kernel::place::Place;
-use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Action};
-use ahead_kernel::{block, holders, loopdev, mounting};
+use ahead_process::Signals;
+use ahead_process::wait_end;
+use ahead_sys::loopdev::Attached;
+use ahead_sys::mounts::{self, Mount};
+use ahead_sys::place::Place;
+use ahead_sys::{block, holders, loopdev, mounting};
+use ahead_undo::Action;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -147,8 +147,8 @@ impl Detaching<'_> {
     /// Takes the unmount back. Noted anew: it is another mount now.
     fn mount_again(&self, mount: &Mount, place: &Place) -> Result<()> {
         let is_its = |action: &Action| matches!(action, Action::Unmount { target, .. } if target == point(mount));
-        undo::forget(self.disk.daemon, is_its)?;
-        mounting::mount_again(self.disk.daemon, &self.disk.device, mount, place)?.leave();
+        ahead_undo::forget(self.disk.daemon, is_its)?;
+        ahead_undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, place)?.leave();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The kernel refused, or something is missing here.
     #[error("{0}")]
-    Kernel(ahead_kernel::Error),
+    Kernel(ahead_sys::Error),
     /// What was asked for does not go together with what is there: a bad image, mount point, name or model.
     #[error("{0}")]
     Invalid(String),
@@ -54,8 +54,8 @@ impl Error {
     }
 }
 
-impl From<ahead_kernel::Error> for Error {
-    fn from(error: ahead_kernel::Error) -> Self {
+impl From<ahead_sys::Error> for Error {
+    fn from(error: ahead_sys::Error) -> Self {
         Error::Kernel(error)
     }
 }

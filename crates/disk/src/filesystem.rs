@@ -58,7 +58,7 @@ impl Filesystem {
         // Users' PATH lacks the sbin directories on some systems.
         let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
         directories.map(|directory| directory.join(&program)).find(|path| path.is_file()).ok_or_else(|| {
-            Error::Kernel(ahead_kernel::Error::Unsupported {
+            Error::Kernel(ahead_sys::Error::Unsupported {
                 what: format!("a disk with {}", self.name()),
                 why: format!("{program} is missing; install it with: apt-get install {}", self.package()),
             })

@@ -13,9 +13,9 @@
 use crate::protocol::Lead;
 use crate::{Client, Error, Result};
 use ahead_device::{Model, Op, Request, time_for};
-use ahead_kernel::block;
-use ahead_kernel::daemon::{Awake, set_nice};
-use ahead_kernel::direct::{AlignedBuffer, DirectReads};
+use ahead_sys::block;
+use ahead_sys::daemon::{Awake, set_nice};
+use ahead_sys::direct::{AlignedBuffer, DirectReads};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -16,12 +16,12 @@ use crate::starting::{Starting, undo_all_of};
 use crate::state::{self, DiskInfo, Paths};
 use crate::{Client, Error, ModelSource, Result};
 use ahead_device::Model;
-use ahead_kernel::daemon::wait_end;
-use ahead_kernel::place::{self, MountPoint};
-use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{block, loopdev, machine, mounting};
 use ahead_model::DeviceNumber;
+use ahead_process::Signals;
+use ahead_process::wait_end;
+use ahead_sys::place::{self, MountPoint};
+use ahead_sys::{block, loopdev, machine, mounting};
+use ahead_undo::{Guard, ProcessId};
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ pub fn finish_after(daemon: ProcessId) -> Result<()> {
 pub(crate) fn must_be_root() -> Result<()> {
     match machine::is_root() {
         true => Ok(()),
-        false => Err(ahead_kernel::Error::needs_root("emulating a disk").into()),
+        false => Err(ahead_sys::Error::needs_root("emulating a disk").into()),
     }
 }
 
@@ -200,7 +200,7 @@ struct ImageFile {
 /// Makes the image, all hole. The guard removes it again unless it is kept.
 fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
-    let (file, guard) = undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
+    let (file, guard) = ahead_undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
         true => Error::Invalid(format!("{} exists already: attach it, or choose another name", path.display())),
         false => e.into(),
     })?;
@@ -327,10 +327,10 @@ fn longest_request(model: &Model) -> u64 {
 
 fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: bool) -> Result<(PathBuf, DeviceNumber)> {
     let file = Paths::of(name).file;
-    let attached = loopdev::attach(owner, &file, true, read_only)?;
+    let attached = ahead_undo::loops::attach(owner, &file, true, read_only)?;
     let status = loopdev::status(&attached.device)?;
     if !status.is_some_and(|status| status.direct_io) {
-        return Err(Error::Kernel(ahead_kernel::Error::Unsupported {
+        return Err(Error::Kernel(ahead_sys::Error::Unsupported {
             what: format!("direct I/O on {}", attached.device.display()),
             why: "this kernel's loop driver does not do it over FUSE".into(),
         }));
@@ -356,11 +356,11 @@ impl<T> Drop for Stack<T> {
 
 /// Gives the queue what Linux gives such a disk.
 fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Stack<Guard>> {
-    let set = |setting, value: &str| undo::set_file_for(owner, &block::queue_file(device, setting), value);
+    let set = |setting, value: &str| ahead_undo::set_file_for(owner, &block::queue_file(device, setting), value);
     // Noted first, so set back last, and whatever it reads then: of a rotational device the kernel raises the window by
     // itself, when its longest request is changed and when it is detached.
     let window = block::queue_file(device, "read_ahead_kb");
-    let mut guards = Stack(vec![undo::note_setting(owner, &window)?]);
+    let mut guards = Stack(vec![ahead_undo::note_setting(owner, &window)?]);
     // The scheduler first: it resets nr_requests.
     let optional = [("scheduler", model.scheduler().to_owned()), ("nr_requests", model.nr_requests().to_string())];
     for (setting, value) in optional {
@@ -377,7 +377,7 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
     for (setting, value) in required {
         guards.0.push(set(setting, &value)?);
     }
-    undo::write_setting(&window, &read_ahead_kb.to_string())?;
+    ahead_undo::write_setting(&window, &read_ahead_kb.to_string())?;
     Ok(guards)
 }
 
@@ -411,7 +411,7 @@ fn mount_on(
         Error::Invalid("the image has no ext2, ext3, ext4, xfs or btrfs on it: leave out --mount".into())
     })?;
     let options = filesystem.mount_options(image)?;
-    Ok(mounting::mount_noted_on(owner, device, point, filesystem.name(), read_only, options)?)
+    Ok(ahead_undo::mounts::mount_noted_on(owner, device, point, filesystem.name(), read_only, options)?)
 }
 
 #[cfg(test)]
@@ -427,11 +427,10 @@ mod tests {
         }
         let home = tempfile::tempdir().unwrap();
         let own = ProcessId::own().unwrap();
-        let image = |name: &str| undo::create_file(own, &home.path().join(name), 0o600).unwrap().1;
+        let image = |name: &str| ahead_undo::create_file(own, &home.path().join(name), 0o600).unwrap().1;
         let is_noted = |name: &str| {
-            let is_it =
-                |action: &undo::Action| matches!(action, undo::Action::Remove { path, .. } if path.ends_with(name));
-            undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
+            let is_it = |action: &ahead_undo::Action| matches!(action, ahead_undo::Action::Remove { path, .. } if path.ends_with(name));
+            ahead_undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
         };
         for (name, alive) in [("goes.img", false), ("stays.img", true)] {
             let done = complete(Starting::stand_in(alive), Some(image(name)));

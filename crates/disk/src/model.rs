@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use ahead_device::Model;
-use ahead_kernel::place;
+use ahead_sys::place;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;

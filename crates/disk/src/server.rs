@@ -23,9 +23,9 @@ use crate::lifecycle::{Launcher, taken};
 use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use crate::state::{self, Paths};
 use crate::{Error, Result};
-use ahead_kernel::daemon::{new_session, set_io_flusher};
-use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Action, Guard, ProcessId};
+use ahead_process::Signals;
+use ahead_sys::daemon::{new_session, set_io_flusher};
+use ahead_undo::{Action, Guard, ProcessId};
 use answers::Answers;
 use engine::Engine;
 use fuse::DiskFile;
@@ -134,7 +134,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     }
     state::make_home()?;
     let own = ProcessId::own()?;
-    let directory = undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
+    let directory = ahead_undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
         true => taken(&setup.name),
         false => e.into(),
     })?;
@@ -143,7 +143,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     let answers = Answers::start(engine.clone())?;
     let file = DiskFile::new(setup, image, engine.clone(), answers);
     let source = fuse::source(&setup.name, own);
-    guards.insert(0, undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
+    guards.insert(0, ahead_undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
     let session = fuser::Session::new(file, &paths.directory, &fuse::mount_options(source)).map_err(fuse_error)?;
     guards[0].made()?;
     let ended = events.clone();
@@ -154,7 +154,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
         let _ = ended.send(Event::Ended);
     };
     std::thread::Builder::new().name("session".into()).spawn(run).map_err(|e| Error::io("start a thread", e))?;
-    guards.insert(0, undo::note(Action::remove(&paths.socket))?);
+    guards.insert(0, ahead_undo::note(Action::remove(&paths.socket))?);
     control::listen(&paths.socket, engine, events)?;
     guards[0].made()?;
     Ok(guards)
@@ -163,12 +163,12 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
 fn fuse_error(error: std::io::Error) -> Error {
     let what = "a FUSE file system";
     match error.kind() {
-        std::io::ErrorKind::NotFound => Error::Kernel(ahead_kernel::Error::Unsupported {
+        std::io::ErrorKind::NotFound => Error::Kernel(ahead_sys::Error::Unsupported {
             what: what.into(),
             why: "/dev/fuse is missing (modprobe fuse, or give the container the device)".into(),
         }),
         kind if kind == std::io::ErrorKind::PermissionDenied || is_said_not_permitted(&error.to_string()) => {
-            Error::Kernel(ahead_kernel::Error::NotPermitted {
+            Error::Kernel(ahead_sys::Error::NotPermitted {
                 what: what.into(),
                 remedy: "run as root with CAP_SYS_ADMIN (a privileged container)".into(),
             })

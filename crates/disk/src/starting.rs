@@ -13,9 +13,9 @@ use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use crate::server::{ABANDON, COMMIT};
 use crate::state::{self, Paths};
 use crate::{Error, Result};
-use ahead_kernel::daemon::wait_end;
-use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Guard, Outcome, ProcessId, Restored};
+use ahead_process::Signals;
+use ahead_process::wait_end;
+use ahead_undo::{Guard, Outcome, ProcessId, Restored};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -65,7 +65,7 @@ impl Starting {
             Started::Ready => Ok(starting),
             Started::Failed { message, unavailable: false } => Err(Error::Daemon(message)),
             Started::Failed { message, unavailable: true } => {
-                Err(Error::Kernel(ahead_kernel::Error::Unsupported { what: "an emulated disk".into(), why: message }))
+                Err(Error::Kernel(ahead_sys::Error::Unsupported { what: "an emulated disk".into(), why: message }))
             }
         }
     }
@@ -142,7 +142,7 @@ impl Drop for Starting {
 /// Makes the file for what the daemon has to say. It claims the name while the disk is being made.
 fn new_log(name: &str) -> Result<(File, Guard)> {
     let path = Paths::of(name).log;
-    undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
+    ahead_undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
         true => taken(name),
         false => e.into(),
     })
@@ -157,12 +157,12 @@ fn ended_early(name: &str) -> Error {
 
 /// Undoes what was noted for a process that has ended, and says what is left alone; the first failure is the error.
 pub(crate) fn undo_all_of(process: ProcessId) -> Result<()> {
-    first_failure(undo::restore_owned_by(process)?)
+    first_failure(ahead_undo::restore_owned_by(process)?)
 }
 
 /// The same for the settings of the kernel, while the process still lives.
 pub(crate) fn set_back(process: ProcessId) -> Result<()> {
-    first_failure(undo::restore_settings_of(process)?)
+    first_failure(ahead_undo::restore_settings_of(process)?)
 }
 
 fn first_failure(restored: Vec<Restored>) -> Result<()> {

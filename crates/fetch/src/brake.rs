@@ -12,8 +12,8 @@
 //! in all.
 
 use crate::account::Reason;
-use ahead_kernel::memory;
-use ahead_kernel::pressure::{self, Resource};
+use ahead_sys::memory;
+use ahead_sys::pressure::{self, Resource};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

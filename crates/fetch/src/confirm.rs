@@ -2,7 +2,7 @@
 
 use crate::account::{Issued, Ledger};
 use crate::sources::{Readable, Sources};
-use ahead_kernel::{cache, machine};
+use ahead_sys::{cache, machine};
 use std::sync::Arc;
 
 /// Waits for every page of these ranges, which are of one device, and tells whether it has seen all of them. A page that was

@@ -3,8 +3,8 @@
 use crate::plan::{Piece, Source};
 use crate::traits::{self, DeviceTraits, Order};
 use crate::{Options, plan, today};
-use ahead_kernel::mounts;
 use ahead_profile::Profile;
+use ahead_sys::mounts;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

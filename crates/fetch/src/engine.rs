@@ -10,8 +10,8 @@ use crate::plan::{self, Piece};
 use crate::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::sources::Sources;
 use crate::{HeadStart, Options, stages};
-use ahead_kernel::machine;
 use ahead_profile::Profile;
+use ahead_sys::machine;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,7 +131,7 @@ impl Running {
         let broke_off = panicked || self.shared.broke_off.load(Ordering::Acquire);
         let mut account = self.shared.ledger.open().clone();
         if broke_off {
-            account.first_failure = Some("the fetch broke off".into());
+            account.first_failure = Some("a prefetch thread panicked".into());
         }
         if !over || broke_off {
             self.shared.give_up(&mut account);

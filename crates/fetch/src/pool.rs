@@ -16,7 +16,7 @@
 
 use crate::account::Reason;
 use crate::brake::{self, Brake};
-use ahead_kernel::tasks;
+use ahead_sys::tasks;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! The files and block devices of a profile, opened on demand and under suspicion.
 //!
-//! A profile may come from anywhere. So a file is opened by the rules of [`ahead_kernel::openat`], and read only if it is
+//! A profile may come from anywhere. So a file is opened by the rules of [`ahead_sys::openat`], and read only if it is
 //! a regular file of a file system with a page cache and still as large and as old as recorded; a block device is never
 //! opened by the name that the profile gives, but only as the device on which the recorded mount point lies now, and
 //! only if that holds an ext file system, whose metadata is read through the device.
@@ -8,10 +8,10 @@
 use crate::account::Reason;
 use crate::devices::number_of;
 use crate::plan::Source;
-use ahead_kernel::openat::{self, Handle};
-use ahead_kernel::{block, cache, mounting};
 use ahead_model::DeviceNumber;
 use ahead_profile::{File, Metadata, Profile};
+use ahead_sys::openat::{self, Handle};
+use ahead_sys::{block, cache, mounting};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -237,13 +237,13 @@ impl Sources {
     }
 }
 
-fn closed_by(error: ahead_kernel::Error) -> Closed {
+fn closed_by(error: ahead_sys::Error) -> Closed {
     // Everything else (no such file, a link on the way, no directory) means that it is not there.
     closed_or(error, Reason::Missing)
 }
 
 /// What an error means, where it would be `otherwise` were it not one of those that say something about us.
-fn closed_or(error: ahead_kernel::Error, otherwise: Reason) -> Closed {
+fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
     match error.raw_os_error() {
         // EIO, and what file systems say of their own damage: EBADMSG, EUCLEAN.
         Some(number @ (5 | 74 | 117)) => Closed::Failed(number),
@@ -262,7 +262,7 @@ mod tests {
     /// Regression: a directory that the disk could not read made the files in it missing.
     #[test]
     fn what_the_disk_cannot_read_is_not_missing() {
-        let closed = |number| closed_by(ahead_kernel::Error::io("open", std::io::Error::from_raw_os_error(number)));
+        let closed = |number| closed_by(ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number)));
         assert_eq!(closed(5), Closed::Failed(5));
         assert_eq!(closed(2), Closed::Skipped(Reason::Missing));
         assert_eq!(closed(13), Closed::Skipped(Reason::NotPermitted));

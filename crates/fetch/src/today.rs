@@ -1,8 +1,8 @@
 //! What recorded devices are called today. A disk that was attached again has another number, and its old one may be another
 //! disk's. The mount table tells: nothing is opened, and no disk is asked.
-use ahead_kernel::mounts::{Mount, covering};
 use ahead_model::DeviceNumber;
 use ahead_profile::Profile;
+use ahead_sys::mounts::{Mount, covering};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -26,8 +26,8 @@ pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumbe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_kernel::mounts;
     use ahead_profile::{File, Lookup, Metadata};
+    use ahead_sys::mounts;
 
     fn table() -> Vec<Mount> {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";

@@ -4,9 +4,9 @@
 //! an access of that very disk, and one between two uses close together tells whether distance matters, that is, whether
 //! something seeks. Nothing is read to find out. `rotational` in sysfs, which lies on virtual machines, is a hint, and is
 //! believed only where the recording cannot tell.
-use ahead_kernel::block;
 use ahead_model::DeviceNumber;
 use ahead_profile::{Precision, Profile};
+use ahead_sys::block;
 use serde::Serialize;
 
 /// In which order a device is best read.

@@ -9,7 +9,7 @@
 
 use crate::plan::{Piece, Source};
 use crate::sources::{Readable, Sources};
-use ahead_kernel::cache;
+use ahead_sys::cache;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

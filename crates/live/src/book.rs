@@ -1,7 +1,7 @@
 //! What is known of the pages of one file.
 
-use ahead_kernel::cache;
 use ahead_policy::{FileId, Folio, Found, Limits, PAGE_BYTES, Page, Request, folios};
+use ahead_sys::cache;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,11 +5,11 @@ use crate::reader::Reader;
 use crate::sending::{Asker, Sent};
 use crate::world::World;
 use crate::{Error, Result};
-use ahead_kernel::{bdi, block, cache, machine};
 use ahead_model::DeviceNumber;
 use ahead_policy::{
     DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Policy, Request, Requests, Wants, WhenFull,
 };
+use ahead_sys::{bdi, block, cache, machine};
 use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
@@ -142,8 +142,7 @@ impl Engine {
         for _ in 0..REAPERS {
             let shared = shared.clone();
             let reaper = std::thread::Builder::new().name("arrivals".into()).stack_size(REAPER_STACK_BYTES);
-            let refused =
-                |e| ahead_kernel::Error::io("start a thread that waits for arrivals (ulimit -u, pids.max)", e);
+            let refused = |e| ahead_sys::Error::io("start a thread that waits for arrivals (ulimit -u, pids.max)", e);
             running.reapers.push(reaper.spawn(move || shared.reap()).map_err(refused)?);
         }
         Ok(Engine { running: Arc::new(running) })

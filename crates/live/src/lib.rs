@@ -58,7 +58,7 @@ pub use reader::Reader;
 pub enum Error {
     /// A system call failed, or is not permitted.
     #[error("{0}")]
-    Kernel(#[from] ahead_kernel::Error),
+    Kernel(#[from] ahead_sys::Error),
     /// Opening or reading failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),

@@ -3,9 +3,9 @@
 use crate::engine::{Running, Shared};
 use crate::meeting::{Meeting, Seen};
 use crate::{Error, Result};
-use ahead_kernel::cache;
-use ahead_kernel::mapping::Mapping;
 use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page};
+use ahead_sys::cache;
+use ahead_sys::mapping::Mapping;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::File;
 use std::io::{self, IoSliceMut};

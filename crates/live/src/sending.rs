@@ -6,8 +6,8 @@
 //! ```
 
 use crate::engine::{Locked, Shared, State};
-use ahead_kernel::cache;
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
+use ahead_sys::cache;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;

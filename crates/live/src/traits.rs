@@ -11,10 +11,10 @@
 //! What `ahead probe` finds out is more, and takes longer; a policy needs no more than this.
 
 use crate::Result;
-use ahead_kernel::block::O_DIRECT;
-use ahead_kernel::direct::DirectReads;
-use ahead_kernel::directory::HeldFile;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_sys::block::O_DIRECT;
+use ahead_sys::direct::DirectReads;
+use ahead_sys::directory::HeldFile;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Took {
 
 /// Reads `count` times at the places that come, with so many outstanding.
 fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
-    let failed = |e| ahead_kernel::Error::io(format!("open {}", file.path().display()), e);
+    let failed = |e| ahead_sys::Error::io(format!("open {}", file.path().display()), e);
     let direct = file.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
     let mut reads = DirectReads::of(direct.into(), length as usize, depth)?;
     let (began, mut started, mut done, mut alone) = (Instant::now(), 0, 0, Vec::new());

@@ -1,8 +1,8 @@
 //! What a policy sees of the real machine.
 
 use crate::book::{Book, index};
-use ahead_kernel::{machine, memory};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
+use ahead_sys::{machine, memory};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Policies drive real files: the bytes are right, and the counts are those of the simulator's machine.
 
-use ahead_kernel::evict;
 use ahead_live::{Counters, Engine, Reader, Settings};
 use ahead_policy::{Access, DeviceTraits, Found, Parameters, Policy, Requests, View, Wants, named};
+use ahead_sys::evict;
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn make_cold(file: &File) -> bool {
     let (began, bytes) = (Instant::now(), file.metadata().unwrap().len());
     loop {
         evict::file(file).unwrap();
-        let is_cold = ahead_kernel::cache::present(file, 0, bytes).unwrap().is_empty();
+        let is_cold = ahead_sys::cache::present(file, 0, bytes).unwrap().is_empty();
         if is_cold || began.elapsed() > Duration::from_secs(5) {
             return is_cold;
         }
@@ -67,7 +67,7 @@ fn without_read_ahead_every_page_is_a_miss_and_nothing_else_is_read() {
     let engine = engine("none", Settings::default());
     let mut reader = engine.open(file.path()).unwrap();
     read_all(&mut reader, 12, 3 * PAGE);
-    let cached = ahead_kernel::cache::present(file.as_file(), 0, 64 * PAGE as u64).unwrap();
+    let cached = ahead_sys::cache::present(file.as_file(), 0, 64 * PAGE as u64).unwrap();
     assert_eq!(cached, [0..12 * PAGE as u64]);
     let counters = engine.counters();
     assert_eq!((counters.misses, counters.issued_pages, counters.unread_pages), (12, 12, 0), "{counters:?}");

@@ -9,7 +9,7 @@
 use crate::Watcher;
 use crate::error::{Error, Result};
 use crate::subject::{PAGE_BYTES, Subject};
-use ahead_kernel::{cache, evict};
+use ahead_sys::{cache, evict};
 use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 //! no time.
 
 use crate::error::{Error, Result};
-use ahead_kernel::{fiemap, sparse};
+use ahead_sys::{fiemap, sparse};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 

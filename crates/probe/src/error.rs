@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The kernel refuses or lacks something.
     #[error(transparent)]
-    Kernel(#[from] ahead_kernel::Error),
+    Kernel(#[from] ahead_sys::Error),
     /// A read or write of what is probed failed.
     #[error("{what}: {source}")]
     Io {

@@ -14,8 +14,8 @@ use crate::Run;
 use crate::error::Result;
 use crate::statistics::{parting, quantile};
 use crate::subject::{PAGE_BYTES, Subject};
-use ahead_kernel::cache;
-use ahead_kernel::mapping::Mapping;
+use ahead_sys::cache;
+use ahead_sys::mapping::Mapping;
 use std::fs::File;
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@ use crate::answer::{Answer, How, agreement};
 use crate::error::{Error, Result};
 use crate::statistics::{median, stands_out_above};
 use crate::subject::{PAGE_BYTES, Subject};
-use ahead_kernel::{cache, machine};
+use ahead_sys::{cache, machine};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -120,7 +120,7 @@ fn block_size(run: &Run) -> Result<Answer> {
     file.set_len(SPARSE_BYTES).map_err(io("size a test file"))?;
     file.write_all(&[1]).and_then(|()| file.sync_all()).map_err(io("write a test file"))?;
     // What lies in the inode itself (`inline_data` of ext4) is neither data nor a hole, and asking is an error.
-    let hole = ahead_kernel::sparse::next_data(&file, 0).ok().flatten();
+    let hole = ahead_sys::sparse::next_data(&file, 0).ok().flatten();
     let allocated = 512 * file.metadata().map_err(io("look at a test file"))?.blocks();
     Ok(match hole {
         Some((0, hole)) if hole < SPARSE_BYTES => {

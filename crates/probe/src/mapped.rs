@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::eyes::{Eyes, Ran, count};
 use crate::statistics::{most_frequent, quantile};
 use crate::subject::PAGE_BYTES;
-use ahead_kernel::mapping::Mapping;
+use ahead_sys::mapping::Mapping;
 use std::time::Instant;
 
 /// Runs that are compared.

@@ -6,11 +6,11 @@
 use crate::cold::Told;
 use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
-use ahead_kernel::directory::Directory;
-use ahead_kernel::mapping::Mapping;
-use ahead_kernel::openat::Handle;
-use ahead_kernel::{block, cache, machine, mounts, openat};
 use ahead_model::DeviceNumber;
+use ahead_sys::directory::Directory;
+use ahead_sys::mapping::Mapping;
+use ahead_sys::openat::Handle;
+use ahead_sys::{block, cache, machine, mounts, openat};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -112,9 +112,7 @@ impl Subject {
                 format!("reading {}, even for root here,", path.display()),
                 "allow the device in the container's rules, or give a directory on it",
             ),
-            ErrorKind::PermissionDenied => {
-                ahead_kernel::Error::needs_root(format!("reading {}", path.display())).into()
-            }
+            ErrorKind::PermissionDenied => ahead_sys::Error::needs_root(format!("reading {}", path.display())).into(),
             _ => Error::io(what.clone(), e),
         })?;
         let size_bytes = rustix::fs::seek(&held, rustix::fs::SeekFrom::End(0)).map_err(|e| Error::io(what, e))?;
@@ -285,7 +283,7 @@ fn lies_on_a_disk(fd: impl AsFd, path: &Path) -> Result<()> {
         return Ok(());
     }
     let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up".to_owned();
-    Err(ahead_kernel::Error::Unsupported { what: format!("probing {}", path.display()), why }.into())
+    Err(ahead_sys::Error::Unsupported { what: format!("probing {}", path.display()), why }.into())
 }
 
 /// Why no test file could be made, and what to do instead.
@@ -309,7 +307,7 @@ fn refused(directory: &Path, errno: Errno) -> Error {
 }
 
 fn not_permitted(what: String, remedy: &str) -> Error {
-    ahead_kernel::Error::NotPermitted { what, remedy: remedy.into() }.into()
+    ahead_sys::Error::NotPermitted { what, remedy: remedy.into() }.into()
 }
 
 /// Fills a file with bytes that no file system or drive can make smaller, and writes it to the disk. Piece by piece, so that

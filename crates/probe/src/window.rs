@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::eyes::{Eyes, Ran, count};
 use crate::statistics::most_frequent;
 use crate::subject::PAGE_BYTES;
-use ahead_kernel::cache;
+use ahead_sys::cache;
 use serde::Serialize;
 
 /// Runs that are compared.

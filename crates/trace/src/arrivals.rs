@@ -2,8 +2,8 @@
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
 use crate::room::Room;
-use ahead_kernel::{Error, Result};
 use ahead_model::DeviceNumber;
+use ahead_sys::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

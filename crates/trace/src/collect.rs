@@ -4,7 +4,7 @@ use crate::event::{Access, Event, ExecSeen, FileSeen, LookupSeen, decode};
 use crate::room::Room;
 use crate::source::Source;
 use crate::tracer::Counters;
-use ahead_kernel::mounts::{self, Mount, Table};
+use ahead_sys::mounts::{self, Mount, Table};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Everything that one observation saw.

@@ -5,7 +5,7 @@ mod event;
 
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source;
-use ahead_kernel::{Error, Result, machine};
+use ahead_sys::{Error, Result, machine};
 use ahead_traces::{Header, TraceError, Trailer, Writer};
 use event::Numbers;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};

@@ -1,8 +1,8 @@
 //! What left the page cache though its file still has it (`bpf/evictions.bpf.c`).
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open};
-use ahead_kernel::{Result, machine};
 use ahead_model::DeviceNumber;
+use ahead_sys::{Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.o")));

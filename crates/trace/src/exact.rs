@@ -11,40 +11,20 @@
 //! is in debugfs, which a locked-down kernel does not give away: then those windows are an upper bound of what was used.
 
 use crate::single_faults::SingleFaults;
-use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{Error, Result, home, mounting};
-use rustix::fs::FlockOperation;
+use ahead_sys::{Error, Result};
+use ahead_undo::machine_lock::MachineLock;
+use ahead_undo::{Guard, ProcessId};
 use rustix::io::Errno;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The right to evict everything and switch read-ahead off, for one process at a time: the settings of two recordings at
-/// once would end with the first of them.
-#[derive(Debug)]
-pub struct Alone {
-    _lock: File,
-}
-
-const LOCK: &str = "/run/ahead/alone.lock";
-
-/// Takes that right. `None`: another process has it. It is given back when dropped, also by a process that is killed.
-pub fn try_alone() -> Result<Option<Alone>> {
-    let lock = home::open_lock("a cold recording", Path::new(LOCK))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Alone { _lock: lock })),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(Error::io(format!("lock {LOCK}"), error)),
-    }
-}
-
 /// Switches read-ahead off until the guards are dropped. Needs root, a writable sysfs, and that nobody else does it.
-pub fn switch_read_ahead_off(_alone: &Alone) -> Result<Vec<Guard>> {
+pub fn switch_read_ahead_off(_lock: &MachineLock) -> Result<Vec<Guard>> {
     // Not by the devices of the mount table: the backing devices of btrfs are numbered by themselves, and containers
     // have mounts that we do not see.
     let mut files = settings_below("/sys/class/bdi", "read_ahead_kb");
     files.extend(settings_below("/sys/fs/ext4", "inode_readahead_blks"));
     files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0"));
-    let switched = files.iter().map(|file| match undo::set_file(file, "0") {
+    let switched = files.iter().map(|file| match ahead_undo::set_file(file, "0") {
         // Its device has gone since they were listed, and nothing can be read from it.
         Err(_) if !file.exists() => Ok(None),
         other => other.map(Some).map_err(as_unavailable),
@@ -82,8 +62,8 @@ pub fn switch_fault_around_off() -> Result<SingleFaults> {
         // Each process its own, so that none takes it away from another.
         let own = ProcessId::own()?;
         directory = format!("/run/ahead/debugfs-{}-{}", own.pid, own.start_ticks).into();
-        guards.push(undo::create_directory(own, &directory)?);
-        guards.push(mounting::mount_noted(own, Path::new("ahead"), &directory, "debugfs", false, "")?);
+        guards.push(ahead_undo::create_directory(own, &directory)?);
+        guards.push(ahead_undo::mounts::mount_noted(own, Path::new("ahead"), &directory, "debugfs", false, "")?);
     }
     // What was done last is undone first, also when the setting cannot be changed.
     guards.reverse();

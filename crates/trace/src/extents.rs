@@ -1,9 +1,9 @@
 //! From touched pages to extents: which of them count as used, cut at the file's end, in order of first use.
 
 use crate::event::AccessKind;
-use ahead_kernel::fiemap::Physical;
 use ahead_model::RangeSet;
 use ahead_profile::Extent;
+use ahead_sys::fiemap::Physical;
 use std::ops::Range;
 
 /// Pages of one file, touched at one time. `order` numbers all touches of the recording.

@@ -39,7 +39,7 @@ pub use collect::Observed;
 pub use decisions::Decisions;
 pub use event::{Access, AccessKind, DecodeError, Event, ExecSeen, FileSeen, LookupSeen, decode};
 pub use evictions::{Evicted, Evictions};
-pub use exact::{Alone, switch_fault_around_off, switch_read_ahead_off, try_alone};
+pub use exact::{switch_fault_around_off, switch_read_ahead_off};
 pub use resolve::{Place, Resolver};
 pub use single_faults::{SingleFaults, is_fault_around_off};
 pub use source::{SOURCES, Source};

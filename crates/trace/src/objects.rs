@@ -1,6 +1,6 @@
 //! Loading compiled BPF programs: what every observer needs.
 
-use ahead_kernel::{Error, Result, machine};
+use ahead_sys::{Error, Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -4,7 +4,7 @@
 //! read once, and of its entries those are kept whose inodes were seen. Directories may be large, and there may be many:
 //! all together so many entries are looked at ([`ENTRIES_MOST`]).
 
-use ahead_kernel::openat;
+use ahead_sys::openat;
 use rustix::fs::RawDir;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

@@ -11,9 +11,9 @@
 use crate::collect::Observed;
 use crate::event::{ExecSeen, FileSeen};
 use crate::renamed::Directories;
-use ahead_kernel::mounts::Mount;
-use ahead_kernel::{filehandle, generation, openat};
 use ahead_model::DeviceNumber;
+use ahead_sys::mounts::Mount;
+use ahead_sys::{filehandle, generation, openat};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;

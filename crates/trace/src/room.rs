@@ -3,7 +3,7 @@
 //! A program may look up millions of paths, or start processes until it is stopped; the recorder runs as root and must not be
 //! what the machine runs out of memory by. What finds no room is counted, and the profile says that it is not complete.
 
-use ahead_kernel::machine;
+use ahead_sys::machine;
 
 /// The share of the machine's memory, as one part of so many; what is made of it at the end takes about twice as much again.
 const SHARE: u64 = 16;

@@ -11,8 +11,9 @@
 //! first. One lock makes looking at that list and changing the setting one step.
 
 use crate::exact::SETTING;
-use ahead_kernel::undo::{self, Action, Guard, Note, ProcessId};
-use ahead_kernel::{Error, Result, home, machine};
+use ahead_sys::{Error, Result, machine};
+use ahead_undo::home;
+use ahead_undo::{Action, Guard, Note, ProcessId};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ impl SingleFaults {
         // Of a value that is not ours the notes say nothing: somebody else has set it since.
         let noted = if now == single { notes(&file)? } else { Vec::new() };
         let before = noted.into_iter().find_map(|(_, old)| (old != single).then_some(old)).unwrap_or(now.clone());
-        let guard = undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
+        let guard = ahead_undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
         if now != single {
             std::fs::write(&file, &single).map_err(|e| Error::io(format!("write {}", file.display()), e))?;
         }
@@ -80,7 +81,7 @@ fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
         Action::SetFile { path, old, .. } if path.file_name() == file.file_name() => Some((note.owner, old)),
         _ => None,
     };
-    Ok(undo::notes()?.into_iter().filter_map(|(_, note)| of_setting(note)).collect())
+    Ok(ahead_undo::notes()?.into_iter().filter_map(|(_, note)| of_setting(note)).collect())
 }
 
 /// The right to look and to change, until it is dropped.
@@ -150,7 +151,7 @@ mod tests {
         let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
         let action =
             Action::SetFile { path: file.clone(), old: "65536".into(), new: Some(machine::page_size().to_string()) };
-        let note = undo::note_for(killed, action).unwrap();
+        let note = ahead_undo::note_for(killed, action).unwrap();
         drop(SingleFaults::switch(file.clone(), Vec::new()).unwrap());
         note.keep().unwrap();
         assert_eq!(read(&file).unwrap(), "8192");

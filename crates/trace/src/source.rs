@@ -7,7 +7,7 @@
 //!                 └─ else mm_filemap_add_to_page_cache alone                cold recordings only: what is cached is unseen
 //! ```
 
-use ahead_kernel::{Error, Result};
+use ahead_sys::{Error, Result};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::collect::{Collector, Observed};
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
-use ahead_kernel::{Error, Result, daemon, machine, mounts};
+use ahead_sys::{Error, Result, daemon, machine, mounts};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;
 use rustix::io::Errno;

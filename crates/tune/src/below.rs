@@ -4,7 +4,7 @@
 //! server reads what it likes: nothing tells which files it has in memory, and that is told as a doubt.
 
 use crate::{Kind, System, Target};
-use ahead_kernel::{evict, openat};
+use ahead_sys::{evict, openat};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@
 
 use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::bdi;
-use ahead_kernel::mounts::Mount;
 use ahead_model::DeviceNumber;
+use ahead_sys::bdi;
+use ahead_sys::mounts::Mount;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::Kind;
     use crate::system::testing::{Disk, machine};
-    use ahead_kernel::mounts;
+    use ahead_sys::mounts;
 
     fn targets(disks: &[Disk], table: &str, device: DeviceNumber) -> Result<Target> {
         let (_home, system) = machine(disks);

@@ -10,7 +10,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
     #[error("{0}")]
-    Kernel(#[from] ahead_kernel::Error),
+    Kernel(#[from] ahead_sys::Error),
     /// A run failed.
     #[error("{0}")]
     Bench(#[from] ahead_bench::Error),
@@ -71,6 +71,6 @@ impl Error {
 
     /// What cannot be had here (exit status 77), and why.
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Error {
-        Error::Kernel(ahead_kernel::Error::Unsupported { what: what.into(), why: why.into() })
+        Error::Kernel(ahead_sys::Error::Unsupported { what: what.into(), why: why.into() })
     }
 }

@@ -5,10 +5,10 @@ use crate::replay::{Place, Replayed, Task, replay};
 use crate::target::backing;
 use crate::{Error, Result, System, Target};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::{block, cache};
 use ahead_model::DeviceNumber;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_sys::directory::HeldFile;
+use ahead_sys::{block, cache};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -257,7 +257,7 @@ fn place<'a>(on: &'a On, spot: &Spot) -> Place<'a> {
     Place { file: &on.held()[file], offset_bytes, length_bytes }
 }
 
-fn cached(file: &File, spot: &Spot) -> ahead_kernel::Result<u64> {
+fn cached(file: &File, spot: &Spot) -> ahead_sys::Result<u64> {
     cache::resident_bytes(file, spot.offset_bytes, spot.length_bytes)
 }
 

@@ -16,9 +16,9 @@ use crate::System;
 use crate::rule::Rule;
 use crate::target::is_seen;
 use crate::value::RuleValue;
-use ahead_kernel::fsuuid;
-use ahead_kernel::mounts::Mount;
 use ahead_model::DeviceNumber;
+use ahead_sys::fsuuid;
+use ahead_sys::mounts::Mount;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
@@ -310,7 +310,7 @@ mod tests {
     fn a_mount_whose_type_is_a_line_of_a_unit_has_no_identity() {
         let table = |fs_type: &str| format!("1 0 0:50 / /mnt/x rw - {fs_type} s:/x rw\n");
         let of = |fs_type: &str| {
-            let mounts = ahead_kernel::mounts::parse(table(fs_type).as_bytes()).unwrap();
+            let mounts = ahead_sys::mounts::parse(table(fs_type).as_bytes()).unwrap();
             Identity::of_mount(&mounts[0])
         };
         assert!(of("fuse.sshfs").is_ok());

@@ -18,7 +18,7 @@ mod tests;
 use crate::identity::Identity;
 use crate::rule::{Rule, RulePlace};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::{bdi, machine, undo};
+use ahead_sys::{bdi, machine};
 use files::{RuleFiles, unwritable};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use serde::Serialize;
@@ -90,7 +90,7 @@ impl Store {
     /// Errors: not root; a directory cannot be written; with `persist` as [`Store::may_persist`].
     pub fn may_set(&self, target: &Target, persist: bool) -> Result<()> {
         if !machine::is_root() {
-            return Err(ahead_kernel::Error::needs_root(format!("setting the window of {}", target.name)).into());
+            return Err(ahead_sys::Error::needs_root(format!("setting the window of {}", target.name)).into());
         }
         self.may_write(&Path::new(STATES).join("x"))?;
         if !persist {
@@ -248,7 +248,7 @@ impl Store {
 
     fn write(&self, target: &Target, kb: u64, rule: Option<&Rule>) -> Result<()> {
         let before = rule.map(|rule| self.files(rule.place.clone()).write(&rule.text)).transpose()?;
-        undo::write_setting(&target.setting, &kb.to_string()).inspect_err(|_| {
+        ahead_undo::write_setting(&target.setting, &kb.to_string()).inspect_err(|_| {
             if let Some(before) = before {
                 before.put_back();
             }
@@ -322,7 +322,7 @@ impl Store {
     fn take_back(&self, kept: &Kept) -> Result<Restored> {
         let state = &kept.state;
         if !machine::is_root() {
-            return Err(ahead_kernel::Error::needs_root(format!("taking back the window of {}", state.name)).into());
+            return Err(ahead_sys::Error::needs_root(format!("taking back the window of {}", state.name)).into());
         }
         let place = kept.place(&self.system);
         let mut done = Restored { name: state.name.clone(), removed: self.take_rule(state)?, ..Restored::default() };
@@ -335,7 +335,7 @@ impl Store {
             Place::Here(setting) => match bdi::read_kb(setting.clone())? {
                 now if now == state.previous_kb => done.restored_kb = Some(now),
                 now if state.is_ours(now) => {
-                    undo::write_setting(&setting, &state.previous_kb.to_string())?;
+                    ahead_undo::write_setting(&setting, &state.previous_kb.to_string())?;
                     done.restored_kb = Some(state.previous_kb);
                 }
                 now => done.left_alone = Some(format!("it was set to {now} KiB since")),

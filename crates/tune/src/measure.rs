@@ -11,10 +11,10 @@ use crate::verdict::{Candidate, Job, Verdict, best_rates, judge, score, spread};
 use crate::work::{CALL_BYTES, Kind, Program, Ran, Sizes};
 use crate::{Error, Result, System, Target, program};
 use ahead_bench::{Observed, Spread, Variant};
-use ahead_kernel::machine;
-use ahead_kernel::undo::{self, ProcessId};
 use ahead_profile::Profile;
 use ahead_sim::Recording;
+use ahead_sys::machine;
+use ahead_undo::ProcessId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -137,10 +137,10 @@ pub struct Measurement {
 pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Measurement> {
     let (target, began) = (plan.target, Instant::now());
     if !machine::is_root() {
-        return Err(ahead_kernel::Error::needs_root(format!("trying windows of {}", target.name)).into());
+        return Err(ahead_sys::Error::needs_root(format!("trying windows of {}", target.name)).into());
     }
     let current_kb = target.current_kb()?;
-    let guard = undo::note_setting(ProcessId::own()?, &target.setting)?;
+    let guard = ahead_undo::note_setting(ProcessId::own()?, &target.setting)?;
     let mut bench = Bench::new(plan, tell).map_err(|error| vanished(plan, error))?;
     let began_runs = Instant::now();
     let candidates = search(&mut bench, current_kb, plan.depth).map_err(|error| vanished(plan, error))?;
@@ -272,7 +272,7 @@ impl Try for Bench<'_> {
     type Error = Error;
 
     fn run(&mut self, kb: u64) -> Result<Vec<f64>> {
-        undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
+        ahead_undo::write_setting(&self.plan.target.setting, &kb.to_string())?;
         let jobs = self.jobs();
         let (mut rates, mut detail) = (Vec::new(), Detail::default());
         for (job, (name, _)) in jobs.iter().enumerate() {
@@ -374,7 +374,7 @@ fn sizes_for(plan: &Plan, source: &Source) -> Result<Sizes> {
     let first = Sizes { stream_bytes: fitting(FIRST_BYTES), streams: plan.streams, faults: FIRST_FAULTS };
     let ground = ground(plan, source, &[first.stream_bytes])?;
     let first_run = |kind: Kind, kb: u64| -> Result<Observed> {
-        undo::write_setting(&plan.target.setting, &kb.to_string())?;
+        ahead_undo::write_setting(&plan.target.setting, &kb.to_string())?;
         ground.run(&kind.variant(&first, kb), true, plan.stop)
     };
     let stream = first_run(Kind::OneStream, FIRST_STREAM_KB)?;

@@ -6,9 +6,9 @@
 use crate::target::number_under;
 use crate::work::{CALL_BYTES, Program, Ran, touched_bytes};
 use crate::{Error, Result, System, Target};
-use ahead_kernel::openat::Identity;
-use ahead_kernel::{cache, evict, openat};
 use ahead_profile::Profile;
+use ahead_sys::openat::Identity;
+use ahead_sys::{cache, evict, openat};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

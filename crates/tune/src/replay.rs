@@ -6,10 +6,10 @@
 
 use crate::{Error, Result};
 use ahead_bench::Gate;
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::mapping::Mapping;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op};
+use ahead_sys::directory::HeldFile;
+use ahead_sys::mapping::Mapping;
 use rustix::fs::fadvise;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

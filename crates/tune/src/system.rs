@@ -1,9 +1,9 @@
 //! Where the kernel's and the system's files are: below `/`, or below another directory in tests.
 
 use crate::{Error, Result};
-use ahead_kernel::bdi;
-use ahead_kernel::mounts::{self, Mount};
 use ahead_model::DeviceNumber;
+use ahead_sys::bdi;
+use ahead_sys::mounts::{self, Mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -15,10 +15,10 @@
 use crate::device::of_device;
 use crate::identity::{self, Identity};
 use crate::{Error, Result, System};
-use ahead_kernel::block;
-use ahead_kernel::mounts::{self, Mount};
-use ahead_kernel::within::{ONE_OF_MANY, check_answers, within};
 use ahead_model::DeviceNumber;
+use ahead_sys::block;
+use ahead_sys::mounts::{self, Mount};
+use ahead_sys::within::{ONE_OF_MANY, check_answers, within};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -100,7 +100,7 @@ impl Target {
         let text =
             text.map_err(|e| Error::io(format!("read the window of {} ({})", self.name, self.setting.display()), e))?;
         let path = self.setting.clone();
-        Ok(text.trim().parse().map_err(|_| ahead_kernel::Error::Parse { path, text })?)
+        Ok(text.trim().parse().map_err(|_| ahead_sys::Error::Parse { path, text })?)
     }
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Op
 mod tests {
     use super::*;
     use crate::system::testing::{Disk, machine};
-    use ahead_kernel::mounts;
+    use ahead_sys::mounts;
 
     const DISKS: [Disk; 3] = [
         ("sda", (8, 0), &[("device/wwid", "naa.5000")], ""),

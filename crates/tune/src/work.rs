@@ -12,9 +12,9 @@
 //! fixed length small windows would take most of the time, which on a rotating disk is minutes. Rates hardly depend on it.
 
 use ahead_bench::{Observed, Part, Variant, Work};
-use ahead_kernel::openat::Identity;
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Pattern, Stream};
+use ahead_sys::openat::Identity;
 use std::ops::Range;
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 
 use super::Small;
 use crate::machine_lock;
-use ahead_kernel::mounting;
+use ahead_sys::mounting;
 use assert_cmd::Command;
 use std::fs;
 use std::os::fd::AsRawFd;

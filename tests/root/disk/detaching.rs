@@ -71,7 +71,7 @@ fn a_refused_detach_leaves_the_disk_as_it_was() {
     drop(other);
     // What was mounted again is known, too, when the daemon is killed.
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     detach(&disk);
     assert_gone(&disk);
 }
@@ -82,9 +82,8 @@ fn assert_mounted_as_before(disk: &DiskInfo) {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.contains(&format!(" {} ", target.display()))).unwrap();
     assert!(line.contains("noatime") && line.contains("commit=30"), "{line}");
-    let is_its =
-        |action: &undo::Action| matches!(action, undo::Action::Unmount { target: noted, .. } if noted == target);
-    assert_eq!(undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
+    let is_its = |action: &ahead_undo::Action| matches!(action, ahead_undo::Action::Unmount { target: noted, .. } if noted == target);
+    assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
 }
 
 /// Regression: it was status 1.
@@ -146,7 +145,7 @@ fn a_detach_after_a_crash_says_what_it_leaves_alone() {
     mounting::unmount(Path::new(&mount)).unwrap();
     mounting::mount(Path::new("theirs"), Path::new(&mount), "tmpfs", false, "").unwrap();
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-    assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     let output = ahead(&["disk", "detach", &disk.name]).output().unwrap();
     let is_left = mounting::is_mount_point(Path::new(&mount)).unwrap();
     mounting::unmount(Path::new(&mount)).unwrap();
@@ -175,9 +174,9 @@ fn a_daemon_that_is_asked_to_end_detaches() {
     let mount = home.mount_point();
     let disk = home.create("term", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
     std::process::Command::new("kill").arg(disk.daemon.pid.to_string()).status().unwrap();
-    assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+    assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     wait_until(|| ahead_disk::find(&disk.name).is_err());
-    wait_until(|| undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon));
+    wait_until(|| ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != disk.daemon));
     assert_gone(&disk);
 }
 
@@ -186,9 +185,9 @@ fn a_daemon_that_is_asked_to_end_detaches() {
 fn freshen_free_device(home: &Home) {
     let file = home.path("fresh");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
-    let attached = loopdev::attach(undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
+    let attached = ahead_undo::loops::attach(ahead_undo::ProcessId::own().unwrap(), &file, false, true).unwrap();
     let number = block::device_number(&attached.device).unwrap();
-    undo::write_setting(&block::queue_file(number, "read_ahead_kb"), "128").unwrap();
+    ahead_undo::write_setting(&block::queue_file(number, "read_ahead_kb"), "128").unwrap();
     attached.detach().unwrap();
 }
 
@@ -201,10 +200,10 @@ fn a_detached_loop_device_has_its_settings_back() {
         freshen_free_device(&home);
         let disk = home.create(model, &["--size", "16M", "--fs", "none", "--model", model, "--read-ahead-kb", "1002"]);
         let setting = |action| match action {
-            undo::Action::SetFile { path, old, .. } => Some((path.file_name()?.to_str()?.to_owned(), old)),
+            ahead_undo::Action::SetFile { path, old, .. } => Some((path.file_name()?.to_str()?.to_owned(), old)),
             _ => None,
         };
-        let mut before: Vec<(String, String)> = undo::notes()
+        let mut before: Vec<(String, String)> = ahead_undo::notes()
             .unwrap()
             .into_iter()
             .filter(|(_, note)| note.owner == disk.daemon)
@@ -216,7 +215,7 @@ fn a_detached_loop_device_has_its_settings_back() {
         assert_ne!(block::disk_setting(disk.device_number, "read_ahead_kb").unwrap(), "1002");
         if is_killed {
             std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
-            assert!(daemon::wait_end(disk.daemon, LONGEST).unwrap());
+            assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
         }
         let said = ahead(&["disk", "detach", &disk.name]).assert().success();
         let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();

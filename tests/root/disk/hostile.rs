@@ -3,7 +3,7 @@
 
 use super::{Home, ahead, detach};
 use ahead_disk::{Attach, Client, Create, FaultChange, Faults, Filesystem, Launcher, ModelSource};
-use ahead_kernel::{evict, mounting, mounts};
+use ahead_sys::{evict, mounting, mounts};
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;

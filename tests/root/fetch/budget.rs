@@ -1,8 +1,8 @@
 //! How much may be fetched in a control group whose memory is limited.
 
 use super::{LONGEST, MIB, saved};
-use ahead_kernel::{evict, machine, openat};
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::{evict, machine, openat};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::fs;

@@ -3,8 +3,8 @@
 use super::{MIB, resident, saved};
 use crate::crash::wait_until;
 use crate::machine_lock;
-use ahead_kernel::{evict, machine, mounting, openat};
 use ahead_profile::{Extent, File, Lookup, Profile};
+use ahead_sys::{evict, machine, mounting, openat};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};

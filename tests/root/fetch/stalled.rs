@@ -4,8 +4,8 @@
 use super::{MIB, replay, saved};
 use crate::machine_lock;
 use ahead_disk::{ByteRange, Client, DiskInfo, FaultChange};
-use ahead_kernel::{evict, machine, openat};
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::{evict, machine, openat};
 use assert_cmd::Command;
 use serde_json::Value;
 use std::ffi::OsStr;

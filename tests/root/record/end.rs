@@ -4,8 +4,8 @@ use super::rig::{
     Home, PAGE, Volume, ahead, can_record, entry, free_port, mount, ranges, undisturbed, with_namespaces,
 };
 use crate::reclaim::unless_reclaimed;
-use ahead_kernel::undo::{self, Action, ProcessId};
 use ahead_profile::MilestoneKind;
+use ahead_undo::{Action, ProcessId};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -205,7 +205,7 @@ fn leaves_everything_as_it_was(cached: &Path) {
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(128 + 15), &b""[..]), "{said}");
         assert!(said.contains("stopped by signal 15") && said.lines().count() == 1, "{said}");
         let file = fs::File::open(cached).unwrap();
-        assert_eq!(ahead_kernel::cache::resident(&file, 0, 4096).unwrap(), vec![0..4096], "evicted for nothing");
+        assert_eq!(ahead_sys::cache::resident(&file, 0, 4096).unwrap(), vec![0..4096], "evicted for nothing");
         assert_eq!(fs::read(home.profile()).unwrap(), b"a good one");
     }
 }
@@ -452,7 +452,7 @@ fn what_a_killed_recording_left_is_undone_at_once() {
     assert!(open.iter().all(is_known), "{open:?}");
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    let is_noted = || undo::notes().unwrap().iter().any(|(_, note)| note.owner.pid == pid);
+    let is_noted = || ahead_undo::notes().unwrap().iter().any(|(_, note)| note.owner.pid == pid);
     crate::crash::wait_until("the guardian's work", || read_ahead() == before && !is_noted());
     crate::crash::wait_until("the guardian's end", || guardians(pid).is_empty());
 }
@@ -502,7 +502,7 @@ fn who_waits_for_a_recording_that_is_killed_finds_the_settings_set_back() {
     let mut said = String::new();
     errors.read_line(&mut said).unwrap();
     assert!(said.contains("waiting for the end"), "{said}");
-    let notes = undo::notes().unwrap();
+    let notes = ahead_undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| note.owner.pid != waiting.id()), "{notes:?}");
     killed.kill().unwrap();
     killed.wait().unwrap();
@@ -525,7 +525,7 @@ fn nothing_is_set_back_under_a_cold_recording() {
     let mut recorder = cold_recording(&home);
     let killed = ProcessId { pid: std::process::id(), start_ticks: 1 };
     let action = Action::SetFile { path: file.clone(), old: before.trim().into(), new: Some("0".into()) };
-    undo::note_for(killed, action).unwrap().leave();
+    ahead_undo::note_for(killed, action).unwrap().leave();
     let beside = ahead().args(["record", "-o"]).arg(other.profile()).args(["--", "true"]).output().unwrap();
     let (meanwhile, said) = (read_ahead(), String::from_utf8_lossy(&beside.stderr));
     drop(recorder.stdin.take());

@@ -57,7 +57,7 @@ impl Group {
     /// `None`, with the reason printed, where no cgroup v2 file system is mounted.
     fn new() -> Option<Group> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let mounts = ahead_kernel::mounts::own().unwrap();
+        let mounts = ahead_sys::mounts::own().unwrap();
         let Some(mount) = mounts.iter().find(|mount| mount.fs_type == "cgroup2") else {
             eprintln!("skipped in part: no cgroup v2 file system is mounted");
             return None;

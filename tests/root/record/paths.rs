@@ -1,8 +1,8 @@
 //! Paths: whatever mounts, links and renames do, a profile names what can be opened, and what the program saw.
 
 use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed, with_namespaces};
-use ahead_kernel::undo::{self, Action};
 use ahead_profile::Profile;
+use ahead_undo::Action;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -78,7 +78,7 @@ fn bind_mounts_hard_links_and_other_names_lead_to_the_file() {
     fs::hard_link(&file, &link).unwrap();
     let bound = volume.beside("bound");
     let device = volume.device().to_string_lossy().into_owned();
-    let _guard = undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
+    let _guard = ahead_undo::note(Action::unmount(&bound, "ext4", &device)).unwrap();
     let status = Command::new("mount").arg("--bind").arg(volume.root.join("deep")).arg(&bound).status().unwrap();
     assert!(status.success());
     let strange = volume.file(OsStr::from_bytes(b"not \xff utf-8\n\\ \x01"), 1);

@@ -1,9 +1,9 @@
 //! What the recording tests stand on: file systems in images, a recording of a program, and what its profile says.
 
 use crate::machine_lock;
-use ahead_kernel::undo::{Guard, ProcessId};
-use ahead_kernel::{cache, evict, loopdev, machine, mounting};
 use ahead_profile::{File, Profile};
+use ahead_sys::{cache, evict, machine};
+use ahead_undo::{Guard, ProcessId};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::Range;
@@ -98,7 +98,7 @@ impl Home {
 pub struct Volume {
     pub root: PathBuf,
     mount: Option<Guard>,
-    device: loopdev::Loop,
+    device: ahead_undo::loops::Loop,
     home: tempfile::TempDir,
 }
 
@@ -117,7 +117,7 @@ impl Volume {
             eprintln!("skipped: no mkfs.{fs_type}");
             return None;
         }
-        let device = loopdev::attach(ProcessId::own().unwrap(), &image, true, false)
+        let device = ahead_undo::loops::attach(ProcessId::own().unwrap(), &image, true, false)
             .inspect_err(|error| eprintln!("skipped: {error}"))
             .ok()?;
         let root = home.path().join("mnt");
@@ -185,7 +185,7 @@ impl Drop for Volume {
 
 /// Mounts under a guard.
 pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &str) -> Option<Guard> {
-    mounting::mount_noted(ProcessId::own().unwrap(), source, target, fs_type, false, options)
+    ahead_undo::mounts::mount_noted(ProcessId::own().unwrap(), source, target, fs_type, false, options)
         .inspect_err(|error| eprintln!("skipped: {error}"))
         .ok()
 }

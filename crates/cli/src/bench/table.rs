@@ -2,10 +2,10 @@
 
 use super::Measured;
 use ahead_bench::Row;
-use ahead_kernel::machine;
 use ahead_report::number::{grouped, size};
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::one_line;
+use ahead_sys::machine;
 
 /// What was measured, and where, in a line.
 pub fn about(measured: &Measured) -> String {

@@ -2,11 +2,11 @@
 
 use crate::drives;
 use crate::patience::unless_stopped;
-use ahead_kernel::mounts::{self, Mount};
-use ahead_kernel::process::Signals;
-use ahead_kernel::{block, cache, evict, machine, openat};
 use ahead_model::DeviceNumber;
+use ahead_process::Signals;
 use ahead_profile::{Extent, File, Profile};
+use ahead_sys::mounts::{self, Mount};
+use ahead_sys::{block, cache, evict, machine, openat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

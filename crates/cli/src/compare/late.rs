@@ -5,9 +5,9 @@
 //! a place on the disk (not on btrfs, which maps its own addresses to disks).
 
 use super::ranges::{ByOwner, Whose};
-use ahead_kernel::diskstats;
 use ahead_model::{DeviceNumber, RangeSet};
 use ahead_profile::{Extent, Profile};
+use ahead_sys::diskstats;
 use ahead_trace::Arrived;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -9,9 +9,9 @@
 //! Who owns a directory may put a link in its place at any moment. So root writes nothing into the user's, reads nothing
 //! there but regular files, and reaches both by descriptors.
 
-use ahead_kernel::machine;
-use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::user::User;
+use ahead_sys::machine;
+use ahead_sys::user::User;
+use ahead_undo::{Guard, ProcessId};
 use anyhow::{Context, ensure};
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, fchmod, fstat, fstatvfs, mkdirat, open, openat};
 use rustix::io::Errno;
@@ -111,7 +111,7 @@ impl Scratch {
 fn noted() -> anyhow::Result<(PathBuf, Removed)> {
     let own = ProcessId::own()?;
     let path = std::env::temp_dir().join(format!("ahead-compare-{}-{}", own.pid, own.start_ticks));
-    let guard = undo::create_tree(own, &path)?;
+    let guard = ahead_undo::create_tree(own, &path)?;
     Ok((path, Removed::Noted { _guard: guard }))
 }
 

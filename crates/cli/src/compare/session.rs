@@ -10,15 +10,16 @@ use super::{Compare, bound, late};
 use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{paths, record, restore};
-use ahead_kernel::bdi;
-use ahead_kernel::diskstats::{self, Reads};
-use ahead_kernel::machine;
-use ahead_kernel::process::{Child, Command, Signals};
-use ahead_kernel::user::User;
 use ahead_model::DeviceNumber;
+use ahead_process::{Child, Command, Signals};
 use ahead_profile::Profile;
 use ahead_report::text::command_line;
-use ahead_trace::{Alone, Arrivals, Evictions, Options, Tracer};
+use ahead_sys::bdi;
+use ahead_sys::diskstats::{self, Reads};
+use ahead_sys::machine;
+use ahead_sys::user::User;
+use ahead_trace::{Arrivals, Evictions, Options, Tracer};
+use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -96,7 +97,7 @@ pub struct Session<'a> {
     said: BTreeSet<String>,
     scratch: Scratch,
     /// Nobody else evicts or switches read-ahead off meanwhile (root only: nobody else can).
-    alone: Option<Alone>,
+    alone: Option<MachineLock>,
 }
 
 impl<'a> Session<'a> {
@@ -455,7 +456,7 @@ pub fn observe_evictions() -> Option<Evictions> {
 }
 
 /// Waits until nobody else needs the machine's caches and read-ahead, where we may.
-fn alone(signals: &Signals) -> anyhow::Result<Option<Alone>> {
+fn alone(signals: &Signals) -> anyhow::Result<Option<MachineLock>> {
     if machine::is_root() {
         return record::wait_to_be_alone(signals).map(Some);
     }

@@ -1,9 +1,9 @@
 //! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
 
 use super::ranges::{ByOwner, Whose, by_owner, common_bytes};
-use ahead_kernel::machine;
 use ahead_model::RangeSet;
 use ahead_profile::{Precision, Profile};
+use ahead_sys::machine;
 use serde::Deserialize;
 use std::ops::Range;
 

@@ -13,14 +13,14 @@ use crate::disk;
 use crate::exit::Stopped;
 use ahead_bench::{Part, Work};
 use ahead_disk::{Attach, Client, Create, DiskInfo, Faults, Filesystem, ModelSource};
-use ahead_kernel::directory::HeldFile;
-use ahead_kernel::process::Signals;
-use ahead_kernel::undo::{self, Guard, ProcessId};
-use ahead_kernel::{Error as KernelError, machine};
 use ahead_papers::{Asked, Live, LiveError, Observed};
 use ahead_policy::PAGE_BYTES;
+use ahead_process::Signals;
 use ahead_report::text::one_line;
 use ahead_sim::{Scenario, Stream};
+use ahead_sys::directory::HeldFile;
+use ahead_sys::{Error as KernelError, machine};
+use ahead_undo::{Guard, ProcessId};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +63,7 @@ impl OnDisk {
         }
         let signals = Signals::take()?;
         let directory = Path::new(HOME).join(format!("ahead-papers-{}", std::process::id()));
-        let guard = undo::create_tree(ProcessId::own()?, &directory)?;
+        let guard = ahead_undo::create_tree(ProcessId::own()?, &directory)?;
         std::fs::create_dir(directory.join("mnt"))?;
         Ok(OnDisk { signals, directory, attached: RefCell::new(None), said: RefCell::default(), _directory: guard })
     }

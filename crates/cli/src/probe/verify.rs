@@ -1,12 +1,12 @@
 //! `ahead probe --verify`: what was found beside what the system says of itself. The only place that reads settings.
 
 use ahead_device::{Device, Model, Op, Request};
-use ahead_kernel::bdi;
-use ahead_kernel::{block, fiemap, mounts};
 use ahead_model::DeviceNumber;
 use ahead_probe::{Answer, Answers, PAGE_BYTES, Subject, Value};
 use ahead_report::table::{Kind, Table};
 use ahead_sim::Chance;
+use ahead_sys::bdi;
+use ahead_sys::{block, fiemap, mounts};
 use anyhow::Context;
 use serde::Serialize;
 use std::fs::File;

@@ -12,8 +12,8 @@
 //! that no link of anybody else bends.
 
 use crate::paths;
-use ahead_kernel::user::User;
 use ahead_profile::{Place, Profile, SaveError};
+use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
@@ -158,7 +158,7 @@ mod tests {
     /// Regression: a link of the user's led root to a place where the user may not write.
     #[test]
     fn only_links_of_root_lead_root() {
-        if !ahead_kernel::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }

@@ -5,7 +5,7 @@ use super::read_ahead::SwitchedOn;
 use super::{Record, Recorded, finish, go_on, single_faults, working_directory};
 use crate::cli::Cli;
 use crate::until::{Finished, Signs};
-use ahead_kernel::process::Signals;
+use ahead_process::Signals;
 use ahead_trace::{Run, SingleFaults, Tracer, now_ns};
 use anyhow::Context;
 use clap::CommandFactory;

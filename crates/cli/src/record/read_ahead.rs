@@ -1,9 +1,9 @@
 //! Whether read-ahead stayed off, as a precise recording claims: what is recorded may have set it, or mounted what has its
 //! own.
 
-use ahead_kernel::{bdi, openat};
 use ahead_model::DeviceNumber;
 use ahead_profile::Profile;
+use ahead_sys::{bdi, openat};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

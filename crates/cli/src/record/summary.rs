@@ -1,10 +1,10 @@
 //! What a recording says of itself at its end.
 
 use super::Series;
-use ahead_kernel::machine;
 use ahead_profile::{Precision, Profile};
 use ahead_report::number;
 use ahead_report::text::printable;
+use ahead_sys::machine;
 use ahead_trace::{Counters, LeftOut};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;

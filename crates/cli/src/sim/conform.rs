@@ -1,10 +1,10 @@
 //! `ahead sim conform`: a policy beside the kernel that it is named after.
 
 use ahead_conform::{KINDS, Kind, Report, Tally, conform};
-use ahead_kernel::directory::HeldFile;
 use ahead_report::number::grouped;
 use ahead_report::table::{Kind as Column, Screen, Table};
 use ahead_report::text::one_line;
+use ahead_sys::directory::HeldFile;
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;

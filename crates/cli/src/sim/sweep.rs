@@ -4,7 +4,6 @@ use super::recordings::Files;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
 use crate::output::{self, Output};
 use ahead_device::Model;
-use ahead_kernel::user::User;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_report::number::size;
@@ -12,6 +11,7 @@ use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use ahead_sim::{Blame, Counters, Disk, Impossible, Scenario};
+use ahead_sys::user::User;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::{Value, json};
@@ -234,7 +234,7 @@ impl Sweep {
             }
         });
         let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        results.into_iter().map(|result| Ok(result.context("a run broke off")??)).collect()
+        results.into_iter().map(|result| Ok(result.context("a simulation panicked")??)).collect()
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::exit;
 use crate::output::{self, Output};
 use crate::record::go_on;
-use ahead_kernel::process::{Child, Command, Signals};
-use ahead_kernel::user::User;
-use ahead_kernel::{evict, machine};
+use ahead_process::{Child, Command, Signals};
 use ahead_report::number::{grouped, size};
 use ahead_report::text::one_line;
+use ahead_sys::user::User;
+use ahead_sys::{evict, machine};
 use ahead_trace::Decisions;
 use ahead_traces::Header;
 use anyhow::{Context, bail};

@@ -1,10 +1,10 @@
 //! What `ahead tune` says, as text and as JSON.
 
 use super::Tuned;
-use ahead_kernel::machine;
 use ahead_report::number::size;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{one_line, printable};
+use ahead_sys::machine;
 use ahead_tune::{Checked, Disk, Harm, Measured, Measurement, Restored, Target};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -13,7 +13,7 @@
 
 use super::engine::{Engine, Verdict};
 use crate::{Error, Result};
-use ahead_kernel::daemon::{Awake, Softirqs, now_ns, set_exact_timers, set_fifo, set_nice};
+use ahead_sys::daemon::{Awake, Softirqs, now_ns, set_exact_timers, set_fifo, set_nice};
 use fuser::{Errno, ReplyData};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -4,7 +4,7 @@ use super::Event;
 use super::engine::Engine;
 use crate::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
 use crate::{Error, Result};
-use ahead_kernel::local_socket;
+use ahead_sys::local_socket;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -7,7 +7,7 @@ use super::lateness::Lateness;
 use crate::Result;
 use crate::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
 use ahead_device::{Device, Model, Op, Request};
-use ahead_kernel::daemon::now_ns;
+use ahead_sys::daemon::now_ns;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -5,8 +5,8 @@ use super::engine::Engine;
 use super::image::Image;
 use crate::protocol::{ByteRange, Setup};
 use crate::state::FILE_NAME;
-use ahead_kernel::daemon::now_ns;
-use ahead_kernel::undo::ProcessId;
+use ahead_sys::daemon::now_ns;
+use ahead_undo::ProcessId;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry,

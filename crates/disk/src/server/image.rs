@@ -6,7 +6,7 @@
 
 use crate::protocol::Setup;
 use crate::{Error, Result};
-use ahead_kernel::sparse;
+use ahead_sys::sparse;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -68,7 +68,7 @@ impl Image {
     }
 
     /// Makes a range zero (discard, write zeroes).
-    pub fn zero(&self, offset: u64, length: u64) -> ahead_kernel::Result<()> {
+    pub fn zero(&self, offset: u64, length: u64) -> ahead_sys::Result<()> {
         if let Some(memory) = &self.memory {
             sparse::zero_range(memory, offset, length)?;
         }

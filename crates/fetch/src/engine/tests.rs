@@ -53,7 +53,7 @@ fn listed(entry: &Entry, path: &std::path::Path) -> File {
     let made = std::fs::metadata(path).unwrap();
     match entry.now {
         Now::AsRecorded | Now::Deleted => {}
-        Now::Evicted => ahead_kernel::evict::file(std::fs::File::open(path).unwrap()).unwrap(),
+        Now::Evicted => ahead_sys::evict::file(std::fs::File::open(path).unwrap()).unwrap(),
         Now::Changed => std::fs::write(path, vec![1; entry.size_bytes as usize + 1]).unwrap(),
         Now::Gone => std::fs::remove_file(path).unwrap(),
         Now::Directory => {

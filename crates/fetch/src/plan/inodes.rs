@@ -11,8 +11,8 @@
 //! by themselves, many at a time: such paths need not be looked up.
 
 use super::{LookUp, Path};
-use ahead_kernel::xfs;
 use ahead_profile::Profile;
+use ahead_sys::xfs;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 

@@ -153,8 +153,8 @@ pub(super) fn make_parent(path: &Path) -> Result<()> {
     Ok(fs::create_dir_all(directory).map_err(|e| unwritable(directory, e))?)
 }
 
-pub(super) fn unwritable(directory: &Path, error: std::io::Error) -> ahead_kernel::Error {
-    ahead_kernel::Error::unwritable("keeping a window", directory, error)
+pub(super) fn unwritable(directory: &Path, error: std::io::Error) -> ahead_sys::Error {
+    ahead_sys::Error::unwritable("keeping a window", directory, error)
 }
 
 /// Under which name a file is written: always the same, so that what a killed one has left is found again. udev and systemd

@@ -4,9 +4,9 @@
 //! of the one and the beginning of the other: so long the process sleeps. A fault has no end in a trace, so what comes after it
 //! comes at once. Reads whose pages the arguments do not tell (sendfile, splice), writes and readahead calls are left out.
 
-use ahead_kernel::directory::HeldFile;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 use ahead_sim::{Mapped, Op, Recording};
+use ahead_sys::directory::HeldFile;
 use ahead_traces::{Event, Mapping, Reader, Use};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Read};

@@ -10,7 +10,7 @@
 //! time. A privileged process that uses a path twice may therefore meet two different files. It uses a path once, here,
 //! and then only descriptors and single names.
 
-use crate::undo::FileIdentity;
+use crate::file_identity::FileIdentity;
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, mkdirat, openat, renameat, statx, unlinkat};
 use rustix::io::Errno;

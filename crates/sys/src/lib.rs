@@ -1,11 +1,10 @@
 //! Every system call, ioctl and kernel file that `ahead` uses: the only crate with `unsafe`.
 //!
-//! In come plain values (file descriptors, ranges, paths); out come plain values and [`Error`]s that say what to do.
-//! Nothing here decides anything: no policy, no plan, no format. Whatever changes the system (a setting, a mount, a
-//! loop device) goes through [`undo`], which writes down how to take it back *before* it is done.
+//! Plain values go in (file descriptors, ranges, paths); plain values come out, and [`Error`]s that say what to do. Nothing here decides
+//! anything: no policy, no plan, no format, and no change of the system is noted here. A change that has to be undone goes through
+//! `ahead-undo`, which notes how to undo it *before* it is made.
 //!
-//! What it must never do: leave the machine changed after success, error, signal or crash; hide an error behind a
-//! default; follow a path it was not given.
+//! What this crate must never do: hide an error behind a default; follow a path that its caller did not give.
 
 pub mod allocation;
 pub mod bdi;
@@ -19,13 +18,14 @@ pub mod diskstats;
 mod error;
 pub mod errors_stream;
 pub mod evict;
-pub mod family;
+pub mod exec;
 pub mod fiemap;
+pub mod file_identity;
 pub mod filehandle;
+pub mod fork;
 pub mod fsuuid;
 pub mod generation;
 pub mod holders;
-pub mod home;
 pub mod local_socket;
 pub mod loopdev;
 pub mod machine;
@@ -35,16 +35,16 @@ pub mod mounting;
 pub mod mounts;
 pub mod openat;
 pub mod place;
+pub mod polling;
 pub mod pressure;
 pub mod priority;
-pub mod process;
+pub mod process_id;
+pub mod signals;
 pub mod sparse;
 pub mod tasks;
-pub mod undo;
 pub mod usage;
 pub mod user;
 pub mod within;
-pub mod worker;
 pub mod xfs;
 
 pub use error::{Error, Result};

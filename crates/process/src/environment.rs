@@ -15,12 +15,12 @@
 //! systemd names the process that a variable is for (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
 //! sd_watchdog_enabled(3)). Where it names us, it means the program: the child writes its own number there.
 
-use super::c_string;
-use crate::user::User;
-use crate::{Error, Result};
+use crate::child::c_string;
+use ahead_sys::Result;
+use ahead_sys::exec::{self, Value};
+use ahead_sys::user::User;
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
 type Variable = (OsString, OsString);
 
@@ -29,9 +29,6 @@ const NUMBERED: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
 
 /// The pidfd of the process that `LISTEN_PID` names (systemd 258). A program that does not find it goes by the number alone.
 const LISTEN_IDENTITY: &str = "LISTEN_PIDFDID";
-
-/// Digits of the largest process number, and the NUL after them.
-const NUMBER_BYTES: usize = 11;
 
 /// What passes from root to another user: the list of sudo(8) (`env_keep` and `env_check` of plugins/sudoers/env.c) as far as
 /// it is harmless, and what programs colour their output by.
@@ -43,24 +40,16 @@ const SUDO_PREFIX: &str = "SUDO_";
 /// Descriptors do not pass from one user to another, nor does what tells of them.
 const ACTIVATION: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
 
-/// Variables as `execve` takes them.
+/// The environment of a program.
 #[derive(Debug)]
-pub(super) struct Environment {
-    lines: Vec<Vec<u8>>,
-    /// Lines that end with our own number, and where it begins.
-    numbered: Vec<(usize, usize)>,
+pub(crate) struct Environment {
+    pub(crate) variables: Vec<exec::Variable>,
     path: OsString,
-}
-
-/// The pointers of an [`Environment`], for a child that may not allocate.
-pub(super) struct Pointers {
-    pub(super) lines: Vec<*const libc::c_char>,
-    numbers: Vec<*mut u8>,
 }
 
 impl Environment {
     /// For a program that runs as this user, or as ourselves.
-    pub(super) fn of(user: Option<&User>) -> Result<Environment> {
+    pub(crate) fn of(user: Option<&User>) -> Environment {
         let own: Vec<Variable> = std::env::vars_os().collect();
         let variables = match user {
             None => own,
@@ -71,7 +60,7 @@ impl Environment {
     }
 
     /// `own`: our process number.
-    fn new(mut variables: Vec<Variable>, own: u32) -> Result<Environment> {
+    fn new(mut variables: Vec<Variable>, own: u32) -> Environment {
         let own = own.to_string();
         let is_own =
             |(name, value): &Variable| NUMBERED.iter().any(|n| name == n) && value.as_bytes() == own.as_bytes();
@@ -79,63 +68,21 @@ impl Environment {
             variables.retain(|(name, _)| name != LISTEN_IDENTITY);
         }
         let path = value_of(&variables, "PATH").map_or_else(|| DEFAULT_PATH.into(), OsStr::to_owned);
-        let mut environment = Environment { lines: Vec::new(), numbered: Vec::new(), path };
-        for variable in variables {
-            let is_numbered = is_own(&variable);
-            let mut line = variable.0.into_vec();
-            line.push(b'=');
-            if is_numbered {
-                environment.numbered.push((environment.lines.len(), line.len()));
-            }
-            line.extend(variable.1.as_bytes());
-            let checked = CString::new(line).map_err(|e| Error::io("environment", io::Error::other(e)))?;
-            line = checked.into_bytes_with_nul();
-            if is_numbered {
-                line.resize(line.len() + NUMBER_BYTES, 0);
-            }
-            environment.lines.push(line);
-        }
-        Ok(environment)
+        let variable = |variable: Variable| {
+            let is_own = is_own(&variable);
+            let (name, text) = variable;
+            exec::Variable { name, value: if is_own { Value::OwnPid } else { Value::Text(text) } }
+        };
+        Environment { variables: variables.into_iter().map(variable).collect(), path }
     }
 
-    /// Where this program is looked for, as a shell does; a name with a slash is a path itself.
-    pub(super) fn candidates(&self, program: &OsString) -> Result<Vec<CString>> {
+    /// The paths where this program is looked for, as a shell does; a name with a slash is a path itself.
+    pub(crate) fn candidates(&self, program: &OsString) -> Result<Vec<CString>> {
         if program.as_bytes().contains(&b'/') {
             return Ok(vec![c_string(program)?]);
         }
         let directories = std::env::split_paths(&self.path);
         directories.map(|directory| c_string(&directory.join(program).into_os_string())).collect()
-    }
-
-    /// They lead into `self`, which has to outlive them, and must not be looked at meanwhile.
-    pub(super) fn pointers(&mut self) -> Pointers {
-        let mut starts: Vec<*mut u8> = self.lines.iter_mut().map(|line| line.as_mut_ptr()).collect();
-        // SAFETY: the offset lies in the line, which has room for a number from there on.
-        let numbers = self.numbered.iter().map(|(line, offset)| unsafe { starts[*line].add(*offset) }).collect();
-        starts.push(std::ptr::null_mut());
-        Pointers { lines: starts.into_iter().map(|start| start.cast_const().cast()).collect(), numbers }
-    }
-}
-
-impl Pointers {
-    /// Puts a process number where ours was. Async-signal-safe.
-    ///
-    /// # Safety
-    /// The [`Environment`] still lives, and nobody else looks at it.
-    pub(super) unsafe fn name_process(&self, process: u32) {
-        for at in &self.numbers {
-            let (mut digits, mut length, mut rest) = ([0u8; NUMBER_BYTES], 0, process);
-            while rest > 0 || length == 0 {
-                digits[length] = b'0' + (rest % 10) as u8;
-                (rest, length) = (rest / 10, length + 1);
-            }
-            for index in 0..length {
-                // SAFETY: there is room for NUMBER_BYTES; a u32 has at most ten digits.
-                unsafe { at.add(index).write(digits[length - 1 - index]) };
-            }
-            // SAFETY: as above.
-            unsafe { at.add(length).write(0) };
-        }
     }
 }
 
@@ -147,7 +94,7 @@ fn value_of<'a>(variables: &'a [Variable], name: &str) -> Option<&'a OsStr> {
 }
 
 /// Whether our environment is what sudo let through for this user.
-pub(super) fn came_through_sudo(user: &User) -> bool {
+pub(crate) fn came_through_sudo(user: &User) -> bool {
     is_behind_sudo(user, &std::env::vars_os().collect::<Vec<_>>())
 }
 
@@ -255,33 +202,19 @@ mod tests {
         assert_eq!(path_in("ENV_PATHS /a\nENV_PATH\n", "ENV_PATH"), None);
     }
 
-    fn lines(environment: &Environment) -> Vec<String> {
-        let text = |line: &Vec<u8>| line.split(|byte| *byte == 0).next().unwrap().to_vec();
-        environment.lines.iter().map(|line| String::from_utf8(text(line)).unwrap()).collect()
-    }
-
     /// Regression: the program found another process's number, and ignored the sockets that systemd had passed.
     #[test]
-    fn a_number_that_names_us_becomes_the_programs() {
+    fn own_number_in_a_variable_of_systemd_becomes_that_of_the_program() {
         let given = |own: u32| {
             let given =
                 variables(&[("LISTEN_PID", "41"), ("LISTEN_PIDFDID", "9"), ("WATCHDOG_PID", "41"), ("X", "41")]);
-            let mut environment = Environment::new(given, own).unwrap();
-            let pointers = environment.pointers();
-            // SAFETY: it lives, and is looked at only afterwards.
-            unsafe { pointers.name_process(u32::MAX) };
-            lines(&environment)
+            let shown = |variable: exec::Variable| match variable.value {
+                Value::OwnPid => format!("{}=(own)", variable.name.display()),
+                Value::Text(text) => format!("{}={}", variable.name.display(), text.display()),
+            };
+            Environment::new(given, own).variables.into_iter().map(shown).collect::<Vec<_>>()
         };
-        assert_eq!(given(41), ["LISTEN_PID=4294967295", "WATCHDOG_PID=4294967295", "X=41"]);
+        assert_eq!(given(41), ["LISTEN_PID=(own)", "WATCHDOG_PID=(own)", "X=41"]);
         assert_eq!(given(42), ["LISTEN_PID=41", "LISTEN_PIDFDID=9", "WATCHDOG_PID=41", "X=41"]);
-    }
-
-    #[test]
-    fn a_shorter_number_ends_where_it_ends() {
-        let mut environment = Environment::new(variables(&[("LISTEN_PID", "123456")]), 123_456).unwrap();
-        let pointers = environment.pointers();
-        // SAFETY: as above.
-        unsafe { pointers.name_process(10) };
-        assert_eq!(lines(&environment), ["LISTEN_PID=10"]);
     }
 }

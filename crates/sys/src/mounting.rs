@@ -1,20 +1,15 @@
-//! Mounting and unmounting file systems.
+//! Mounting and unmounting file systems. Mounting under a guard is in `ahead-undo`.
 //!
-//! A mount is taken back lazily after a crash ([`unmount_lazy`], which [`crate::undo`] calls): a mount whose device has
-//! died can be busy for ever. In the ordinary case it is unmounted for good ([`unmount`]), and busy is an error to tell.
-//!
-//! A mount point may lie in another user's directory. What is mounted under a guard is mounted on a directory that is held
-//! open ([`MountPoint`]), and unmounted by its number ([`Place`]): a link that was put there meanwhile leads nowhere.
+//! A mount is undone lazily after a crash ([`unmount_lazy`]): a mount whose device has died can be busy for ever. In the ordinary case it is
+//! unmounted for good ([`unmount`]), and busy is an error.
 
 use crate::mounts::{self, Mount};
-use crate::place::{MountPoint, Place};
-use crate::undo::{self, Action, Guard, ProcessId};
+use crate::place::Place;
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::{CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::CString;
 use std::path::Path;
 
 /// Whatever we mount: a user's image may hold programs that run as root, and nodes of any device.
@@ -40,38 +35,10 @@ fn mount_with(source: &Path, target: &Path, filesystem: &str, flags: MountFlags,
     })
 }
 
-/// The same under a guard that unmounts it: noted as `owner`'s first, and afterwards with what it became.
-pub fn mount_noted(
-    owner: ProcessId,
-    source: &Path,
-    target: &Path,
-    filesystem: &str,
-    read_only: bool,
-    options: &str,
-) -> Result<Guard> {
-    let point = MountPoint::open(target).map_err(|e| Error::io(format!("mount on {}", target.display()), e))?;
-    mount_noted_on(owner, source, &point, filesystem, read_only, options)
-}
-
-/// The same on a directory that is held open.
-pub fn mount_noted_on(
-    owner: ProcessId,
-    source: &Path,
-    point: &MountPoint,
-    filesystem: &str,
-    read_only: bool,
-    options: &str,
-) -> Result<Guard> {
-    noted(owner, source, point, filesystem, |target| mount(source, target, filesystem, read_only, options))
-}
-
-/// Mounts a block device where it was mounted before, as the mount table had it then, under such a guard. `place` is that
-/// mount point, resolved while it was mounted there.
-pub fn mount_again(owner: ProcessId, source: &Path, before: &Mount, place: &Place) -> Result<Guard> {
-    let target = Path::new(OsStr::from_bytes(&before.mount_point));
-    let point = MountPoint::open_in(place).map_err(|e| Error::io(format!("mount on {}", target.display()), e))?;
+/// Mounts a block device on `target` with the type and the options that a mount had, as the mount table showed it.
+pub fn mount_like(source: &Path, target: &Path, before: &Mount) -> Result<()> {
     let (flags, options) = flags_and_options(before);
-    noted(owner, source, &point, &before.fs_type, |target| mount_with(source, target, &before.fs_type, flags, &options))
+    mount_with(source, target, &before.fs_type, flags, &options)
 }
 
 /// The options that mount(2) takes as flags; all others are the file system's.
@@ -103,26 +70,6 @@ fn flags_and_options(mount: &Mount) -> (MountFlags, Vec<u8>) {
     }
     of_filesystem.retain(|word| flag(word).is_none());
     (flags, of_filesystem.join(&b','))
-}
-
-/// Notes, mounts, and notes which mount it is.
-fn noted(
-    owner: ProcessId,
-    source: &Path,
-    point: &MountPoint,
-    filesystem: &str,
-    mount: impl FnOnce(&Path) -> Result<()>,
-) -> Result<Guard> {
-    let target = point.current_path()?;
-    let mut guard = undo::note_for(owner, Action::unmount(&target, filesystem, &source.to_string_lossy()))?;
-    if let Err(error) = mount(&point.path()) {
-        // Nothing was mounted by us: there is nothing to take back.
-        guard.keep()?;
-        return Err(error);
-    }
-    // It is mounted on the directory that was opened, wherever that was moved meanwhile.
-    guard.mounted_on(point.current_path()?)?;
-    Ok(guard)
 }
 
 /// The number of the mount at a place (`STATX_MNT_ID`, Linux 5.8), as the mount table has it. `None`: not known.

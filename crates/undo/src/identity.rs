@@ -4,39 +4,14 @@
 //! mount the lowest free number. So a file is known by its time of birth as well, a mount by the number that Linux
 //! 6.8 never gives twice, and a loop device by the sequence number that each attaching raises.
 
-use crate::place::Place;
-use crate::{Error, Result, mounts};
+use ahead_sys::place::Place;
+use ahead_sys::{Error, Result, mounts};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
-
-/// A file or directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileIdentity {
-    /// Device number, as stat(2) encodes it.
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// When it was made, nanoseconds since 1970; `None` where the file system does not say.
-    pub born_ns: Option<u64>,
-}
-
-impl FileIdentity {
-    /// Of a file that was looked at.
-    pub fn of(metadata: &Metadata) -> FileIdentity {
-        let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        FileIdentity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            born_ns: born.and_then(|born| u64::try_from(born.as_nanos()).ok()),
-        }
-    }
-}
 
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,8 @@
 
 use super::taking_back::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
-use crate::{Error, Result, home};
+use crate::home;
+use ahead_sys::{Error, Result};
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -273,7 +274,7 @@ mod tests {
             assert!(restore_in(&notes).unwrap().is_empty());
         }
         allow(&note, 0o644);
-        if crate::machine::is_root() {
+        if ahead_sys::machine::is_root() {
             std::os::unix::fs::chown(&note, Some(65534), None).unwrap();
             assert!(restore_in(&notes).unwrap().is_empty());
             std::os::unix::fs::chown(&note, Some(0), None).unwrap();

@@ -1,9 +1,9 @@
 //! Directories with all that is in them, made under a guard.
 
-use super::identity::FileIdentity;
 use super::{Action, Guard, ProcessId, note_for};
-use crate::directory::Directory;
-use crate::{Error, Result};
+use ahead_sys::directory::Directory;
+use ahead_sys::file_identity::FileIdentity;
+use ahead_sys::{Error, Result};
 use std::ffi::OsStr;
 use std::path::Path;
 

@@ -3,14 +3,14 @@
 //! Whoever's parent ends is adopted by the nearest ancestor that asked for it ([`adopt_orphans`]), else by init, where it
 //! is out of reach. Processes come and go while the list is read: [`end`] reads it again until nobody is left.
 
-use crate::undo::{ProcessId, guardian};
-use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use ahead_sys::process_id::ProcessId;
+use ahead_sys::{Error, Result, polling};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Makes the calling process the one that orphans among its descendants are given to.
@@ -18,13 +18,24 @@ pub fn adopt_orphans() -> Result<()> {
     rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| Error::io("become a subreaper", e))
 }
 
-/// Every living descendant of a process, itself not included, the nearest first. What undoes our own changes when we are
-/// killed is none.
+/// The process that [`leave_out`] named; 0: none.
+static HELPER: AtomicU32 = AtomicU32::new(0);
+
+/// From now on this child of ours belongs to no family: it serves us, not the program that we run. There is at most one.
+pub fn leave_out(pid: u32) {
+    HELPER.store(pid, Ordering::Relaxed);
+}
+
+fn is_helper(pid: u32) -> bool {
+    pid != 0 && HELPER.load(Ordering::Relaxed) == pid
+}
+
+/// Every living descendant of a process, itself not included, the nearest first. The process that [`leave_out`] named is none.
 pub fn descendants(ancestor: u32) -> Result<Vec<ProcessId>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").map_err(|e| Error::io("list /proc", e))?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        if let Some(parent) = parent_of(pid).filter(|_| !guardian::is_ours(pid)) {
+        if let Some(parent) = parent_of(pid).filter(|_| !is_helper(pid)) {
             children.entry(parent).or_default().push(pid);
         }
     }
@@ -91,15 +102,7 @@ fn open(process: ProcessId) -> Option<OwnedFd> {
 
 fn wait_for(processes: Vec<OwnedFd>, deadline: Instant) -> Result<()> {
     for process in processes {
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
-                Ok(_) => break,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::io("poll", e)),
-            }
-        }
+        polling::until(&mut [PollFd::new(&process, PollFlags::IN)], Some(deadline))?;
     }
     Ok(())
 }
@@ -115,7 +118,7 @@ fn reap(ended: &[ProcessId]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Child, Command, Ended, Signals};
+    use crate::{Child, Command, Ended, Signals};
 
     fn start(script: &str) -> Child {
         let command = Command { argv: ["sh", "-c", script].map(Into::into).to_vec(), ..Command::default() };

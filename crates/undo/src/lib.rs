@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A [`Guard`] undoes on drop: success, error and panic are one path, and signals become ordinary returns
-//! ([`crate::process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`]
+//! ([`ahead_process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`]
 //! leaves it alone. Undoing never overwrites what somebody else has set since, and never takes away what somebody else
 //! has put there: once the thing is made, the note says which it is ([`Guard::made`]), and only that one is undone.
 //!
@@ -16,13 +16,19 @@
 //! kernel may have rounded what we wrote.
 
 pub mod guardian;
+pub mod home;
 mod identity;
+pub mod loops;
+pub mod machine_lock;
+pub mod mounts;
 mod restoring;
 mod taking_back;
 mod trees;
 
-use crate::{Error, Result, home, loopdev};
-pub use identity::{FileIdentity, MountIdentity, MountNumbers};
+pub use ahead_sys::file_identity::FileIdentity;
+pub use ahead_sys::process_id::ProcessId;
+use ahead_sys::{Error, Result, block, loopdev};
+pub use identity::{MountIdentity, MountNumbers};
 use identity::{Mounted, look_at};
 pub use restoring::{
     Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings, restore_settings_of,
@@ -122,82 +128,6 @@ impl fmt::Display for Action {
         }
     }
 }
-
-/// A process, safe against reuse of its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessId {
-    /// Process id.
-    pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub start_ticks: u64,
-}
-
-impl ProcessId {
-    /// The calling process.
-    pub fn own() -> Result<Self> {
-        let pid = std::process::id();
-        Self::of(pid)?.ok_or_else(|| Error::Parse { path: "/proc/self/stat".into(), text: "starttime".into() })
-    }
-
-    /// The process that has this number now, if any.
-    pub fn of(pid: u32) -> Result<Option<Self>> {
-        // A zombie holds nothing any more.
-        Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
-    }
-
-    /// Whether it still runs.
-    pub fn is_alive(self) -> bool {
-        matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
-    }
-
-    /// Whether it still runs code of its own. One that is ending does not, but holds for a while what it has open: of a
-    /// killed one, a lock may be free before it is gone.
-    pub fn is_at_work(self) -> bool {
-        let is_at_work = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
-        Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_at_work))
-    }
-
-    /// Whether the number is still its own. That of a zombie is: it has ended, but other threads of it may not have yet, and they
-    /// hold what it held.
-    pub(crate) fn has_its_number(self) -> Result<bool> {
-        Ok(Stat::of(self.pid)?.is_some_and(|stat| stat.process == self))
-    }
-}
-
-/// What `/proc/PID/stat` tells of a process's first thread.
-struct Stat {
-    process: ProcessId,
-    is_zombie: bool,
-    is_ending: bool,
-}
-
-impl Stat {
-    /// `None`: there is none of this number.
-    fn of(pid: u32) -> Result<Option<Stat>> {
-        let path = format!("/proc/{pid}/stat");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(libc::ESRCH) => {
-                return Ok(None);
-            }
-            Err(e) => return Err(Error::io(format!("read {path}"), e)),
-        };
-        // The command name is in parentheses and may hold anything: count the fields from the last parenthesis.
-        let rest = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
-        let mut fields = rest.into_iter().flat_map(str::split_ascii_whitespace);
-        let state = fields.next();
-        let flags: Option<u32> = fields.nth(5).and_then(|field| field.parse().ok());
-        let start_ticks = fields.nth(12).and_then(|field| field.parse().ok());
-        let (Some(state), Some(flags), Some(start_ticks)) = (state, flags, start_ticks) else {
-            return Err(Error::Parse { path: path.into(), text });
-        };
-        let process = ProcessId { pid, start_ticks };
-        Ok(Some(Stat { process, is_zombie: matches!(state, "Z" | "X"), is_ending: flags & PF_EXITING != 0 }))
-    }
-}
-
-/// Of the flags in `/proc/PID/stat` (include/linux/sched.h): it is being taken down.
-const PF_EXITING: u32 = 4;
 
 /// A note as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -316,7 +246,7 @@ impl Guard {
     pub fn made(&mut self) -> Result<()> {
         let Some(note) = &self.note else { return Ok(()) };
         let action = match note.action.clone() {
-            Action::SetFile { path, old, .. } => Action::SetFile { new: Some(read_trimmed(&path)?), path, old },
+            Action::SetFile { path, old, .. } => Action::SetFile { new: Some(block::read_setting(&path)?), path, old },
             Action::Remove { path, .. } => {
                 let file = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
                 Action::Remove { path, file }
@@ -417,7 +347,7 @@ pub fn set_file_for(owner: ProcessId, path: &Path, new: &str) -> Result<Guard> {
 
 /// Notes what a kernel file reads, before it is set. Until [`Guard::made`] it is set back to that whatever it reads then.
 pub fn note_setting(owner: ProcessId, path: &Path) -> Result<Guard> {
-    note_for(owner, Action::SetFile { path: path.into(), old: read_trimmed(path)?, new: None })
+    note_for(owner, Action::SetFile { path: path.into(), old: block::read_setting(path)?, new: None })
 }
 
 /// How long a kernel file may answer that it is busy.
@@ -459,13 +389,6 @@ fn remove_note(path: &Path) -> Result<()> {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::io(format!("remove {}", path.display()), e)),
         _ => Ok(()),
     }
-}
-
-/// A kernel file's content without the newline; of a choice (`none [mq-deadline]`) the chosen word.
-pub(crate) fn read_trimmed(path: &Path) -> Result<String> {
-    let text = fs::read_to_string(path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
-    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
-    Ok(chosen.unwrap_or(&text).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -537,7 +460,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("scheduler");
         fs::write(&file, "none [mq-deadline] kyber\n").unwrap();
-        assert_eq!(read_trimmed(&file).unwrap(), "mq-deadline");
+        assert_eq!(block::read_setting(&file).unwrap(), "mq-deadline");
     }
 
     #[test]
@@ -565,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_there_already_is_neither_made_nor_noted() {
-        if !crate::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }

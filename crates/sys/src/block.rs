@@ -1,8 +1,7 @@
 //! Block devices: their number, their size, and the settings of their queue.
 //!
 //! Settings are files under `/sys/block/NAME/queue`. A change is noted first for the process that will own it, and is
-//! set back with it ([`crate::undo::set_file_for`]).
-use crate::undo;
+//! set back with it (`ahead_undo::set_file_for`).
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
 use std::fs;
@@ -47,7 +46,14 @@ pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
     let own = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
     // A partition has no queue: its directory lies in its disk's.
     let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
-    files.iter().find_map(|file| undo::read_trimmed(file).ok())
+    files.iter().find_map(|file| read_setting(file).ok())
+}
+
+/// What a setting in sysfs reads, without the newline; of a choice (`none [mq-deadline]`) the chosen word.
+pub fn read_setting(path: &Path) -> Result<String> {
+    let text = fs::read_to_string(path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
+    Ok(chosen.unwrap_or(&text).trim().to_owned())
 }
 
 #[cfg(test)]

@@ -10,22 +10,21 @@
 //! its own (a signal for our group, or the end of our terminal, does not reach it), no descriptor but the pipe by which it
 //! says that it is ready. If it is killed, too, the notes stay, for `ahead restore`.
 
-#![allow(unsafe_code)]
-
 use super::{Action, ProcessId};
-use crate::{Error, Result};
+use ahead_process::family;
+use ahead_sys::{Error, Result, exec};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The arguments of our program that make it a guardian; our number and start time follow.
 static ARGUMENTS: OnceLock<&'static [&'static str]> = OnceLock::new();
 
-/// The guardian's process number; 0: none was started.
-static GUARDIAN: AtomicU32 = AtomicU32::new(0);
+/// Whether a guardian was started.
+static IS_STARTED: AtomicBool = AtomicBool::new(false);
 
 /// How long it may take to be ready. It has to be read from a disk at worst, and the machine may be busy.
 const READY_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -36,18 +35,13 @@ pub fn enable(arguments: &'static [&'static str]) {
     let _ = ARGUMENTS.set(arguments);
 }
 
-/// Whether this process is our guardian: not one that the program we run has started.
-pub(crate) fn is_ours(pid: u32) -> bool {
-    pid != 0 && GUARDIAN.load(Ordering::Relaxed) == pid
-}
-
 /// Starts it where it is needed. Without one the change is made all the same: it is noted.
 pub(super) fn begin(owner: ProcessId, action: &Action) {
     let Some(arguments) = ARGUMENTS.get() else { return };
     if !matches!(action, Action::SetFile { .. }) || owner.pid != std::process::id() {
         return;
     }
-    if GUARDIAN.load(Ordering::Relaxed) != 0 {
+    if IS_STARTED.load(Ordering::Relaxed) {
         return;
     }
     if let Err(error) = start(arguments, owner) {
@@ -60,23 +54,12 @@ fn start(arguments: &[&str], owner: ProcessId) -> Result<()> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("ahead").args(arguments).args([owner.pid.to_string(), owner.start_ticks.to_string()]);
     command.env_clear().current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // SAFETY: it calls only async-signal-safe functions, and allocates nothing.
-    unsafe { command.pre_exec(leave) };
+    exec::detach(&mut command);
     let mut child = command.spawn().map_err(failed)?;
-    GUARDIAN.store(child.id(), Ordering::Relaxed);
+    IS_STARTED.store(true, Ordering::Relaxed);
+    family::leave_out(child.id());
     let ready = child.stdout.take().is_some_and(|stdout| is_ready(&stdout));
     if ready { Ok(()) } else { Err(failed(io::Error::other("it did not become ready"))) }
-}
-
-/// Leaves our session and, with the exec, all that is open but the streams.
-fn leave() -> io::Result<()> {
-    let first = libc::STDERR_FILENO as libc::c_uint + 1;
-    // SAFETY: numbers only.
-    let left = unsafe {
-        libc::setsid() != -1
-            && libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0
-    };
-    if left { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Waits for the byte that it writes.

@@ -2,18 +2,13 @@
 
 #![allow(unsafe_code)]
 
-use crate::undo::ProcessId;
 use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 /// Now on the monotonic clock, nanoseconds.
 pub fn now_ns() -> u64 {
@@ -100,32 +95,6 @@ impl Awake {
     }
 }
 
-/// Waits for a process's end (`true`), at most for `timeout`. It need not be our child.
-pub fn wait_end(process: ProcessId, timeout: Duration) -> Result<bool> {
-    let Some(pid) = Pid::from_raw(process.pid as i32) else { return Ok(true) };
-    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
-        Err(Errno::SRCH) => return Ok(true),
-        Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
-    };
-    // Asked only now that the descriptor pins the process: the number may have been reused before.
-    if !process.has_its_number()? {
-        return Ok(true);
-    }
-    let deadline = Instant::now() + timeout;
-    // Readable once all of its threads have ended.
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,17 +103,6 @@ mod tests {
     fn the_clock_does_not_go_back() {
         let before = now_ns();
         assert!(now_ns() >= before);
-    }
-
-    #[test]
-    fn the_end_of_a_process_is_waited_for() {
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let id = ProcessId::of(child.id()).unwrap().unwrap();
-        assert!(!wait_end(id, Duration::from_millis(1)).unwrap());
-        child.kill().unwrap();
-        assert!(wait_end(id, Duration::from_secs(60)).unwrap());
-        child.wait().unwrap();
-        assert!(wait_end(id, Duration::ZERO).unwrap());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Root does what the notes there say, so nobody else may write there, whatever the umask. And nobody else may open a lock:
 //! flock(2) asks for no more than that, and who holds a lock keeps everybody waiting.
 
-use crate::{Error, Result};
+use ahead_sys::{Error, Result};
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};

@@ -1,16 +1,9 @@
-//! Loop devices: attach a file, ask, detach.
-//!
-//! ```text
-//!     free number N  →  note "detach loopN if backed by FILE"  →  LOOP_CONFIGURE  ──▶ /dev/loopN
-//!          ▲                                                          │
-//!          └──────────────── somebody else was faster (EBUSY) ◀───────┘
-//! ```
+//! Loop devices: the requests that attach a file, look, and detach. Attaching under a guard is in `ahead-undo`.
 //!
 //! Constants and structures are those of linux/loop.h, written by hand: a few words that never change.
 
 #![allow(unsafe_code)]
 
-use crate::undo::{self, Action, Guard, ProcessId};
 use crate::{Error, Result};
 use rustix::fs::{Mode, OFlags};
 use std::io;
@@ -28,9 +21,6 @@ const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
-
-/// How often another program may take the free number before us. Each round means that somebody attached one.
-const ATTEMPTS: usize = 64;
 
 /// `struct loop_info64`.
 #[repr(C)]
@@ -59,27 +49,6 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// An attached loop device. Dropping it detaches the device.
-#[derive(Debug)]
-pub struct Loop {
-    /// `/dev/loopN`.
-    pub device: PathBuf,
-    guard: Guard,
-}
-
-impl Loop {
-    /// Detaches now and reports what went wrong.
-    pub fn detach(self) -> Result<()> {
-        self.guard.undo()
-    }
-
-    /// Somebody else will detach it: the note stays, for `restore`.
-    pub fn leave(self) -> PathBuf {
-        self.guard.leave();
-        self.device
-    }
-}
-
 /// What a loop device is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopStatus {
@@ -89,30 +58,30 @@ pub struct LoopStatus {
     pub direct_io: bool,
 }
 
-/// Attaches `backing` to a free loop device. The note to detach it is `owner`'s. With `direct_io` the loop device
-/// bypasses the page cache of `backing` and keeps many requests in flight.
-pub fn attach(owner: ProcessId, backing: &Path, direct_io: bool, read_only: bool) -> Result<Loop> {
-    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let file = rustix::fs::open(backing, access | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| Error::io(format!("open {}", backing.display()), e))?;
-    for _ in 0..ATTEMPTS {
-        let number = free_number()?;
-        let device = PathBuf::from(format!("/dev/loop{number}"));
-        let node = open_node(&device, number, access)?;
-        let detach =
-            Action::DetachLoop { device: device.clone(), backing: backing.to_path_buf(), sequence_of_disk: None };
-        let mut guard = undo::note_for(owner, detach)?;
-        match configure(&node, &file, backing, direct_io, read_only) {
-            Ok(()) => {
-                guard.made()?;
-                return Ok(Loop { device, guard });
-            }
-            // The undo of the dropped guard finds another file behind the device and leaves it alone.
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => drop(guard),
-            Err(e) => return Err(Error::io(format!("attach {} to {}", backing.display(), device.display()), e)),
-        }
-    }
-    Err(Error::io("attach a loop device: others take each free one first", io::Error::from_raw_os_error(libc::EBUSY)))
+/// A loop device that was free when it was looked for.
+#[derive(Debug)]
+pub struct FreeLoop {
+    /// `/dev/loopN`.
+    pub device: PathBuf,
+    node: OwnedFd,
+}
+
+/// Finds a free loop device and opens it. Another program may attach it before us.
+pub fn find_free(read_only: bool) -> Result<FreeLoop> {
+    let number = free_number()?;
+    let device = PathBuf::from(format!("/dev/loop{number}"));
+    let node = open_node(&device, number, access(read_only))?;
+    Ok(FreeLoop { device, node })
+}
+
+fn access(read_only: bool) -> OFlags {
+    if read_only { OFlags::RDONLY } else { OFlags::RDWR }
+}
+
+/// Opens the file that is to be attached.
+pub fn open_backing(backing: &Path, read_only: bool) -> Result<OwnedFd> {
+    rustix::fs::open(backing, access(read_only) | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| Error::io(format!("open {}", backing.display()), e))
 }
 
 fn free_number() -> Result<u32> {
@@ -140,13 +109,17 @@ fn open_node(device: &Path, number: u32, access: OFlags) -> Result<OwnedFd> {
     })
 }
 
-fn configure(
-    node: &OwnedFd,
-    file: &OwnedFd,
-    backing: &Path,
-    direct_io: bool,
-    read_only: bool,
-) -> std::result::Result<(), io::Error> {
+impl FreeLoop {
+    /// Attaches `file`, which lies at `backing`. With `direct_io` the loop device bypasses the page cache of the file and keeps many
+    /// requests in flight.
+    ///
+    /// Errors: `EBUSY`, another program has attached the device meanwhile; anything else that the request answers.
+    pub fn configure(&self, file: &OwnedFd, backing: &Path, direct_io: bool, read_only: bool) -> io::Result<()> {
+        configure(&self.node, file, backing, direct_io, read_only)
+    }
+}
+
+fn configure(node: &OwnedFd, file: &OwnedFd, backing: &Path, direct_io: bool, read_only: bool) -> io::Result<()> {
     let mut file_name = [0; 64];
     // The kernel shows this name to losetup; it is cut to fit, with a final NUL.
     for (to, from) in file_name.iter_mut().take(63).zip(backing.as_os_str().as_bytes()) {
@@ -292,12 +265,5 @@ mod tests {
         detach(Path::new("/dev/loop-nothing")).unwrap();
         let found = detach_if(Path::new("/dev/loop-nothing"), Path::new("/x"), None).unwrap();
         assert_eq!(found, Attached::NoMore);
-    }
-
-    #[test]
-    fn a_missing_file_cannot_be_attached() {
-        let owner = ProcessId::own().unwrap();
-        let error = attach(owner, Path::new("/no/such/file"), true, false).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }
 }

@@ -1,11 +1,13 @@
 //! Taking one change back, as long as what it made is still there.
 
-use super::identity::{FileIdentity, MountIdentity, Mounted, Whereabouts, look_at};
-use super::{Action, Outcome, ProcessId, notes, read_trimmed, remove_note, write_setting};
-use crate::directory::Directory;
-use crate::loopdev::{self, Attached};
-use crate::place::Place;
-use crate::{Error, Result};
+use super::identity::{MountIdentity, Mounted, Whereabouts, look_at};
+use super::{Action, Outcome, ProcessId, notes, remove_note, write_setting};
+use ahead_sys::block::read_setting;
+use ahead_sys::directory::Directory;
+use ahead_sys::file_identity::FileIdentity;
+use ahead_sys::loopdev::{self, Attached};
+use ahead_sys::place::Place;
+use ahead_sys::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::path::Path;
 /// Takes one change back. Idempotent: what is already as it was is left alone.
 pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
     match action {
-        Action::SetFile { path, old, new } => match read_trimmed(path) {
+        Action::SetFile { path, old, new } => match read_setting(path) {
             // The device is gone, and its setting with it.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(Outcome::Undone),
             Err(e) => Err(e),
@@ -28,7 +30,7 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
                 Attached::Otherwise(why) => left(why),
             }
         }
-        Action::EndProcess { process } => crate::process::end(*process).map(|()| Outcome::Undone),
+        Action::EndProcess { process } => ahead_process::end(*process).map(|()| Outcome::Undone),
         Action::Remove { path, file } => remove(path, *file),
         Action::RemoveTree { path, directory } => remove_tree(path, *directory),
     }
@@ -60,12 +62,12 @@ fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
         return unmount_this(target, mount);
     }
     if !target.starts_with(OWN) {
-        return match crate::mounting::is_mount_point(target) {
+        return match ahead_sys::mounting::is_mount_point(target) {
             Ok(false) => Ok(Outcome::Undone),
             _ => left(UNNAMED),
         };
     }
-    crate::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
+    ahead_sys::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
 }
 
 /// Looks at what is mounted, and unmounts it in the same directory, whoever moves that meanwhile.
@@ -84,7 +86,7 @@ fn unmount_this(target: &Path, mount: &MountIdentity) -> Result<Outcome> {
             None => return Ok(Outcome::Undone),
         },
     };
-    crate::mounting::unmount_place(&place).map(|()| Outcome::Undone)
+    ahead_sys::mounting::unmount_place(&place).map(|()| Outcome::Undone)
 }
 
 fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
@@ -223,19 +225,19 @@ mod tests {
 
     impl MountPoint {
         fn mount(&self, source: &str) {
-            crate::mounting::mount(Path::new(source), self.0.path(), "tmpfs", false, "").unwrap();
+            ahead_sys::mounting::mount(Path::new(source), self.0.path(), "tmpfs", false, "").unwrap();
         }
     }
 
     impl Drop for MountPoint {
         fn drop(&mut self) {
-            while crate::mounting::unmount(self.0.path()).is_ok() {}
+            while ahead_sys::mounting::unmount(self.0.path()).is_ok() {}
         }
     }
 
     #[test]
     fn restore_spares_the_mount_that_is_in_the_unmounted_one_s_place() {
-        if !crate::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }
@@ -247,9 +249,9 @@ mod tests {
             guard.made().unwrap();
             guard.leave();
         };
-        let mounted = || crate::mounting::is_mount_point(target).unwrap();
+        let mounted = || ahead_sys::mounting::is_mount_point(target).unwrap();
         noted();
-        crate::mounting::unmount(target).unwrap();
+        ahead_sys::mounting::unmount(target).unwrap();
         // The same name and, for it was freed last, the same number in the mount table.
         place.mount("ours");
         let done = restore_in(&notes).unwrap();
@@ -258,20 +260,20 @@ mod tests {
             assert!(left_alone(&done) && mounted(), "{done:?}");
         }
         while mounted() {
-            crate::mounting::unmount(target).unwrap();
+            ahead_sys::mounting::unmount(target).unwrap();
         }
         noted();
         place.mount("the user's");
         let done = restore_in(&notes).unwrap();
         assert!(done[0].outcome.is_err() && mounted(), "{done:?}");
-        crate::mounting::unmount(target).unwrap();
+        ahead_sys::mounting::unmount(target).unwrap();
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert!(!mounted() && notes_in(&notes).unwrap().is_empty());
         // Killed before the note said which mount it became: the name decides.
         note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
         place.mount("the user's");
         assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
-        crate::mounting::unmount(target).unwrap();
+        ahead_sys::mounting::unmount(target).unwrap();
         note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
         place.mount("ours");
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
@@ -286,7 +288,7 @@ mod tests {
     /// a link in its place, another mount taken down.
     #[test]
     fn mount_that_was_moved_with_its_directory_is_unmounted() {
-        if !crate::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }
@@ -296,17 +298,17 @@ mod tests {
         let target = before.join("mnt");
         fs::create_dir_all(&target).unwrap();
         theirs.mount("ours");
-        let point = crate::place::MountPoint::open(&target).unwrap();
-        let mount = |target: &Path| crate::mounting::mount(Path::new("ours"), target, "tmpfs", false, "");
+        let point = ahead_sys::place::MountPoint::open(&target).unwrap();
+        let mount = |target: &Path| ahead_sys::mounting::mount(Path::new("ours"), target, "tmpfs", false, "");
         mount(&point.path()).unwrap();
         let mut guard = note_in(&notes, gone(), Action::unmount(&target, "tmpfs", "ours")).unwrap();
         guard.made().unwrap();
         guard.leave();
         fs::rename(&before, &after).unwrap();
-        let is_mounted = |path: &Path| crate::mounting::is_mount_point(path).unwrap();
+        let is_mounted = |path: &Path| ahead_sys::mounting::is_mount_point(path).unwrap();
         assert!(is_mounted(&after.join("mnt")));
         if unique_number(&after.join("mnt")).is_none() {
-            crate::mounting::unmount(&after.join("mnt")).unwrap();
+            ahead_sys::mounting::unmount(&after.join("mnt")).unwrap();
             return eprintln!("skipped: this kernel does not tell mounts apart (before Linux 6.8)");
         }
         fs::create_dir(&before).unwrap();
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         let left = is_mounted(&after.join("mnt"));
         if left {
-            crate::mounting::unmount(&after.join("mnt")).unwrap();
+            ahead_sys::mounting::unmount(&after.join("mnt")).unwrap();
         }
         assert!(!left && is_mounted(theirs.0.path()));
     }
@@ -322,15 +324,15 @@ mod tests {
     /// Regression: the option that keeps a mounted image's setuid programs and device nodes harmless was missing.
     #[test]
     fn what_is_mounted_is_mounted_without_setuid_programs_and_devices() {
-        if !crate::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }
         let place = MountPoint(tempfile::tempdir().unwrap());
         place.mount("ours");
         let path = fs::canonicalize(place.0.path()).unwrap();
-        let is_it = |mount: &crate::mounts::Mount| mount.mount_point == path.as_os_str().as_encoded_bytes();
-        let mount = crate::mounts::own().unwrap().into_iter().find(is_it).unwrap();
+        let is_it = |mount: &ahead_sys::mounts::Mount| mount.mount_point == path.as_os_str().as_encoded_bytes();
+        let mount = ahead_sys::mounts::own().unwrap().into_iter().find(is_it).unwrap();
         let options = String::from_utf8(mount.options).unwrap();
         assert!(["nosuid", "nodev"].iter().all(|option| options.split(',').any(|set| set == *option)), "{options}");
     }
@@ -338,7 +340,7 @@ mod tests {
     /// Regression: seen from outside, a mount in another namespace was gone, and its note was dropped.
     #[test]
     fn restore_leaves_the_mounts_of_another_namespace_to_those_in_it() {
-        if !crate::machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }
@@ -353,7 +355,7 @@ mod tests {
             .unwrap();
         let mut ready = [0; 6];
         std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut ready).unwrap();
-        let namespace = crate::mounts::namespace(Some(inside.id())).unwrap();
+        let namespace = ahead_sys::mounts::namespace(Some(inside.id())).unwrap();
         let mount = Some(MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") });
         note_in(&notes, gone(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
         let done = restore_in(&notes).unwrap();
@@ -370,7 +372,7 @@ mod tests {
         let (home, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
         let notes = home.path().join("undo");
         file.as_file().set_len(1 << 20).unwrap();
-        let attached = match crate::loopdev::attach(ProcessId::own().unwrap(), file.path(), false, true) {
+        let attached = match crate::loops::attach(ProcessId::own().unwrap(), file.path(), false, true) {
             Ok(attached) => attached,
             Err(error) if error.is_unavailable() => return eprintln!("skipped: {error}"),
             Err(error) => panic!("{error}"),
@@ -385,11 +387,11 @@ mod tests {
             restore_in(&notes).unwrap()
         };
         assert!(left_alone(&restored(Some(now - 1))));
-        assert!(crate::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing));
+        assert!(ahead_sys::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing));
         assert_eq!(restored(Some(now))[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         // Whoever looks at new devices (udev), or what another test has just forked, may have it open: then it goes with them.
         let began = std::time::Instant::now();
-        while crate::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing) {
+        while ahead_sys::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing) {
             assert!(began.elapsed() < std::time::Duration::from_secs(60), "it stays");
             std::thread::yield_now();
         }

@@ -15,23 +15,18 @@
 //! is in a session of its own, as with `su -c`: it could push characters into the terminal of root's shell otherwise
 //! (`TIOCSTI`). So what the terminal sends is passed on to it, too.
 
-#![allow(unsafe_code)]
-
-mod environment;
-mod signals;
-
-use environment::{Environment, Pointers};
-pub use signals::{Arrived, Signals, end_by_signals};
-
-use crate::undo::ProcessId;
-use crate::user::User;
-use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use crate::environment::{self, Environment};
+use crate::signals::{Signals, collected};
+use ahead_sys::exec::{self, Identity, Setup};
+use ahead_sys::process_id::ProcessId;
+use ahead_sys::user::User;
+use ahead_sys::{Error, Result, polling, signals};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -128,90 +123,59 @@ impl ExecError {
     }
 }
 
-fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))
-}
-
-fn c_string(text: &OsString) -> Result<CString> {
+pub(crate) fn c_string(text: &OsString) -> Result<CString> {
     CString::new(text.as_bytes()).map_err(|e| Error::io("an argument holds a NUL byte", io::Error::other(e)))
 }
 
-/// Everything the child needs between fork and exec, allocated before: after fork only async-signal-safe calls are
-/// allowed.
-struct Prepared {
-    candidates: Vec<CString>,
-    argv: Vec<CString>,
-    environment: Environment,
-    identity: Option<(u32, u32, Vec<libc::gid_t>)>,
-    has_own_session: bool,
-}
-
-impl Prepared {
-    fn new(command: &Command) -> Result<Prepared> {
-        let program = command.argv.first().ok_or_else(|| Error::Unsupported {
-            what: "starting a program".into(),
-            why: "no command was given".into(),
-        })?;
-        let user = command.user.as_ref();
-        let environment = Environment::of(user)?;
-        Ok(Prepared {
-            candidates: environment.candidates(program)?,
-            argv: command.argv.iter().map(c_string).collect::<Result<_>>()?,
-            environment,
-            identity: user.map(|user| Ok((user.uid, user.gid, user.groups()?))).transpose()?,
-            has_own_session: user.is_some_and(|user| !environment::came_through_sudo(user)),
-        })
-    }
-}
-
-/// The descriptors that the child uses before its exec.
-#[derive(Clone, Copy)]
-struct Ends {
-    /// Standard input, output and error, where they are not ours.
-    redirect: [Option<i32>; 3],
-    gate: i32,
-    gate_write: i32,
-    error: i32,
+/// What the child does between fork and exec.
+fn setup_of(command: &Command) -> Result<Setup> {
+    let program = command
+        .argv
+        .first()
+        .ok_or_else(|| Error::Unsupported { what: "starting a program".into(), why: "no command was given".into() })?;
+    let user = command.user.as_ref();
+    let environment = Environment::of(user);
+    let identity = |user: &User| Ok(Identity { uid: user.uid, gid: user.gid, groups: user.groups()? });
+    Ok(Setup {
+        candidates: environment.candidates(program)?,
+        arguments: command.argv.iter().map(c_string).collect::<Result<_>>()?,
+        environment: environment.variables,
+        identity: user.map(identity).transpose()?,
+        new_session: user.is_some_and(|user| !environment::came_through_sudo(user)),
+        unblocked: collected(),
+    })
 }
 
 impl Child {
-    /// Forks a child that waits before its exec. It already has its process id, user and standard streams.
+    /// Forks a child that waits before its exec. It already has its process number and its standard streams.
     pub fn spawn_held(command: &Command) -> Result<Child> {
-        let mut prepared = Prepared::new(command)?;
-        let argv = pointers(&prepared.argv);
-        let environment = prepared.environment.pointers();
-        let (gate_read, gate_write) = pipe()?;
-        let (error_read, error_write) = pipe()?;
-        let streams = if command.capture_output { Some((pipe()?, pipe()?)) } else { None };
+        let setup = setup_of(command)?;
+        let captured = if command.capture_output { Some((exec::pipe()?, exec::pipe()?)) } else { None };
         let null = command.discard_output.then(|| File::options().write(true).open("/dev/null")).transpose();
         let null = null.map_err(|e| Error::io("open /dev/null", e))?;
-        let (output, errors) = match (&streams, &null) {
-            (Some(((_, output), (_, errors))), _) => (Some(output.as_raw_fd()), Some(errors.as_raw_fd())),
-            (None, Some(null)) => (Some(null.as_raw_fd()), Some(command.errors.as_deref().unwrap_or(null).as_raw_fd())),
-            (None, None) => (None, command.errors.as_ref().map(AsRawFd::as_raw_fd)),
+        let errors = command.errors.as_deref().map(AsFd::as_fd);
+        let (output, errors) = match (&captured, &null) {
+            (Some(((_, output), (_, errors))), _) => (Some(output.as_fd()), Some(errors.as_fd())),
+            (None, Some(null)) => (Some(null.as_fd()), errors.or(Some(null.as_fd()))),
+            (None, None) => (None, errors),
         };
-        let redirect = [command.input.as_ref().map(AsRawFd::as_raw_fd), output, errors];
-        // SAFETY: the child calls only async-signal-safe functions on memory allocated before the fork, then execs or
-        // exits.
-        let pid = unsafe { libc::fork() };
-        match pid {
-            -1 => return Err(Error::io("fork", io::Error::last_os_error())),
-            // SAFETY: we are the child of that fork.
-            0 => unsafe {
-                let (gate, gate_write) = (gate_read.as_raw_fd(), gate_write.as_raw_fd());
-                let ends = Ends { redirect, gate, gate_write, error: error_write.as_raw_fd() };
-                child_side(&prepared, &argv, &environment, ends)
-            },
-            _ => {}
-        }
-        let pid = Pid::from_raw(pid).expect("fork gave a positive process id");
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| Error::io("pidfd_open", e))?;
-        let (output, errors) = match streams {
+        let held = exec::fork_held(&setup, [command.input.as_deref().map(AsFd::as_fd), output, errors])?;
+        let pidfd = pidfd_open(held.pid, PidfdFlags::empty()).map_err(|e| Error::io("pidfd_open", e))?;
+        let (output, errors) = match captured {
             Some(((output, _), (errors, _))) => (Some(output), Some(errors)),
             None => (None, None),
         };
-        let (gate, exec_error, has_own_session) = (Some(gate_write), Some(error_read), prepared.has_own_session);
-        Ok(Child { pid, pidfd, gate, exec_error, output, errors, ended: None, has_own_session })
+        let (gate, exec_error) = (Some(held.gate), Some(held.exec_error));
+        Ok(Child {
+            pid: held.pid,
+            pidfd,
+            gate,
+            exec_error,
+            output,
+            errors,
+            ended: None,
+            has_own_session: setup.new_session,
+        })
     }
 
     /// Process id.
@@ -267,7 +231,7 @@ impl Child {
         loop {
             let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             fds.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
-            if !poll_until(&mut fds, deadline)? {
+            if !polling::until(&mut fds, deadline)? {
                 return Ok(Event::Timeout);
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -304,12 +268,8 @@ impl Child {
 
     /// Sends it a signal; a program that has just ended is no error.
     pub fn signal(&self, number: i32) {
-        // Real-time signals have no name.
-        // SAFETY: the number is that of a signal, and the kernel refuses any other.
-        let sent = unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, self.pidfd.as_raw_fd(), number, std::ptr::null::<u8>(), 0)
-        };
-        tracing::trace!("signal {number} passed on: {sent}");
+        let sent = signals::send(self.pidfd.as_fd(), number);
+        tracing::trace!("signal {number} passed on: {sent:?}");
     }
 
     fn reap(&mut self, block: bool) -> Result<Option<Ended>> {
@@ -340,82 +300,6 @@ fn ended_from(status: &WaitIdStatus) -> Ended {
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
-}
-
-/// The child between fork and exec.
-///
-/// # Safety
-/// To be called in a freshly forked child only; calls nothing that is not async-signal-safe, and never returns.
-unsafe fn child_side(prepared: &Prepared, argv: &[*const libc::c_char], environment: &Pointers, ends: Ends) -> ! {
-    // SAFETY: plain system calls on descriptors and memory that outlive the fork; the environment is the child's copy.
-    unsafe {
-        libc::close(ends.gate_write);
-        let set = signals::heard_set();
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
-        // Rust ignores SIGPIPE for itself; programs expect the default.
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-        for (number, stream) in (0..).zip(ends.redirect) {
-            if let Some(stream) = stream {
-                libc::dup2(stream, number);
-            }
-        }
-        environment.name_process(libc::getpid() as u32);
-        let mut byte = 0u8;
-        // End of file: the parent died before it released us.
-        if libc::read(ends.gate, (&raw mut byte).cast(), 1) != 1 {
-            libc::_exit(125);
-        }
-        let mut number = become_user(prepared);
-        if number == 0 {
-            number = libc::ENOENT;
-            for candidate in &prepared.candidates {
-                libc::execve(candidate.as_ptr(), argv.as_ptr(), environment.lines.as_ptr());
-                // Go on along PATH as execvp does; remember that something was there but could not be executed.
-                let failed = *libc::__errno_location();
-                if failed != libc::ENOENT && failed != libc::ENOTDIR {
-                    number = failed;
-                }
-            }
-        }
-        libc::write(ends.error, (&raw const number).cast(), 4);
-        libc::_exit(if number == libc::ENOENT { 127 } else { 126 })
-    }
-}
-
-/// Takes the user's groups and numbers, and keeps root's descriptors from the program. Gives 0, or the error's number.
-///
-/// # Safety
-/// As [`child_side`].
-unsafe fn become_user(prepared: &Prepared) -> i32 {
-    let Some((uid, gid, groups)) = &prepared.identity else { return 0 };
-    // SAFETY: plain system calls on numbers, and on memory that outlives the fork.
-    unsafe {
-        // Not closed but to be closed at the exec: the pipe for its error is one of them.
-        let first: libc::c_uint = libc::STDERR_FILENO as libc::c_uint + 1;
-        let is_done = libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0
-            && (!prepared.has_own_session || libc::setsid() != -1)
-            && libc::setgroups(groups.len(), groups.as_ptr()) == 0
-            && libc::setgid(*gid) == 0
-            && libc::setuid(*uid) == 0;
-        if is_done { 0 } else { *libc::__errno_location() }
-    }
-}
-
-/// Polls until something is ready (`true`) or the deadline has passed (`false`).
-fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool> {
-    loop {
-        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        let left = left.map(|d| Timespec { tv_sec: d.as_secs() as i64, tv_nsec: d.subsec_nanos().into() });
-        match poll(fds, left.as_ref()) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(Error::io("poll", e)),
-        }
-    }
-}
-
 /// How long a process of ours may take to end after SIGTERM. A daemon only has to unmount; measured in milliseconds.
 const END_GRACE: Duration = Duration::from_secs(5);
 
@@ -435,11 +319,27 @@ pub fn end(process: ProcessId) -> Result<()> {
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             other => other.map_err(|e| Error::io(format!("end process {}", process.pid), e))?,
         }
-        if poll_until(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(Instant::now() + END_GRACE))? {
+        if polling::until(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(Instant::now() + END_GRACE))? {
             return Ok(());
         }
     }
     Err(Error::io(format!("end process {}", process.pid), io::Error::from(io::ErrorKind::TimedOut)))
+}
+
+/// Waits for a process's end (`true`), at most for `timeout`. It need not be our child.
+pub fn wait_end(process: ProcessId, timeout: Duration) -> Result<bool> {
+    let Some(pid) = Pid::from_raw(process.pid as i32) else { return Ok(true) };
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => pidfd,
+        Err(rustix::io::Errno::SRCH) => return Ok(true),
+        Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
+    };
+    // Only now does the descriptor pin the process: its number may have been reused before.
+    if !process.has_its_number()? {
+        return Ok(true);
+    }
+    // Readable once all of its threads have ended.
+    polling::until(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(Instant::now() + timeout))
 }
 
 #[cfg(test)]
@@ -487,7 +387,7 @@ mod tests {
         child.signal(libc::SIGTERM);
         // Until nobody reads what it waits for: not itself any more, nor what another test has just forked.
         let gate = child.gate.as_ref().unwrap();
-        assert!(poll_until(&mut [PollFd::new(gate, PollFlags::empty())], None).unwrap());
+        assert!(polling::until(&mut [PollFd::new(gate, PollFlags::empty())], None).unwrap());
         let error = child.release(&command).unwrap_err();
         assert_eq!(error.code(), 128 + libc::SIGTERM, "{error}");
         assert!(error.to_string().contains("before it was started"), "{error}");
@@ -531,5 +431,16 @@ mod tests {
         let id = ProcessId::of(child.pid()).unwrap().unwrap();
         end(id).unwrap();
         assert_eq!(child.reap(true).unwrap(), Some(Ended::Signaled(15)));
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = ProcessId::of(child.id()).unwrap().unwrap();
+        assert!(!wait_end(id, Duration::from_millis(1)).unwrap());
+        child.kill().unwrap();
+        assert!(wait_end(id, Duration::from_secs(60)).unwrap());
+        child.wait().unwrap();
+        assert!(wait_end(id, Duration::ZERO).unwrap());
     }
 }

@@ -1,0 +1,24 @@
+//! Starting, watching and ending processes.
+//!
+//! ```text
+//!     Command ──▶ Child::spawn_held ──▶ (the caller arms its tracer) ──▶ release ──▶ wait ──▶ Ended ──▶ exit status
+//!                                                                                      ▲
+//!     Signals ─────── signals that are sent to us, as events, passed on to the child ──┘
+//!     Worker          a copy of this process for work that may wait for a dead device
+//!     family          all descendants of a process: found, and ended
+//! ```
+//!
+//! Programs and signals come in; statuses, results and errors go out. The system calls are those of `ahead-sys`.
+//!
+//! This crate must never let a program run that its caller did not release, give a user's program a descriptor or a variable of root's
+//! that it needs not, or lose a program's exit status.
+
+mod child;
+mod environment;
+pub mod family;
+mod signals;
+mod worker;
+
+pub use child::{Child, Command, Ended, Event, ExecError, end, wait_end};
+pub use signals::{Arrived, Signals, end_by_signals};
+pub use worker::{CancelToken, ResultPipe, Worker};

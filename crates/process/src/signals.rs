@@ -1,0 +1,112 @@
+//! Signals as events.
+
+use ahead_sys::signals::{SignalFd, SignalSet};
+use ahead_sys::{Result, polling};
+use rustix::event::{PollFd, PollFlags};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// The signals that end a program, as events. Take it before any thread is started: threads inherit the mask.
+#[derive(Debug)]
+pub struct Signals {
+    fd: SignalFd,
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub number: i32,
+    /// The terminal sent it to the whole foreground process group.
+    pub from_terminal: bool,
+}
+
+/// Signals by which another process or the terminal asks a program to end.
+const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Signals whose meaning the receiving program defines, as with all real-time signals. They are meant for the program that we run; their
+/// default action would end this process without running a guard.
+const OTHERS: [i32; 9] = [
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPROF,
+    libc::SIGXCPU,
+    libc::SIGSTKFLT,
+    libc::SIGIO,
+    libc::SIGPWR,
+];
+
+/// All of these.
+pub(crate) fn collected() -> SignalSet {
+    SignalSet::of(STOPPING.into_iter().chain(OTHERS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))
+}
+
+impl Arrived {
+    /// Whether the signal asks for an end. While no program runs that the other signals could be meant for, they ask for it, too: that
+    /// is their default action.
+    pub fn asks_to_stop(&self) -> bool {
+        STOPPING.contains(&self.number)
+    }
+}
+
+impl Signals {
+    /// Blocks every signal that ends a program or means something to it, in this thread and in those it starts from now on, and collects
+    /// them instead.
+    pub fn take() -> Result<Signals> {
+        Ok(Signals { fd: SignalFd::block(&collected())? })
+    }
+
+    /// The next signal that has arrived, without waiting.
+    pub fn poll(&self) -> Option<Arrived> {
+        self.fd.read().map(|signal| Arrived { number: signal.number, from_terminal: signal.from_kernel })
+    }
+
+    /// Waits for a signal, at most for `timeout`.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<Arrived>> {
+        polling::until(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.map(|t| Instant::now() + t))?;
+        Ok(self.poll())
+    }
+
+    /// Waits for a signal, or until `other` is readable.
+    pub fn wait_or(&self, other: &impl AsFd) -> Result<Option<Arrived>> {
+        polling::until(&mut [PollFd::new(&self.fd, PollFlags::IN), PollFd::new(other, PollFlags::IN)], None)?;
+        Ok(self.poll())
+    }
+}
+
+/// Restores the default action of all signals in this thread, which has nothing left to clean up: what follows may wait for ever (a
+/// pipe that no process reads), and a signal has to end it.
+pub fn end_by_signals() {
+    collected().unblock();
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a report for a pipe that nobody read could not be ended but by SIGKILL.
+    #[test]
+    fn signals_end_a_program_again_that_has_nothing_to_clean_up() {
+        let is_blocked = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+            u64::from_str_radix(mask.trim(), 16).unwrap() & 1 << (libc::SIGTERM - 1) != 0
+        };
+        let masks = std::thread::spawn(move || {
+            let signals = Signals::take().unwrap();
+            let taken = is_blocked();
+            drop(signals);
+            end_by_signals();
+            (taken, is_blocked())
+        });
+        assert_eq!(masks.join().unwrap(), (true, false));
+    }
+}
