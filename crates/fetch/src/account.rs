@@ -7,8 +7,8 @@
 //!
 //! Whether a byte was useful, late or wasted is not known here: that is seen from the program's side.
 
-use crate::plan::Source;
-use crate::traits::DeviceTraits;
+use ahead_plan::Source;
+use ahead_plan::traits::DeviceTraits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Range;

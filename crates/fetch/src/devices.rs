@@ -1,10 +1,11 @@
 //! The devices of a profile, and what it lists on each.
 
-use crate::plan::{Piece, Source};
-use crate::traits::{self, DeviceTraits, Order};
-use crate::{Options, plan, today};
+use crate::Options;
+use ahead_model::DeviceNumber;
+use ahead_plan::traits::{self, DeviceTraits, Order};
+use ahead_plan::{Piece, Source};
 use ahead_profile::Profile;
-use ahead_sys::mounts;
+use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -70,17 +71,19 @@ impl Devices {
             let device = &mut all[by_number[&number_of(profile, piece.source)]];
             device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
         }
-        let today = mounts::own().map(|mounts| today::numbers(profile, &mounts)).unwrap_or_default();
+        let today = mounts::own()
+            .map(|mounts| ahead_plan::current_devices::current_device_numbers(profile, &mounts))
+            .unwrap_or_default();
         let mut known = BTreeMap::new();
         for (number, index) in &by_number {
             let device = &mut all[*index];
-            let ask = |number| *known.entry(number).or_insert_with(|| traits::rotates(number));
+            let ask = |number| *known.entry(number).or_insert_with(|| rotates(number));
             let rotates = today.get(number).copied().and_then(ask);
             let recorded = || traits::from_recording(profile, &device.files, &device.metadata, rotates);
             let unknown = if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
             device.traits = options.traits.or_else(recorded).unwrap_or(unknown);
             device.budget_bytes = budget_bytes;
-            let planned_bytes = plan::planned_bytes(&device.pieces(), budget_bytes);
+            let planned_bytes = ahead_plan::planned_bytes(&device.pieces(), budget_bytes);
             budget_bytes = budget_bytes.saturating_sub(planned_bytes);
         }
         Devices { all, by_number }
@@ -118,4 +121,10 @@ pub fn number_of(profile: &Profile, source: Source) -> u64 {
         Source::Metadata(index) => profile.metadata[index].device,
         Source::File(index) => profile.files[index].device,
     }
+}
+
+/// Whether the kernel reports that the disk with this number rotates. `None`: it is no disk.
+fn rotates(device: DeviceNumber) -> Option<bool> {
+    let setting = block::disk_setting(device, "rotational")?;
+    Some(setting == "1")
 }

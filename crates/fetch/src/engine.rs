@@ -6,10 +6,10 @@ mod tests;
 use crate::account::{Account, Ledger, Reason};
 use crate::brake::{self, Brake};
 use crate::gate::Gate;
-use crate::plan::{self, Piece};
 use crate::pool::{LONGEST_STILL, NOT_ANSWERING};
 use crate::sources::Sources;
 use crate::{HeadStart, Options, stages};
+use ahead_plan::Piece;
 use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::io;
@@ -215,9 +215,9 @@ impl Shared {
 
     /// What is not yet accounted for will not be fetched any more, for this reason.
     pub fn skip_the_rest(&self, account: &mut Account, reason: Reason) {
-        let pieces = plan::pieces(&self.profile, machine::page_size());
+        let pieces = ahead_plan::pieces(&self.profile, machine::page_size());
         let deleted = self.profile.files.iter().filter(|file| file.deleted).map(ahead_profile::File::used_bytes);
-        let beyond = plan::bytes_beyond_ends(&self.profile);
+        let beyond = ahead_plan::bytes_beyond_ends(&self.profile);
         let used_bytes = pieces.iter().map(Piece::bytes).chain(deleted).chain([beyond]).fold(0u64, u64::saturating_add);
         let left_bytes = used_bytes.saturating_sub(account.accounted_bytes());
         if left_bytes > 0 {

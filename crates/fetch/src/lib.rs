@@ -29,24 +29,19 @@
 mod account;
 mod brake;
 mod confirm;
-pub mod cut;
 mod devices;
 mod engine;
 mod gate;
-pub mod plan;
 mod pool;
 mod sources;
 mod stages;
-pub mod today;
-pub mod traits;
 mod warm;
 mod worker;
 
 pub use account::{Account, Issued, Reason, Skipped};
+pub use ahead_plan::{DeviceTraits, Order, Source};
 pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
-pub use plan::Source;
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
-pub use traits::{DeviceTraits, Order};
 
 use std::time::{Duration, Instant};
 

@@ -7,8 +7,8 @@
 
 use crate::account::Reason;
 use crate::devices::number_of;
-use crate::plan::Source;
 use ahead_model::DeviceNumber;
+use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};
 use ahead_sys::openat::{self, Handle};
 use ahead_sys::{block, cache, mounting};

@@ -13,13 +13,13 @@ use crate::account::{Account, Reason};
 use crate::brake::Look;
 use crate::devices::{Device, Devices};
 use crate::engine::{Shared, as_us};
-use crate::plan::inodes::{self, InodeRange};
-use crate::plan::{self, LookUp, Path, Plan, Source, Step};
 use crate::pool::{MOST_OF_DEVICE, WorkerPool};
-use crate::traits::{DeviceTraits, Order};
 use crate::warm::Sample;
 use crate::worker::Worker;
 use crate::{HeadStart, Priority, confirm, warm};
+use ahead_plan::inodes::{self, InodeRange};
+use ahead_plan::traits::{DeviceTraits, Order};
+use ahead_plan::{LookUp, Path, Plan, Source, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::{machine, openat, priority, xfs};
 use std::collections::HashSet;
@@ -80,12 +80,12 @@ pub fn fetch(shared: &Arc<Shared>) {
     {
         tracing::debug!("{error}");
     }
-    let mut pieces = plan::pieces(&shared.profile, machine::page_size());
+    let mut pieces = ahead_plan::pieces(&shared.profile, machine::page_size());
     pieces.sort_by_key(|piece| piece.first_use_us);
     for file in shared.profile.files.iter().filter(|file| file.deleted) {
         shared.ledger.open().skip(Reason::Deleted, file.used_bytes());
     }
-    let beyond_bytes = plan::bytes_beyond_ends(&shared.profile);
+    let beyond_bytes = ahead_plan::bytes_beyond_ends(&shared.profile);
     if beyond_bytes > 0 {
         shared.ledger.open().skip(Reason::Missing, beyond_bytes);
     }
@@ -258,7 +258,7 @@ impl Fetch {
         let (shared, device) = (&self.shared, self.devices.get(index));
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
-        let plan = plan::plan(
+        let plan = ahead_plan::plan(
             std::mem::take(&mut *device.pieces()),
             lookups,
             &device.traits,

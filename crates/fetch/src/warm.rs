@@ -7,8 +7,8 @@
 //! the very first are absent, which is why the metadata is asked first: no file must be opened for that, and opening is
 //! what makes a cold disk seek.
 
-use crate::plan::{Piece, Source};
 use crate::sources::{Readable, Sources};
+use ahead_plan::{Piece, Source};
 use ahead_sys::cache;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -12,12 +12,12 @@
 
 use crate::account::{Account, Issued, Reason};
 use crate::brake::Brake;
-use crate::cut::{self, Request};
 use crate::engine::Shared;
-use crate::plan::{Source, Span, Step};
 use crate::sources::{Closed, Readable, Sources};
 use crate::stages::{Fetch, Job};
 use ahead_model::RangeSet;
+use ahead_plan::cut::{self, Request};
+use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
 use ahead_sys::{cache, openat, xfs};
 use std::collections::VecDeque;

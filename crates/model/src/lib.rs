@@ -14,6 +14,7 @@ pub mod device_number;
 pub mod mounts;
 pub mod quantity;
 pub mod range_set;
+pub mod xfs;
 
 pub use device_number::DeviceNumber;
 pub use mounts::Mount;

@@ -7,14 +7,9 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use ahead_model::xfs::MAX_PREFETCH_INODES;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-
-/// Inodes that XFS allocates together, and reads ahead together (`XFS_INODES_PER_CHUNK`). Chunks begin at multiples of it.
-pub const CHUNK_INODES: u64 = 64;
-
-/// Inodes that one call reads ahead at most (`IWALK_MAX_INODE_PREFETCH`).
-pub const MOST_INODES: u32 = 2048;
 
 /// `_IOR('X', 127, struct xfs_bulkstat_req)` of fs/xfs/libxfs/xfs_fs.h; the size is that of the header alone.
 const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587F;
@@ -46,12 +41,12 @@ pub fn may_read_inodes(fd: impl AsFd) -> bool {
 }
 
 /// Reads the blocks of the existing inodes with these numbers into the file system's buffers and returns how many there
-/// were. `fd`: anything open on the file system. The kernel reads `at_a_time` of them ahead ([`MOST_INODES`] at most) before
+/// were. `fd`: anything open on the file system. The kernel reads `at_a_time` of them ahead ([`MAX_PREFETCH_INODES`] at most) before
 /// it waits for the first; as many may be read beyond the end.
 ///
 /// Errors: where [`may_read_inodes`] says no, or a block cannot be read.
 pub fn read_inodes(fd: impl AsFd, numbers: Range<u64>, at_a_time: u32) -> Result<u64> {
-    let wanted = at_a_time.clamp(1, MOST_INODES);
+    let wanted = at_a_time.clamp(1, MAX_PREFETCH_INODES);
     let mut buffer = vec![0; HEADER_WORDS + wanted as usize * ANSWER_WORDS];
     let (mut next, mut found) = (numbers.start, 0);
     while next < numbers.end {

@@ -5,8 +5,8 @@ mod exercise;
 
 use super::{Kind, files_of};
 use crate::mutate::{self, Chance};
-use ahead_fetch::DeviceTraits;
-use ahead_fetch::plan::{self, LookUp, Path as Planned, inodes};
+use ahead_plan::DeviceTraits;
+use ahead_plan::{LookUp, Path as Planned, inodes};
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use ahead_report::profile::{Shown, State};
 use ahead_report::table::Screen;
@@ -71,15 +71,15 @@ fn run(bytes: &[u8]) -> bool {
         })
         .collect();
     let (_, gathered) = inodes::gather(&profile, lookups.clone());
-    let pieces = plan::pieces(&profile, PAGE_BYTES);
-    let used: u64 = pieces.iter().map(plan::Piece::bytes).sum();
+    let pieces = ahead_plan::pieces(&profile, PAGE_BYTES);
+    let used: u64 = pieces.iter().map(ahead_plan::Piece::bytes).sum();
     for (traits, lookups, budget) in
         [(DeviceTraits::ROTATING, lookups, u64::MAX), (DeviceTraits::FLASH, gathered, used / 2)]
     {
-        let plan = plan::plan(pieces.clone(), lookups, &traits, Some(1e4), budget);
+        let plan = ahead_plan::plan(pieces.clone(), lookups, &traits, Some(1e4), budget);
         assert!(plan.planned_bytes <= budget && plan.planned_bytes + plan.over_budget_bytes == used, "{plan:?}");
     }
-    let _ = plan::bytes_beyond_ends(&profile);
+    let _ = ahead_plan::bytes_beyond_ends(&profile);
     show(&profile);
     true
 }

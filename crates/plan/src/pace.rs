@@ -21,8 +21,8 @@
 //! Nor does waiting gain anything where the program's own order is the disk's (a file read from its beginning to its
 //! end): it starts at once, and follows the sweep.
 
-use super::{Piece, Plan, Span, Step};
 use crate::traits::DeviceTraits;
+use crate::{Piece, Plan, Span, Step};
 
 /// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third (by
 /// reckoning: no such program was measured).
@@ -120,8 +120,8 @@ fn span_of(step: &Step) -> Option<&Span> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Source, plan};
     use super::*;
+    use crate::{Source, plan};
 
     /// Files side by side on the disk, used in an order that alternates between its two halves, or goes upwards.
     fn pieces(alternating: bool) -> Vec<Piece> {

@@ -10,9 +10,9 @@
 //! directory is listed its blocks come without the paths in it, and where many inodes of a chunk are wanted the chunks come
 //! by themselves, many at a time: such paths need not be looked up.
 
-use super::{LookUp, Path};
+use crate::{LookUp, Path};
+use ahead_model::xfs;
 use ahead_profile::Profile;
-use ahead_sys::xfs;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
@@ -97,7 +97,8 @@ fn ranges(chunks: &BTreeMap<u64, Vec<LookUp>>, needed: &HashSet<Path>) -> Vec<In
             continue;
         }
         let is_near = |range: &InodeRange| {
-            numbers.start - range.numbers.end < NEAR_CHUNKS * xfs::CHUNK_INODES && range.at_a_time < xfs::MOST_INODES
+            numbers.start - range.numbers.end < NEAR_CHUNKS * xfs::CHUNK_INODES
+                && range.at_a_time < xfs::MAX_PREFETCH_INODES
         };
         if !ranges.last().is_some_and(is_near) {
             let numbers = numbers.start..numbers.start;
@@ -184,7 +185,7 @@ mod tests {
             for index in (0..recorded.len()).filter(|index| !paths.contains(index)) {
                 prop_assert!(in_range(recorded[index].1), "{}", recorded[index].1);
             }
-            prop_assert!(ranges.iter().all(|range| (1..=xfs::MOST_INODES).contains(&range.at_a_time)));
+            prop_assert!(ranges.iter().all(|range| (1..=xfs::MAX_PREFETCH_INODES).contains(&range.at_a_time)));
         }
     }
 }

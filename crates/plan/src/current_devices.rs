@@ -1,13 +1,14 @@
-//! What recorded devices are called today. A disk that was attached again has another number, and its old one may be another
-//! disk's. The mount table tells: nothing is opened, and no disk is asked.
+//! The current numbers of recorded devices. A disk that was attached again has another number, and its old number may belong to another
+//! disk. The mount table gives the current number: nothing is opened, and no disk is read.
+
 use ahead_model::DeviceNumber;
+use ahead_model::mounts::{Mount, covering};
 use ahead_profile::Profile;
-use ahead_sys::mounts::{Mount, covering};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// By the recorded number of each device, the number of what is mounted today where its first path lies.
-pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
+/// Maps the recorded number of each device to the number of the file system that is mounted where its first path lies.
+pub fn current_device_numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
     let metadata = profile.metadata.iter().map(|metadata| (metadata.device, &metadata.mount_point[..]));
     let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path[..]));
     let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path[..]));
@@ -26,8 +27,8 @@ pub fn numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumbe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_model::mounts;
     use ahead_profile::{File, Lookup, Metadata};
-    use ahead_sys::mounts;
 
     fn table() -> Vec<Mount> {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:2 / /srv rw - ext4 /dev/sda2 rw\n3 1 8:3 / /srv rw - ext4 /dev/sda3 rw\n";
@@ -57,6 +58,6 @@ mod tests {
             (3, DeviceNumber::new(8, 3)),
             (4, DeviceNumber::new(8, 1)),
         ];
-        assert_eq!(numbers(&profile, &table()), BTreeMap::from(expected));
+        assert_eq!(current_device_numbers(&profile, &table()), BTreeMap::from(expected));
     }
 }

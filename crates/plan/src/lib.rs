@@ -16,17 +16,23 @@
 //!
 //! What is resident is not known here: asking costs an open file each, and on a cold disk an open file costs seeks. So a
 //! step says what is wanted, and [`crate::cut`] says, when its turn has come, what of that must be read.
+//!
+//! A profile and the traits of its devices come in, a plan goes out. This crate must never ask anything of the machine: the same plan is
+//! carried out by `ahead-fetch` on a real kernel and by the simulator.
 
+pub mod current_devices;
+pub mod cut;
 pub mod inodes;
 mod pace;
 mod spans;
 #[cfg(test)]
 mod tests;
+pub mod traits;
 
-use crate::traits::{DeviceTraits, Order};
 use ahead_profile::{Extent, Profile};
 use serde::Serialize;
 use std::ops::Range;
+pub use traits::{DeviceTraits, Order};
 
 /// Where bytes come from, as an index into the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -8,8 +8,8 @@
 //!
 //! Gaps are bridged smallest first, as long as all of them together stay within the device's share.
 
-use super::{Piece, Span, total_bytes};
 use crate::traits::{Bridging, DeviceTraits, Order};
+use crate::{Piece, Span, total_bytes};
 use std::collections::BTreeMap;
 
 /// Forms the spans of each window. Every piece comes to lie in exactly one span, in its own window or an earlier one.

@@ -4,9 +4,7 @@
 //! an access of that very disk, and one between two uses close together tells whether distance matters, that is, whether
 //! something seeks. Nothing is read to find out. `rotational` in sysfs, which lies on virtual machines, is a hint, and is
 //! believed only where the recording cannot tell.
-use ahead_model::DeviceNumber;
 use ahead_profile::{Precision, Profile};
-use ahead_sys::block;
 use serde::Serialize;
 
 /// In which order a device is best read.
@@ -162,12 +160,6 @@ pub fn from_recording(
 fn slow_share(elapsed_us: &[u64]) -> f64 {
     let slow = elapsed_us.iter().filter(|elapsed| **elapsed >= SLOW_US).count();
     if elapsed_us.is_empty() { 0.0 } else { slow as f64 / elapsed_us.len() as f64 }
-}
-
-/// What sysfs says of the disk with this number, which is today's; `None`: it is no disk.
-pub fn rotates(device: DeviceNumber) -> Option<bool> {
-    let setting = block::disk_setting(device, "rotational")?;
-    Some(setting == "1")
 }
 
 fn uses_of(profile: &Profile, files: &[usize], metadata: &[usize]) -> impl Iterator<Item = Use> {
