@@ -124,7 +124,7 @@ fn a_profile_is_a_workload() {
 /// A trace of the kernel's runs as a workload, one process for each thread, under any policy.
 #[test]
 fn a_trace_is_a_workload() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/conform/traces/6.18-ext4-128k-all.trace");
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/conform/traces/6.18-ext4-128k-all.trace");
     let text = format!("policies = [\"none\", \"linux-6.18\", \"ahead\"]\n[[workload]]\ntrace = \"{trace}\"\n");
     let (_home, path) = scenario(&text);
     let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
@@ -281,7 +281,7 @@ fn the_guide_s_commands_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let (home, path) = scenario(SCENARIO);
     fs::rename(path, home.path().join("S.toml")).unwrap();
-    fs::copy(root.join("crates/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
+    fs::copy(root.join("lab/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
     std::os::unix::fs::symlink(root.join("bench"), home.path().join("bench")).unwrap();
     let guide = fs::read_to_string(root.join("docs/guide.md")).unwrap();
     let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("    ahead sim ")).collect();

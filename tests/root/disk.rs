@@ -5,7 +5,8 @@ mod detaching;
 mod hostile;
 
 use crate::machine_lock::Held;
-use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat, punctual};
+use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat};
+use ahead_disk_server::punctual;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::{block, daemon, evict, loopdev, machine, mounting};
 use assert_cmd::Command;
@@ -210,7 +211,7 @@ fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) 
     let mut best = Punctuality::default();
     let (others, began) = (others_seconds(disk), Instant::now());
     for round in 0..ROUNDS {
-        let this = Punctuality::measure(&disk.device, &client, disk.capacity_bytes, depth, reads, round).unwrap();
+        let this = punctual::measure(&disk.device, &client, disk.capacity_bytes, depth, reads, round).unwrap();
         assert_eq!(client.stat().unwrap().requests, reads);
         if this.share > best.share {
             best = this;

@@ -3,7 +3,8 @@
 mod print;
 
 use crate::restore;
-use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, Filesystem, Launcher, ModelSource};
+use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
+use ahead_disk_server::{Filesystem, Launcher};
 use ahead_model::quantity::{parse_size, parse_time};
 use ahead_undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
@@ -204,9 +205,9 @@ impl Disk {
             DiskCommand::Stat(command) => command.run()?,
             DiskCommand::Fault(command) => command.run()?,
             DiskCommand::Detach(command) => command.run()?,
-            DiskCommand::Serve => own(ahead_disk::serve(&launcher()))?,
+            DiskCommand::Serve => own(ahead_disk_server::serve(&launcher()))?,
             DiskCommand::FinishAfter { pid, start_ticks } => {
-                own(ahead_disk::finish_after(ProcessId { pid, start_ticks }))?;
+                own(ahead_disk_server::finish_after(ProcessId { pid, start_ticks }))?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -226,8 +227,8 @@ pub(crate) fn launcher() -> Launcher {
 }
 
 impl Options {
-    fn attach(&self, image: PathBuf, read_only: bool) -> anyhow::Result<ahead_disk::Attach> {
-        Ok(ahead_disk::Attach {
+    fn attach(&self, image: PathBuf, read_only: bool) -> anyhow::Result<ahead_disk_server::Attach> {
+        Ok(ahead_disk_server::Attach {
             image,
             name: self.name.clone(),
             model: own(ModelSource::load(&self.model))?,
@@ -242,12 +243,12 @@ impl Options {
 
 impl Create {
     fn run(self) -> anyhow::Result<()> {
-        let create = ahead_disk::Create {
+        let create = ahead_disk_server::Create {
             attach: self.options.attach(self.image, false)?,
             size_bytes: self.size,
             filesystem: self.fs.filesystem(),
         };
-        let disk = own(ahead_disk::create(&launcher(), &create))?;
+        let disk = own(ahead_disk_server::create(&launcher(), &create))?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }
@@ -255,7 +256,7 @@ impl Create {
 impl Attach {
     fn run(self) -> anyhow::Result<()> {
         let attach = self.options.attach(self.image, self.read_only)?;
-        let disk = own(ahead_disk::attach(&launcher(), &attach))?;
+        let disk = own(ahead_disk_server::attach(&launcher(), &attach))?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }

@@ -22,7 +22,8 @@ impl Client {
         Client::named(&disk.name)
     }
 
-    pub(crate) fn named(name: &str) -> Client {
+    /// For the disk of this name, which may not be complete yet.
+    pub fn named(name: &str) -> Client {
         Client { name: name.into() }
     }
 
@@ -58,11 +59,13 @@ impl Client {
         self.do_it(&Ask::Restart)
     }
 
-    pub(crate) fn engage(&self, lead: Lead) -> Result<()> {
+    /// Puts the disk's model in force, with answers sent earlier by `lead`; counters and head start anew.
+    pub fn engage(&self, lead: Lead) -> Result<()> {
         self.do_it(&Ask::Engage { lead })
     }
 
-    pub(crate) fn end(&self) -> Result<()> {
+    /// Asks the server to end.
+    pub fn end(&self) -> Result<()> {
         self.do_it(&Ask::End)
     }
 

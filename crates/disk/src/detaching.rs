@@ -10,8 +10,8 @@
 //! after the unmount, which is then taken back. A signal while we wait takes it back, too; once the loop device is gone
 //! nothing can be taken back any more, and the rest is finished.
 
-use crate::starting::{END_TIME, set_back, undo_all_of};
 use crate::state::{self, DiskInfo, Paths};
+use crate::teardown::{END_TIME, require_root, restore_settings_of, undo_all_of};
 use crate::{Client, Error, Result};
 use ahead_process::Signals;
 use ahead_process::wait_end;
@@ -38,7 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Unmounts and detaches a disk, and ends its daemon. A disk in use is an error, and stays as it is.
 pub fn detach(disk: &DiskInfo) -> Result<()> {
     let signals = Signals::take()?;
-    crate::lifecycle::must_be_root()?;
+    require_root()?;
     let _turn = state::take_turn(&signals, Error::StillAttached)?;
     if !disk.is_alive() {
         return undo_all_of(disk.daemon);
@@ -79,7 +79,7 @@ impl Detaching<'_> {
                 Err(again) => Error::Busy(format!("{error}; and it could not be mounted again: {again}")),
             });
         }
-        if let Err(error) = set_back(disk.daemon) {
+        if let Err(error) = restore_settings_of(disk.daemon) {
             tracing::debug!("tried again at the end: {error}");
         }
         mounting::unmount_lazy(&Paths::of(&disk.name).directory)?;

@@ -114,7 +114,7 @@ impl Faults {
     }
 
     /// A range that no read can meet is a mistake, and so are more than are looked at for each read.
-    pub(crate) fn check(&self, capacity_bytes: u64) -> Result<()> {
+    pub fn check(&self, capacity_bytes: u64) -> Result<()> {
         if self.fail.len() > FAULTS_MOST {
             return Err(Error::Invalid(format!(
                 "a disk can have at most {FAULTS_MOST} ranges to fail: clear some first"

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the disks live. What is left there is removed by `ahead restore` or the next boot.
-pub(crate) const HOME: &str = "/run/ahead/disk";
+pub const HOME: &str = "/run/ahead/disk";
 
 /// Makes the directory of the disks.
-pub(crate) fn make_home() -> Result<()> {
+pub fn make_home() -> Result<()> {
     Ok(home::make_directory("emulating a disk", Path::new(HOME))?)
 }
 
@@ -29,7 +29,7 @@ const TURN: &str = "/run/ahead/loop-devices.lock";
 const TURN_TIME: Duration = Duration::from_secs(300);
 
 /// Waits for the others. Held until the file is closed. A signal ends the wait; `interrupted`: with which error.
-pub(crate) fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<File> {
+pub fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<File> {
     let file = home::open_lock("emulating a disk", Path::new(TURN))?;
     home::lock_within(&file, Path::new(TURN), TURN_TIME, |pause| match signals.wait(Some(pause))? {
         Some(signal) => Err(interrupted(signal.number)),
@@ -89,7 +89,7 @@ impl DiskInfo {
 
 /// The paths of one disk.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+pub struct Paths {
     /// Where the FUSE file system is mounted.
     pub directory: PathBuf,
     /// The file that the loop device opens.
@@ -103,9 +103,10 @@ pub(crate) struct Paths {
 }
 
 /// The one file in the FUSE file system.
-pub(crate) const FILE_NAME: &str = "image";
+pub const FILE_NAME: &str = "image";
 
 impl Paths {
+    /// The files of the disk of this name.
     pub fn of(name: &str) -> Paths {
         let home = Path::new(HOME);
         let directory = home.join(name);
@@ -120,7 +121,7 @@ impl Paths {
 }
 
 /// Writes what the disk is, under a guard that removes it. Whoever reads half of it sees no disk, as a moment before.
-pub(crate) fn write(info: &DiskInfo) -> Result<Guard> {
+pub fn write(info: &DiskInfo) -> Result<Guard> {
     let path = Paths::of(&info.name).state;
     let what = || format!("write {}", path.display());
     let text = serde_json::to_vec_pretty(info).map_err(|e| Error::io(what(), std::io::Error::other(e)))?;

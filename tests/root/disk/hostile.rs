@@ -2,7 +2,8 @@
 //! to do harm.
 
 use super::{Home, ahead, detach};
-use ahead_disk::{Attach, Client, Create, FaultChange, Faults, Filesystem, Launcher, ModelSource};
+use ahead_disk::{Client, FaultChange, Faults, ModelSource};
+use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
 use ahead_sys::{evict, mounting, mounts};
 use std::fs;
 use std::io::ErrorKind;
@@ -61,7 +62,7 @@ fn image_replaced_by_a_link_is_not_followed() {
         faults: Faults::default(),
     };
     let create = Create { attach, size_bytes: 32 << 20, filesystem: Some(Filesystem::Ext4) };
-    let disk = ahead_disk::create(&launcher, &create).unwrap();
+    let disk = ahead_disk_server::create(&launcher, &create).unwrap();
     assert!(fs::read_link(&image).is_ok(), "the link was not put there");
     detach(&disk);
     assert!(fs::read(&victim).unwrap() == content, "what the link leads to was written");

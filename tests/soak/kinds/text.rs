@@ -48,7 +48,7 @@ fn run_model(bytes: &[u8]) -> bool {
 }
 
 pub fn scenarios() -> Kind {
-    let mut seeds: Vec<String> = ["papers/wu", "papers/roudier", "papers/oconnor_tracy", "bench/sim"]
+    let mut seeds: Vec<String> = ["lab/papers/wu", "lab/papers/roudier", "lab/papers/oconnor_tracy", "bench/sim"]
         .into_iter()
         .flat_map(files_of)
         .filter_map(|bytes| String::from_utf8(bytes).ok())
@@ -157,7 +157,7 @@ fn scenario(chance: &mut Chance) -> String {
 
 fn run_scenario(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let directory = repository().join("papers/wu");
+    let directory = repository().join("lab/papers/wu");
     let mut scenario = match Scenario::from_toml(text, &directory) {
         Ok(scenario) => scenario,
         Err(error) => {

@@ -13,7 +13,7 @@ const PIECE: usize = 120;
 const PIECES: usize = 8;
 
 pub fn kind() -> Kind {
-    let seeds: Vec<Vec<Record>> = files_of("crates/conform/traces").iter().flat_map(|bytes| pieces(bytes)).collect();
+    let seeds: Vec<Vec<Record>> = files_of("lab/conform/traces").iter().flat_map(|bytes| pieces(bytes)).collect();
     Kind::new("traces", 6, move |chance| make(chance, &seeds), run)
 }
 

@@ -12,7 +12,8 @@
 use crate::disk;
 use crate::exit::Stopped;
 use ahead_bench::{Part, Work};
-use ahead_disk::{Attach, Client, Create, DiskInfo, Faults, Filesystem, ModelSource};
+use ahead_disk::{Client, DiskInfo, Faults, ModelSource};
+use ahead_disk_server::{Attach, Create, Filesystem};
 use ahead_papers::{Asked, Live, LiveError, Observed};
 use ahead_policy::PAGE_BYTES;
 use ahead_process::Signals;
@@ -91,7 +92,7 @@ impl OnDisk {
         }
         let create =
             Create { attach: self.as_asked(asked), size_bytes: bytes, filesystem: Some(filesystem_of(filesystem)?) };
-        let info = ahead_disk::create(&disk::launcher(), &create)?;
+        let info = ahead_disk_server::create(&disk::launcher(), &create)?;
         *attached = Some(Attached { info, model, filesystem });
         Ok(())
     }
@@ -141,7 +142,7 @@ impl OnDisk {
         let mut attached = self.attached.borrow_mut();
         let there = attached.as_mut().ok_or("no disk is attached")?;
         ahead_disk::detach(&there.info)?;
-        match ahead_disk::attach(&disk::launcher(), &self.as_asked(asked)) {
+        match ahead_disk_server::attach(&disk::launcher(), &self.as_asked(asked)) {
             Ok(info) => {
                 self.say_if_late(&info);
                 there.info = info;

@@ -74,7 +74,7 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define POSIX_FADV_WILLNEED 3
-/* With it: the range spans several mappings. SPANNING in crates/conform. */
+/* With it: the range spans several mappings. SPANNING in crates/traces. */
 #define SPANNING 0x100
 
 #define S_IFMT 0170000

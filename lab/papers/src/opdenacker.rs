@@ -71,7 +71,7 @@ fn run(_live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
                 "29.1 and 28.3 s",
                 "table 1, without a list; what does not go to the disk is slept",
             ),
-            Input::new("boots: what is read", BOOT.join(", "), "measured starts of today (papers/starts.txt)"),
+            Input::new("boots: what is read", BOOT.join(", "), "measured starts of today (lab/papers/starts.txt)"),
             Input::new(
                 "Fedora's list",
                 "the boot's files, node's and java's",

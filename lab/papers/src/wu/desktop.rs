@@ -62,7 +62,7 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     outcome.put_in(
         "desktop and console",
         format!("{} and {} programs: {}; {}", DESKTOP.len(), CONSOLE.len(), DESKTOP.join(", "), CONSOLE.join(", ")),
-        "measured: the pages that they touch when they start today (papers/starts.txt); chosen before anything was simulated",
+        "measured: the pages that they touch when they start today (lab/papers/starts.txt); chosen before anything was simulated",
     );
     for (what, names, quoted) in [("under X", &DESKTOP[..], &UNDER_X[..]), ("console", &CONSOLE[..], &ON_CONSOLE[..])] {
         let windows: Vec<u64> = quoted.iter().map(|row| row.0).collect();

@@ -1,4 +1,4 @@
-//! What programs touch when they start, as measured: `papers/starts.txt` says how and in which form.
+//! What programs touch when they start, as measured: `lab/papers/starts.txt` says how and in which form.
 
 use ahead_policy::Page;
 

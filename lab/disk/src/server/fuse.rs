@@ -3,8 +3,8 @@
 use super::answers::{Answer, Answers, prefer_reader};
 use super::engine::Engine;
 use super::image::Image;
-use crate::protocol::{ByteRange, Setup};
-use crate::state::FILE_NAME;
+use ahead_disk::protocol::{ByteRange, Setup};
+use ahead_disk::state::FILE_NAME;
 use ahead_sys::daemon::now_ns;
 use ahead_undo::ProcessId;
 use fuser::{

@@ -2,8 +2,8 @@
 
 use super::Event;
 use super::engine::Engine;
-use crate::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
 use crate::{Error, Result};
+use ahead_disk::protocol::{self, Answer, Ask, LINE_MAX_BYTES};
 use ahead_sys::local_socket;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -10,13 +10,12 @@
 //! The lead is what the way takes at least (the fastest of fifty), so that hardly a read is answered before the model's
 //! time; what it takes more, mostly waking a processor that had gone idle, comes on top, as after a real disk's interrupt.
 
-use crate::protocol::Lead;
-use crate::{Client, Error, Result};
+use crate::{Error, Result};
 use ahead_device::{Model, Op, Request, time_for};
+use ahead_disk::{Client, Floor, Lead};
 use ahead_sys::block;
 use ahead_sys::daemon::{Awake, set_nice};
 use ahead_sys::direct::{AlignedBuffer, DirectReads};
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -41,68 +40,53 @@ const LARGE_DEPTH: usize = 4;
 /// A served time may differ from the model by that much, nanoseconds: what this crate promises.
 const TOLERANCE_NS: u64 = 60_000;
 
-/// The rig's own speed on this machine, measured when the disk was attached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Floor {
-    /// A read of 4 KiB, one at a time, nanoseconds: the first quartile, since other programs can only make it longer.
-    pub latency_ns: u64,
-    /// Reads of 4 KiB, many at once, per second.
-    pub requests_per_s: f64,
-    /// The longest read the disk is sent, several at once, bytes per second.
-    pub bytes_per_s: f64,
-    /// How much earlier than the model says answers are sent.
-    pub lead: Lead,
+/// Measures a disk whose model is not in force yet. `large_bytes` is the longest read it is sent.
+pub(crate) fn measure(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
+    // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is
+    // not the rig's.
+    let measure = || {
+        // As the daemon does while it is read.
+        let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
+        if let Err(error) = set_nice() {
+            tracing::info!("the rig may look slower than it is: {error}");
+        }
+        measure_here(device, client, capacity_bytes, large_bytes)
+    };
+    std::thread::scope(|scope| scope.spawn(measure).join()).expect("measuring does not panic")
 }
 
-impl Floor {
-    /// Measures a disk whose model is not in force yet. `large_bytes` is the longest read it is sent.
-    pub(crate) fn measure(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
-        // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is
-        // not the rig's.
-        let measure = || {
-            // As the daemon does while it is read.
-            let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
-            if let Err(error) = set_nice() {
-                tracing::info!("the rig may look slower than it is: {error}");
-            }
-            Self::measure_here(device, client, capacity_bytes, large_bytes)
-        };
-        std::thread::scope(|scope| scope.spawn(measure).join()).expect("measuring does not panic")
-    }
+fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
+    let failed = |e: std::io::Error| Error::io(format!("measure {}", device.display()), e);
+    let file = File::options().read(true).custom_flags(block::O_DIRECT).open(device).map_err(failed)?;
+    let large_bytes = large_bytes.min(capacity_bytes / 2).max(SMALL_BYTES) & !(SMALL_BYTES - 1);
+    let small = times_ns(&file, capacity_bytes, SMALL_BYTES, SMALL_READS).map_err(failed)?;
+    client.reset()?;
+    let large = times_ns(&file, capacity_bytes, large_bytes, LARGE_READS).map_err(failed)?;
+    let stat = client.reset()?;
+    // Reading the image goes on while the model waits: it does not come on top.
+    let image_ns = stat.image_us * 1000 / stat.requests.max(1);
+    Ok(Floor {
+        latency_ns: quantile(&small, 0.25),
+        requests_per_s: rate(device, capacity_bytes, SMALL_BYTES, SMALL_DEPTH)?,
+        bytes_per_s: rate(device, capacity_bytes, large_bytes, LARGE_DEPTH)? * large_bytes as f64,
+        lead: lead(quantile(&small, LEAST), quantile(&large, LEAST).saturating_sub(image_ns), large_bytes),
+    })
+}
 
-    fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
-        let failed = |e: std::io::Error| Error::io(format!("measure {}", device.display()), e);
-        let file = File::options().read(true).custom_flags(block::O_DIRECT).open(device).map_err(failed)?;
-        let large_bytes = large_bytes.min(capacity_bytes / 2).max(SMALL_BYTES) & !(SMALL_BYTES - 1);
-        let small = times_ns(&file, capacity_bytes, SMALL_BYTES, SMALL_READS).map_err(failed)?;
-        client.reset()?;
-        let large = times_ns(&file, capacity_bytes, large_bytes, LARGE_READS).map_err(failed)?;
-        let stat = client.reset()?;
-        // Reading the image goes on while the model waits: it does not come on top.
-        let image_ns = stat.image_us * 1000 / stat.requests.max(1);
-        Ok(Floor {
-            latency_ns: quantile(&small, 0.25),
-            requests_per_s: rate(device, capacity_bytes, SMALL_BYTES, SMALL_DEPTH)?,
-            bytes_per_s: rate(device, capacity_bytes, large_bytes, LARGE_DEPTH)? * large_bytes as f64,
-            lead: lead(quantile(&small, LEAST), quantile(&large, LEAST).saturating_sub(image_ns), large_bytes),
-        })
+/// Why the emulation cannot be a disk of that model here. `None`: it can.
+pub fn shortfall(floor: &Floor, model: &Model) -> Option<String> {
+    let fastest_ns = model.fastest_ns(SMALL_BYTES);
+    if floor.latency_ns > fastest_ns + TOLERANCE_NS {
+        let (model_us, rig_us) = (fastest_ns / 1000, floor.latency_ns / 1000);
+        return Some(format!("the model reads 4 KiB in {model_us} µs, this rig needs {rig_us} µs"));
     }
-
-    /// Why this rig cannot be a disk of that model, if it cannot.
-    pub fn falls_short_of(&self, model: &Model) -> Option<String> {
-        let fastest_ns = model.fastest_ns(SMALL_BYTES);
-        if self.latency_ns > fastest_ns + TOLERANCE_NS {
-            let (model_us, rig_us) = (fastest_ns / 1000, self.latency_ns / 1000);
-            return Some(format!("the model reads 4 KiB in {model_us} µs, this rig needs {rig_us} µs"));
-        }
-        let model_rate = random_requests_per_s(model);
-        if model_rate > self.requests_per_s {
-            let rig_rate = self.requests_per_s;
-            return Some(format!("the model serves {model_rate:.0} requests/s, this rig {rig_rate:.0}"));
-        }
-        let (model_rate, rig_rate) = (model.bandwidth_bytes_per_s() / 1e6, self.bytes_per_s / 1e6);
-        (model_rate > rig_rate).then(|| format!("the model reads {model_rate:.0} MB/s, this rig {rig_rate:.0} MB/s"))
+    let model_rate = random_requests_per_s(model);
+    if model_rate > floor.requests_per_s {
+        let rig_rate = floor.requests_per_s;
+        return Some(format!("the model serves {model_rate:.0} requests/s, this rig {rig_rate:.0}"));
     }
+    let (model_rate, rig_rate) = (model.bandwidth_bytes_per_s() / 1e6, floor.bytes_per_s / 1e6);
+    (model_rate > rig_rate).then(|| format!("the model reads {model_rate:.0} MB/s, this rig {rig_rate:.0} MB/s"))
 }
 
 fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
@@ -190,14 +174,14 @@ mod tests {
     #[test]
     fn slow_disks_fit_and_impossible_ones_do_not() {
         for name in ["hdd", "ssd", "emmc", "cloud"] {
-            assert_eq!(floor().falls_short_of(&Model::builtin(name).unwrap()), None, "{name}");
+            assert_eq!(shortfall(&floor(), &Model::builtin(name).unwrap()), None, "{name}");
         }
         let slow_rig = Floor { latency_ns: 1_000_000, ..floor() };
-        assert!(slow_rig.falls_short_of(&Model::builtin("nvme").unwrap()).unwrap().contains("needs 1000 µs"));
+        assert!(shortfall(&slow_rig, &Model::builtin("nvme").unwrap()).unwrap().contains("needs 1000 µs"));
         let narrow_rig = Floor { requests_per_s: 50_000.0, ..floor() };
-        assert!(narrow_rig.falls_short_of(&Model::builtin("ssd").unwrap()).unwrap().contains("requests/s"));
+        assert!(shortfall(&narrow_rig, &Model::builtin("ssd").unwrap()).unwrap().contains("requests/s"));
         let thin_rig = Floor { bytes_per_s: 1e6, ..floor() };
-        assert!(thin_rig.falls_short_of(&Model::builtin("hdd").unwrap()).unwrap().contains("MB/s"));
+        assert!(shortfall(&thin_rig, &Model::builtin("hdd").unwrap()).unwrap().contains("MB/s"));
     }
 
     #[test]

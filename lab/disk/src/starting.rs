@@ -9,23 +9,20 @@
 //! everything noted for it is undone; if we are killed, it notices and does the same itself.
 
 use crate::lifecycle::{Launcher, taken};
-use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use crate::server::{ABANDON, COMMIT};
-use crate::state::{self, Paths};
 use crate::{Error, Result};
+use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
+use ahead_disk::state::{self, Paths};
+use ahead_disk::teardown::{END_TIME, undo_all_of};
 use ahead_process::Signals;
 use ahead_process::wait_end;
-use ahead_undo::{Guard, Outcome, ProcessId, Restored};
+use ahead_undo::{Guard, ProcessId};
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// How long a daemon may take to end once told. It only has to unmount; measured in milliseconds.
-pub(crate) const END_TIME: Duration = Duration::from_secs(10);
 
 /// A daemon that serves, but whose disk is not complete yet. Dropping it undoes everything.
 #[derive(Debug)]
@@ -153,28 +150,6 @@ fn ended_early(name: &str) -> Error {
     let said = std::fs::read_to_string(&log).unwrap_or_default();
     let last = said.lines().last().unwrap_or("it said nothing").to_owned();
     Error::Daemon(format!("the disk's daemon ended at once: {last}"))
-}
-
-/// Undoes what was noted for a process that has ended, and says what is left alone; the first failure is the error.
-pub(crate) fn undo_all_of(process: ProcessId) -> Result<()> {
-    first_failure(ahead_undo::restore_owned_by(process)?)
-}
-
-/// The same for the settings of the kernel, while the process still lives.
-pub(crate) fn set_back(process: ProcessId) -> Result<()> {
-    first_failure(ahead_undo::restore_settings_of(process)?)
-}
-
-fn first_failure(restored: Vec<Restored>) -> Result<()> {
-    let mut first = Ok(());
-    for Restored { action, outcome } in restored {
-        match outcome {
-            Ok(Outcome::Undone) => {}
-            Ok(Outcome::LeftAlone(why)) => tracing::warn!("the {action} is left alone: {why}"),
-            Err(error) => first = first.and(Err(error)),
-        }
-    }
-    Ok(first?)
 }
 
 impl Launcher {

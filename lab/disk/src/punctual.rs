@@ -5,22 +5,20 @@
 //! reads are under way is then taken off, too ([`Lead::per_other_ns`]); and a disk whose times are not true nevertheless
 //! says so in every result.
 
+use crate::Result;
 use crate::floor::{place, quantile, random_requests_per_s};
-use crate::protocol::Lead;
-use crate::{Client, Result};
 use ahead_device::Model;
+use ahead_disk::accuracy::PROMISED_SHARE;
+use ahead_disk::{Client, Lead, Punctuality};
 use ahead_sys::daemon::{Awake, set_nice};
 use ahead_sys::direct::DirectReads;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is promised: this share of reads takes what the model says, within [`TOLERANCE_NS`] or [`TOLERANCE_SHARE`].
-pub const PROMISED: f64 = 0.99;
-/// See [`PROMISED`]. About twice the time that a wake-up takes on a busy virtual machine. Nanoseconds.
+/// See [`PROMISED_SHARE`]. About twice the time that a wake-up takes on a busy virtual machine. Nanoseconds.
 const TOLERANCE_NS: f64 = 60_000.0;
-/// See [`PROMISED`].
+/// See [`PROMISED_SHARE`].
 const TOLERANCE_SHARE: f64 = 0.05;
 /// Of these reads, each a page.
 const READ_BYTES: u64 = 4096;
@@ -36,79 +34,58 @@ const DEEPEST: usize = 64;
 /// The lead for other reads under way is at most this much of the middle of what they cost.
 const MOST_OF_MIDDLE: f64 = 1.5;
 
-/// How well reads were timed at one depth.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Punctuality {
-    /// Reads kept outstanding.
-    pub depth: usize,
-    /// The share of reads whose time was the model's within 5 % or 60 us.
-    pub share: f64,
-    /// Reads per second.
-    pub reads_per_s: f64,
-    /// What reads took more than by the model: first, middle and last hundredth, microseconds.
-    pub off_us: [f64; 3],
+/// Reads `reads` scattered pages, `depth` at a time, and compares. Changes the counters of the disk, whose model must
+/// be in force. `round` gives other places and another order.
+///
+/// Errors: a read failed, or the daemon does not answer.
+pub fn measure(
+    device: &Path,
+    client: &Client,
+    capacity_bytes: u64,
+    depth: usize,
+    reads: u64,
+    round: u64,
+) -> Result<Punctuality> {
+    let mut queue = DirectReads::open(device, READ_BYTES as usize, depth)?;
+    client.reset()?;
+    let mut places = (round * reads..(round + 1) * reads).map(|step| place(step, capacity_bytes, READ_BYTES));
+    let (mut taken_ns, mut started) = (Vec::new(), vec![None; depth]);
+    let begin = Instant::now();
+    while (taken_ns.len() as u64) < reads {
+        while queue.has_room()
+            && let Some(offset) = places.next()
+        {
+            let now = Instant::now();
+            started[queue.start(offset)?] = Some((offset, now));
+        }
+        let done = queue.wait()?;
+        let now = Instant::now();
+        let timed = done.iter().filter_map(|slot| started[*slot]);
+        taken_ns.extend(timed.map(|(offset, start)| (offset, (now - start).as_nanos() as f64)));
+    }
+    let reads_per_s = reads as f64 / begin.elapsed().as_secs_f64();
+    let model_ns: HashMap<u64, u64> = client.reads()?.iter().map(|r| (r.offset_bytes, r.takes_ns)).collect();
+    // Not the first ones: they all start together, are all due together, and can only be answered one by one.
+    let compared = taken_ns.iter().skip(depth).filter_map(|(offset, ns)| Some((*ns, *model_ns.get(offset)? as f64)));
+    Ok(punctuality_of(depth, reads_per_s, compared))
 }
 
-impl Punctuality {
-    /// Reads `reads` scattered pages, `depth` at a time, and compares. Changes the counters of the disk, whose model must
-    /// be in force. `round` gives other places and another order.
-    ///
-    /// Errors: a read failed, or the daemon does not answer.
-    pub fn measure(
-        device: &Path,
-        client: &Client,
-        capacity_bytes: u64,
-        depth: usize,
-        reads: u64,
-        round: u64,
-    ) -> Result<Self> {
-        let mut queue = DirectReads::open(device, READ_BYTES as usize, depth)?;
-        client.reset()?;
-        let mut places = (round * reads..(round + 1) * reads).map(|step| place(step, capacity_bytes, READ_BYTES));
-        let (mut taken_ns, mut started) = (Vec::new(), vec![None; depth]);
-        let begin = Instant::now();
-        while (taken_ns.len() as u64) < reads {
-            while queue.has_room()
-                && let Some(offset) = places.next()
-            {
-                let now = Instant::now();
-                started[queue.start(offset)?] = Some((offset, now));
-            }
-            let done = queue.wait()?;
-            let now = Instant::now();
-            let timed = done.iter().filter_map(|slot| started[*slot]);
-            taken_ns.extend(timed.map(|(offset, start)| (offset, (now - start).as_nanos() as f64)));
-        }
-        let reads_per_s = reads as f64 / begin.elapsed().as_secs_f64();
-        let model_ns: HashMap<u64, u64> = client.reads()?.iter().map(|r| (r.offset_bytes, r.takes_ns)).collect();
-        // Not the first ones: they all start together, are all due together, and can only be answered one by one.
-        let compared =
-            taken_ns.iter().skip(depth).filter_map(|(offset, ns)| Some((*ns, *model_ns.get(offset)? as f64)));
-        Ok(Self::of(depth, reads_per_s, compared))
+/// From what reads took and what they were to take, nanoseconds.
+fn punctuality_of(depth: usize, reads_per_s: f64, reads: impl Iterator<Item = (f64, f64)>) -> Punctuality {
+    let (mut off_us, mut punctual) = (Vec::new(), 0u32);
+    for (took_ns, model_ns) in reads {
+        let off_ns = took_ns - model_ns;
+        punctual += u32::from(off_ns.abs() <= TOLERANCE_NS.max(model_ns * TOLERANCE_SHARE));
+        off_us.push(off_ns / 1e3);
     }
+    off_us.sort_by(f64::total_cmp);
+    let share = f64::from(punctual) / off_us.len().max(1) as f64;
+    Punctuality { depth, share, reads_per_s, off_us: [0.01, 0.5, 0.99].map(|share| quantile(&off_us, share)) }
+}
 
-    /// From what reads took and what they were to take, nanoseconds.
-    fn of(depth: usize, reads_per_s: f64, reads: impl Iterator<Item = (f64, f64)>) -> Punctuality {
-        let (mut off_us, mut punctual) = (Vec::new(), 0u32);
-        for (took_ns, model_ns) in reads {
-            let off_ns = took_ns - model_ns;
-            punctual += u32::from(off_ns.abs() <= TOLERANCE_NS.max(model_ns * TOLERANCE_SHARE));
-            off_us.push(off_ns / 1e3);
-        }
-        off_us.sort_by(f64::total_cmp);
-        let share = f64::from(punctual) / off_us.len().max(1) as f64;
-        Punctuality { depth, share, reads_per_s, off_us: [0.01, 0.5, 0.99].map(|share| quantile(&off_us, share)) }
-    }
-
-    /// Whether it is what is promised, with a margin: a measurement is a sample.
-    pub(crate) fn holds_surely(&self) -> bool {
-        self.share >= (1.0 + PROMISED) / 2.0
-    }
-
-    /// Whether it is what is promised.
-    pub fn holds(&self) -> bool {
-        self.share >= PROMISED
-    }
+/// Whether the promise is kept with a margin: a measurement is a sample.
+pub(crate) fn holds_surely(punctuality: &Punctuality) -> bool {
+    punctuality.share >= (1.0 + PROMISED_SHARE) / 2.0
 }
 
 /// The depths at which a model is measured: one read at a time, as many as it serves at a time, and twice as many, so that
@@ -152,13 +129,13 @@ fn engage_here(
         let none = Punctuality { share: -1.0, ..Punctuality::default() };
         let (mut best, mut second) = (none, none);
         for round in 0..ROUNDS {
-            let this = Punctuality::measure(device, client, capacity_bytes, depth, reads + depth as u64, round)?;
+            let this = measure(device, client, capacity_bytes, depth, reads + depth as u64, round)?;
             if this.share > best.share {
                 (best, second) = (this, best);
             } else if this.share > second.share {
                 second = this;
             }
-            if second.holds_surely() {
+            if holds_surely(&second) {
                 break;
             }
         }
@@ -188,7 +165,7 @@ mod tests {
     #[test]
     fn a_read_is_punctual_within_either_bound() {
         let reads = [(100_000.0, 50_000.0), (111_000.0, 50_000.0), (10_400_000.0, 10_000_000.0), (0.0, 61_000.0)];
-        let punctuality = Punctuality::of(1, 0.0, reads.into_iter());
+        let punctuality = punctuality_of(1, 0.0, reads.into_iter());
         assert_eq!((punctuality.share, punctuality.off_us), (0.5, [-61.0, 61.0, 400.0]));
         assert!(!punctuality.holds() && !Punctuality::default().holds());
     }

@@ -4,8 +4,8 @@
 //! drops the image's too, and then the disk below is read, which may be slower than the model. A copy in memory
 //! (`preload`) cannot be dropped. It costs as much memory as the image has data. Writes go to both.
 
-use crate::protocol::Setup;
 use crate::{Error, Result};
+use ahead_disk::protocol::Setup;
 use ahead_sys::sparse;
 use std::fs::File;
 use std::io;
@@ -87,7 +87,7 @@ impl Drop for Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ModelSource;
+    use ahead_disk::ModelSource;
 
     fn open(path: &std::path::Path, preload: bool) -> Result<Image> {
         let file = File::options().read(true).write(true).open(path).unwrap();

@@ -7,20 +7,21 @@
 //! ```
 
 use crate::filesystem::{self, Filesystem};
-use crate::floor::Floor;
-use crate::name::{default_name, is_valid_name};
-use crate::protocol::{FaultChange, Faults, Setup};
-use crate::punctual::{self, Punctuality};
+use crate::floor;
+use crate::punctual;
 use crate::server::REQUEST_MAX_BYTES;
-use crate::starting::{Starting, undo_all_of};
-use crate::state::{self, DiskInfo, Paths};
-use crate::{Client, Error, ModelSource, Result};
+use crate::starting::Starting;
+use crate::{Error, Result};
 use ahead_device::Model;
+use ahead_disk::protocol::{FaultChange, Faults, Setup};
+use ahead_disk::state::{self, Paths};
+use ahead_disk::teardown::{require_root, undo_all_of};
+use ahead_disk::{Client, DiskInfo, Floor, ModelSource, Punctuality, default_name, is_valid_name};
 use ahead_model::DeviceNumber;
 use ahead_process::Signals;
 use ahead_process::wait_end;
 use ahead_sys::place::{self, MountPoint};
-use ahead_sys::{block, loopdev, machine, mounting};
+use ahead_sys::{block, loopdev, mounting};
 use ahead_undo::{Guard, ProcessId};
 use std::ffi::OsString;
 use std::fs::File;
@@ -84,7 +85,7 @@ pub struct Create {
 
 /// Makes an image with a file system, attaches and mounts it.
 pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
-    must_be_root()?;
+    require_root()?;
     let Create { attach, size_bytes, filesystem } = create;
     check_size(*size_bytes, *filesystem)?;
     attach.faults.check(*size_bytes)?;
@@ -102,7 +103,7 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
 
 /// Attaches an existing image and mounts it.
 pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
-    must_be_root()?;
+    require_root()?;
     // As above: until the image is open and the mount point, a signal ends the process by itself.
     let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
     let image = existing_image(&attach.image, !attach.read_only)?;
@@ -117,13 +118,6 @@ pub fn finish_after(daemon: ProcessId) -> Result<()> {
         return Err(Error::Busy(format!("process {} does not end", daemon.pid)));
     }
     undo_all_of(daemon)
-}
-
-pub(crate) fn must_be_root() -> Result<()> {
-    match machine::is_root() {
-        true => Ok(()),
-        false => Err(ahead_sys::Error::needs_root("emulating a disk").into()),
-    }
 }
 
 fn check_size(size_bytes: u64, filesystem: Option<Filesystem>) -> Result<()> {
@@ -251,7 +245,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
     let mut queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
     drop(turn);
     let client = Client::named(&name);
-    let floor = Floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
+    let floor = floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
     go_on(signals)?;
     let filesystem = make_or_detect(make, &device, &image.file, &client)?;
     go_on(signals)?;
@@ -266,7 +260,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
         fail: attach.faults.fail.clone(),
         stall_ms: Some(attach.faults.stall_ms),
     })?;
-    let beyond_rig_why = floor.falls_short_of(&model).or_else(|| untrue(&punctuality));
+    let beyond_rig_why = floor::shortfall(&floor, &model).or_else(|| untrue(&punctuality));
     let disk = DiskInfo {
         name,
         image: image.path,
@@ -310,7 +304,7 @@ fn complete(daemon: Starting, new_image: Option<Guard>) -> Result<()> {
 
 /// Why the times of a disk cannot be trusted, if they cannot.
 fn untrue(punctuality: &[Punctuality]) -> Option<String> {
-    let worst = punctuality.iter().find(|at_depth| !at_depth.holds_surely())?;
+    let worst = punctuality.iter().find(|at_depth| !punctual::holds_surely(at_depth))?;
     let (percent, depth) = (worst.share * 100.0, worst.depth);
     let at_a_time = if depth == 1 { "one read".into() } else { format!("{depth} reads") };
     Some(format!("with {at_a_time} at a time, only {percent:.1} % took what the model says, within 5 % or 60 µs"))
@@ -421,7 +415,7 @@ mod tests {
     /// Regression: the image stayed when its disk was not to be.
     #[test]
     fn an_image_whose_daemon_ends_at_the_last_moment_goes() {
-        if !machine::is_root() {
+        if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
         }

@@ -20,9 +20,9 @@ mod image;
 mod lateness;
 
 use crate::lifecycle::{Launcher, taken};
-use crate::protocol::{self, LINE_MAX_BYTES, Setup, Started};
-use crate::state::{self, Paths};
 use crate::{Error, Result};
+use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
+use ahead_disk::state::{self, Paths};
 use ahead_process::Signals;
 use ahead_sys::daemon::{new_session, set_io_flusher};
 use ahead_undo::{Action, Guard, ProcessId};

@@ -5,8 +5,8 @@
 
 use super::lateness::Lateness;
 use crate::Result;
-use crate::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
 use ahead_device::{Device, Model, Op, Request};
+use ahead_disk::protocol::{ByteRange, FaultChange, Faults, Lead, READS_KEPT, Read, Setup, Stat};
 use ahead_sys::daemon::now_ns;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -278,8 +278,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ModelSource;
-    use crate::protocol::FAULTS_MOST;
+    use ahead_disk::ModelSource;
+    use ahead_disk::protocol::FAULTS_MOST;
 
     fn engine(model: &str) -> Engine {
         let source = ModelSource { name: model.into(), toml: None };
