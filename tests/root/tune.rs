@@ -7,7 +7,8 @@ use ahead_model::DeviceNumber;
 use ahead_profile::{Extent, File, Profile};
 use ahead_sys::{bdi, mounts};
 use ahead_traces::{Event, FileSeen, Header, Record, Use, Writer};
-use ahead_tune::{Depth, Plan, System, Workload};
+use ahead_tune::System;
+use ahead_tune_measure::{Depth, Plan, Workload};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -543,8 +544,8 @@ fn a_target_that_vanishes_before_its_files_are_made_is_told() {
         }
         told += 1;
     };
-    let error = ahead_tune::measure(&plan, &mut unmount).unwrap_err();
-    assert!(matches!(error, ahead_tune::Error::Vanished { .. }), "{error}");
+    let error = ahead_tune_measure::measure(&plan, &mut unmount).unwrap_err();
+    assert!(matches!(error, ahead_tune_measure::Error::Vanished { .. }), "{error}");
     assert_eq!((told, below()), (1, 0));
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }

@@ -15,9 +15,8 @@ use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{daemon, machine};
-use ahead_tune::{
-    Checked, Depth, Disk, Error, Measurement, Plan, Restored, Set, Store, System, Target, Workload, all, find, measure,
-};
+use ahead_tune::{Checked, Error, Restored, Set, Store, System, Target, all, find};
+use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
 use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
@@ -341,12 +340,13 @@ impl Tune {
                 tracing::debug!("other programs may disturb the times: {error}");
             }
             let progress = Progress::new(1);
-            let mut tell =
-                |at: ahead_tune::Progress| progress.at(at.done, at.total, format!("{}: {}", target.name, at.what));
+            let mut tell = |at: ahead_tune_measure::Progress| {
+                progress.at(at.done, at.total, format!("{}: {}", target.name, at.what))
+            };
             let workload = loaded.zip(name.as_deref()).map_or(Workload::Common, |(loaded, name)| loaded.named(name));
             let plan = Plan { target, system, depth, streams: self.streams, workload, stop };
             measure(&plan, &mut tell).map_err(|error| match error {
-                Error::Bench(error) => anyhow::Error::from(error),
+                ahead_tune_measure::Error::Bench(error) => anyhow::Error::from(error),
                 error => error.into(),
             })
         };

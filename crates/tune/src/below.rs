@@ -1,14 +1,15 @@
-//! What lies below a target, and answers from memory where nobody evicts it.
+//! The cache below a target, which may answer in place of its disk.
 //!
-//! A loop device without direct I/O reads through the cache of the file behind it, which is evicted here before each run. A FUSE
-//! server reads what it likes: nothing tells which files it has in memory, and that is told as a doubt.
+//! A loop device without direct I/O reads through the page cache of the file behind it, which can be evicted. Which files a FUSE server has
+//! in memory is not known, and a measurement on it is reported as doubtful.
 
 use crate::{Kind, System, Target};
 use ahead_sys::{evict, openat};
 use std::path::PathBuf;
 
+/// A cache below a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Below {
+pub enum Below {
     /// No cache but the one that is evicted in any case.
     Nothing,
     /// A file, which is cached.
@@ -18,6 +19,7 @@ pub(crate) enum Below {
 }
 
 impl Below {
+    /// The cache below this target.
     pub fn of(system: &System, target: &Target) -> Below {
         let directory = system.block(target.number).join("loop");
         match target.kind {

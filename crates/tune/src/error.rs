@@ -5,18 +5,12 @@ use std::path::PathBuf;
 /// Shorthand.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a window could not be found, measured, set or kept.
+/// Why a window could not be found, set or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
     #[error("{0}")]
     Kernel(#[from] ahead_sys::Error),
-    /// A run failed.
-    #[error("{0}")]
-    Bench(#[from] ahead_bench::Error),
-    /// A profile cannot be read.
-    #[error("{0}")]
-    Profile(#[from] ahead_profile::LoadError),
     /// An operation on a file failed.
     #[error("{what}: {source}")]
     Io {
@@ -33,30 +27,6 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// There is too little room to measure in.
-    #[error(
-        "{name} has room for {free_bytes} bytes, and what is measured with takes {needed_bytes}; make room, or run fewer streams \
-         (--streams)"
-    )]
-    NoRoom {
-        /// The directory.
-        name: String,
-        /// What there is.
-        free_bytes: u64,
-        /// What is needed.
-        needed_bytes: u64,
-    },
-    /// It was there when it began.
-    #[error("{name} has vanished while it was measured: {why}")]
-    Vanished {
-        /// The target.
-        name: String,
-        /// What failed.
-        why: String,
-    },
-    /// A workload has nothing to read on this target.
-    #[error("{0}")]
-    Workload(String),
 }
 
 impl Error {

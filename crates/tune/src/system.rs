@@ -29,35 +29,35 @@ impl System {
     }
 
     /// A path of the sysfs.
-    pub(crate) fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join("sys").join(path)
     }
 
     /// A block device's directory in the sysfs.
-    pub(crate) fn block(&self, device: DeviceNumber) -> PathBuf {
+    pub fn block(&self, device: DeviceNumber) -> PathBuf {
         self.sys(format!("dev/block/{device}"))
     }
 
     /// The device node of a number, if it is a block device.
-    pub(crate) fn node(&self, device: DeviceNumber) -> Option<PathBuf> {
+    pub fn node(&self, device: DeviceNumber) -> Option<PathBuf> {
         let text = Self::text(&self.block(device).join("uevent"))?;
         let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
         Some(self.root.join("dev").join(name)).filter(|node| node.exists())
     }
 
     /// A kernel file's content without the newline; `None` if it is not there, or says nothing.
-    pub(crate) fn text(path: &Path) -> Option<String> {
+    pub fn text(path: &Path) -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
     /// The backing device that governs a number, and its setting.
-    pub(crate) fn governing(&self, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
+    pub fn governing(&self, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
         bdi::governing(&self.root.join("sys"), device)
     }
 
     /// The same of a mount.
-    pub(crate) fn governing_mount(&self, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
+    pub fn governing_mount(&self, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
         bdi::governing_mount(&self.root.join("sys"), mount)
     }
 
@@ -67,7 +67,7 @@ impl System {
     }
 
     /// What is mounted.
-    pub(crate) fn mounts(&self) -> Result<Vec<Mount>> {
+    pub fn mounts(&self) -> Result<Vec<Mount>> {
         let path = self.root.join("proc/self/mountinfo");
         let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
         Ok(mounts::parse(&text)?)
@@ -79,7 +79,7 @@ impl System {
     }
 
     /// What tells a disk from those that have had its number before it (Linux 5.15 and later).
-    pub(crate) fn diskseq(&self, device: DeviceNumber) -> Option<u64> {
+    pub fn diskseq(&self, device: DeviceNumber) -> Option<u64> {
         Self::text(&self.block(device).join("diskseq"))?.parse().ok()
     }
 

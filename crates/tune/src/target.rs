@@ -106,7 +106,7 @@ impl Target {
 
 impl Target {
     /// Whether it is where it was found.
-    pub(crate) fn is_there(&self, system: &System) -> bool {
+    pub fn is_there(&self, system: &System) -> bool {
         let Ok(mounts) = system.mounts() else { return true };
         let is_its_own = |directory: &PathBuf| number_under(system, &mounts, directory) == Some(self.number);
         self.setting.exists()
@@ -179,7 +179,7 @@ pub(crate) fn is_seen(mounts: &[Mount], mount: &Mount) -> bool {
 }
 
 /// Whose window governs a mount.
-pub(crate) fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
+pub fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
     system.governing_mount(mount).map(|(number, _)| number)
 }
 
@@ -314,7 +314,7 @@ fn name_of(system: &System, number: DeviceNumber) -> Option<String> {
 }
 
 /// The backing device of a path that need not be there; `None`: it has none.
-pub(crate) fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Option<DeviceNumber> {
+pub fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Option<DeviceNumber> {
     backing(system, holding(mounts, path)?)
 }
 

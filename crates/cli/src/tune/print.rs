@@ -5,7 +5,8 @@ use ahead_report::number::size;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{one_line, printable};
 use ahead_sys::machine;
-use ahead_tune::{Checked, Disk, Harm, Measured, Measurement, Restored, Target};
+use ahead_tune::{Checked, Restored, Target};
+use ahead_tune_measure::{Disk, Harm, Measured, Measurement};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -3,17 +3,18 @@
 //! The window that was there is noted before the first change, so that `ahead restore` sets it back whatever happens, and whatever
 //! the setting reads then: it is ours until the end. The setting counts for files that are opened later: each run opens its own.
 
-use crate::below::Below;
 use crate::ground::{Ground, Source};
 use crate::search::{Depth, Try, search};
 use crate::trace::Trace;
 use crate::verdict::{Candidate, Job, Verdict, best_rates, judge, score, spread};
 use crate::work::{CALL_BYTES, Kind, Program, Ran, Sizes};
-use crate::{Error, Result, System, Target, program};
+use crate::{Error, Result, program};
 use ahead_bench::{Observed, Spread, Variant};
 use ahead_profile::Profile;
 use ahead_sim::Recording;
 use ahead_sys::machine;
+use ahead_tune::below::Below;
+use ahead_tune::{System, Target};
 use ahead_undo::ProcessId;
 use serde::Serialize;
 use std::collections::BTreeMap;

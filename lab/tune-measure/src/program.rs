@@ -3,12 +3,13 @@
 //! Calls of what was used, in the order of first use, and nothing in between: what the kernel reads beside that is what the
 //! window brings. A profile is a stranger's list: only regular files on the target are opened, and no link is followed.
 
-use crate::target::number_under;
 use crate::work::{CALL_BYTES, Program, Ran, touched_bytes};
-use crate::{Error, Result, System, Target};
+use crate::{Error, Result};
 use ahead_profile::Profile;
 use ahead_sys::openat::Identity;
 use ahead_sys::{cache, evict, openat};
+use ahead_tune::number_under;
+use ahead_tune::{System, Target};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

@@ -1,14 +1,15 @@
 //! What jobs run on: files that are made for them, or, where nothing may be written, parts of the device itself.
 
-use crate::below::Below;
 use crate::replay::{Place, Replayed, Task, replay};
-use crate::target::backing;
-use crate::{Error, Result, System, Target};
+use crate::{Error, Result};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
 use ahead_model::DeviceNumber;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{block, cache};
+use ahead_tune::backing;
+use ahead_tune::below::Below;
+use ahead_tune::{System, Target};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -236,7 +237,7 @@ impl Ground {
                 done => break done?,
             }
         }
-        self.below.evict()
+        Ok(self.below.evict()?)
     }
 
     fn evict_parts(&self, device: &HeldFile) -> ahead_bench::Result<()> {
