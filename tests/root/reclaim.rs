@@ -2,8 +2,8 @@
 //! them for a while. A test that counts cached pages cannot go on then, and begins anew.
 
 use ahead_model::DeviceNumber;
+use ahead_observe::{Evicted, Evictions};
 use ahead_sys::{evict, openat};
-use ahead_trace::{Evicted, Evictions};
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;

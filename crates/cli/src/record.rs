@@ -10,13 +10,13 @@ use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{drives, restore};
 use ahead_model::quantity;
+use ahead_observe::{Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
+use ahead_observe::{switch_fault_around_off, switch_read_ahead_off, to_profile};
 use ahead_process::family;
 use ahead_process::{Child, Command, Signals};
 use ahead_profile::Profile;
 use ahead_sys::user::User;
 use ahead_sys::{evict, usage};
-use ahead_trace::{Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
-use ahead_trace::{switch_fault_around_off, switch_read_ahead_off, to_profile};
 use ahead_undo::Guard;
 use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, bail};
@@ -95,7 +95,7 @@ pub struct Record {
 }
 
 fn parse_source(text: &str) -> Result<Source, String> {
-    ahead_trace::SOURCES.into_iter().find(|source| source.name() == text).ok_or_else(|| "no such source".into())
+    ahead_observe::SOURCES.into_iter().find(|source| source.name() == text).ok_or_else(|| "no such source".into())
 }
 
 /// One recorded run.

@@ -15,7 +15,7 @@ use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{daemon, machine};
-use ahead_tune::{Checked, Error, Restored, Set, Store, System, Target, all, find};
+use ahead_tune::{Checked, Restored, Set, Store, System, Target, all, find};
 use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
 use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, bail};
@@ -379,6 +379,7 @@ fn pretty(value: &Value) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead_tune::Error;
 
     #[test]
     fn bandwidths_are_sizes_by_second() {

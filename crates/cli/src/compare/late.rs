@@ -6,9 +6,9 @@
 
 use super::ranges::{ByOwner, Whose};
 use ahead_model::{DeviceNumber, RangeSet};
+use ahead_observe::Arrived;
 use ahead_profile::{Extent, Profile};
 use ahead_sys::diskstats;
-use ahead_trace::Arrived;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -87,7 +87,7 @@ const LONGEST_REQUEST_BYTES: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ahead_trace::Arrival;
+    use ahead_observe::Arrival;
 
     #[test]
     fn what_arrives_after_its_use_is_late() {

@@ -11,6 +11,7 @@ use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
 use crate::{paths, record, restore};
 use ahead_model::DeviceNumber;
+use ahead_observe::{Arrivals, Evictions, Options, Tracer};
 use ahead_process::{Child, Command, Signals};
 use ahead_profile::Profile;
 use ahead_report::text::command_line;
@@ -18,7 +19,6 @@ use ahead_sys::bdi;
 use ahead_sys::diskstats::{self, Reads};
 use ahead_sys::machine;
 use ahead_sys::user::User;
-use ahead_trace::{Arrivals, Evictions, Options, Tracer};
 use ahead_undo::machine_lock::MachineLock;
 use anyhow::{Context, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
 
     /// Notes the read-ahead window of the disk that is measured, and how faults are served.
     fn look_at_settings(&mut self) {
-        self.single_faults |= ahead_trace::is_fault_around_off();
+        self.single_faults |= ahead_observe::is_fault_around_off();
         let device =
             self.emulated_disk().map(|disk| disk.device_number).or_else(|| self.devices.keys().next().copied());
         if let Some(window) = device.and_then(|device| bdi::read_ahead_kb(device).ok())
@@ -397,15 +397,15 @@ impl<'a> Session<'a> {
         tracer.follow(child.pid(), true)?;
         devices::make_cold(&self.profile, &self.devices, &self.signals)?;
         record::go_on(&self.signals)?;
-        let (started, started_ns) = (SystemTime::now(), ahead_trace::now_ns());
+        let (started, started_ns) = (SystemTime::now(), ahead_observe::now_ns());
         child.release(&command)?;
         let finished = watch.wait(&mut child, &self.signals, None)?.unless_stopped()?;
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
-        let run = ahead_trace::Run {
+        let run = ahead_observe::Run {
             command: Vec::new(),
             directory: Vec::new(),
             started_ns,
-            ended_ns: ahead_trace::now_ns(),
+            ended_ns: ahead_observe::now_ns(),
             started,
             cpu: std::time::Duration::ZERO,
             ready: finished.ready,
@@ -417,7 +417,7 @@ impl<'a> Session<'a> {
         if observed.lost_events() + arrived.lost_events > 0 {
             return Ok(None);
         }
-        let (seen, _) = unless_stopped(&self.signals, move || ahead_trace::to_profile(&observed, &run))??;
+        let (seen, _) = unless_stopped(&self.signals, move || ahead_observe::to_profile(&observed, &run))??;
         let (account, _) = read_account(&self.scratch, note, finished.status)?;
         let issued = usage::issued(&self.profile, &account);
         Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))

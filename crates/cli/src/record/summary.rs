@@ -1,11 +1,11 @@
 //! What a recording says of itself at its end.
 
 use super::Series;
+use ahead_observe::{Counters, LeftOut};
 use ahead_profile::{Precision, Profile};
 use ahead_report::number;
 use ahead_report::text::printable;
 use ahead_sys::machine;
-use ahead_trace::{Counters, LeftOut};
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -3,12 +3,12 @@
 use crate::exit;
 use crate::output::{self, Output};
 use crate::record::go_on;
+use ahead_observe::Decisions;
 use ahead_process::{Child, Command, Signals};
 use ahead_report::number::{grouped, size};
 use ahead_report::text::one_line;
 use ahead_sys::user::User;
 use ahead_sys::{evict, machine};
-use ahead_trace::Decisions;
 use ahead_traces::Header;
 use anyhow::{Context, bail};
 use clap::Args;
