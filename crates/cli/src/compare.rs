@@ -20,7 +20,8 @@ mod stats;
 mod usage;
 
 use crate::output::{self, Output};
-use crate::{paths, until::Until};
+use crate::until::Until;
+use ahead::store;
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -108,7 +109,7 @@ fn parse_rival(text: &str) -> Result<Rival, String> {
 impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
-        let path = self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, user.as_ref()));
+        let path = self.profile.clone().unwrap_or_else(|| store::profile_path_for(&self.command, user.as_ref()));
         let profile = self.load(&path, user.as_ref())?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
         let html = self.html.as_deref().map(prepare).transpose()?;

@@ -12,7 +12,6 @@ mod exit;
 mod generate;
 mod output;
 mod papers;
-mod paths;
 mod patience;
 mod probe;
 mod record;
@@ -23,6 +22,7 @@ mod show;
 mod sim;
 mod tune;
 mod until;
+mod words;
 
 use clap::Parser;
 use std::io::IsTerminal;

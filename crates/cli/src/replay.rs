@@ -2,7 +2,7 @@
 
 use crate::exit::{self, Stopped};
 use crate::run::{LOADED, stop_when};
-use ahead_fetch::{Account, HeadStart, NOT_ANSWERING, Options};
+use ahead::prefetch::{Account, HeadStart, NOT_ANSWERING, Options};
 use ahead_process::Signals;
 use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_report::number::{count, size, time};
@@ -89,14 +89,14 @@ impl Replay {
                 deadline: self.deadline,
                 since: Some(began),
                 priority: match self.priority {
-                    Priority::Idle => ahead_fetch::Priority::Idle,
-                    Priority::Normal => ahead_fetch::Priority::Normal,
+                    Priority::Idle => ahead::prefetch::Priority::Idle,
+                    Priority::Normal => ahead::prefetch::Priority::Normal,
                 },
                 head_start: HeadStart::None,
                 wait: self.wait,
                 ..Options::default()
             };
-            let running = ahead_fetch::start(Arc::new(profile), options)?;
+            let running = ahead::prefetch::start(Arc::new(profile), options)?;
             stop_when(cancelled, running.stopper());
             let account = running.finish();
             let text = match self.json {

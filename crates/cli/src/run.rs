@@ -9,8 +9,9 @@
 //! The worker is a process of its own: it may be waiting for a device that does not answer when the program has ended. So it
 //! has none of our descriptors, and touches every file for us: the profile lies on a file system, too.
 
-use crate::{exit, output, paths};
-use ahead_fetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
+use crate::{exit, output};
+use ahead::prefetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
+use ahead::store;
 use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_process::{Child, Command, Ended, Event, Signals};
 use ahead_profile::Profile;
@@ -125,7 +126,7 @@ impl Run {
     fn start(&self, profile: Profile, began: Instant) -> Option<Running> {
         let (keep_ranges, since) = (self.account.is_some(), Some(began));
         let options = Options { budget_bytes: self.budget, keep_ranges, since, ..Options::default() };
-        match ahead_fetch::start(Arc::new(profile), options) {
+        match ahead::prefetch::start(Arc::new(profile), options) {
             Ok(running) => Some(running),
             Err(error) => {
                 warn(&format!("runs without a fetch: {error}"));
@@ -198,7 +199,7 @@ impl Run {
 
     /// Where the profile is.
     fn place(&self) -> PathBuf {
-        self.profile.clone().unwrap_or_else(|| paths::profile_path_for(&self.command, None))
+        self.profile.clone().unwrap_or_else(|| store::profile_path_for(&self.command, None))
     }
 }
 

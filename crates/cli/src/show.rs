@@ -1,7 +1,7 @@
 //! `ahead show`: what a profile holds, for people, programs and colleagues.
 
 use crate::output;
-use crate::paths::{lossy, percent_where_needed};
+use crate::words::{lossy, percent_where_needed};
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};

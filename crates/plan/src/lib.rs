@@ -30,12 +30,12 @@ mod tests;
 pub mod traits;
 
 use ahead_profile::{Extent, Profile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 pub use traits::{DeviceTraits, Order};
 
 /// Where bytes come from, as an index into the profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// `profile.metadata[index]`: a block device.

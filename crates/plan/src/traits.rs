@@ -5,10 +5,10 @@
 //! something seeks. Nothing is read to find out. `rotational` in sysfs, which lies on virtual machines, is a hint, and is
 //! believed only where the recording cannot tell.
 use ahead_profile::{Precision, Profile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// In which order a device is best read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Ascending on the disk: it seeks.
@@ -18,7 +18,7 @@ pub enum Order {
 }
 
 /// What a device is like.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceTraits {
     /// In which order it is best read.
     pub order: Order,

@@ -5,11 +5,12 @@ use super::input::Input;
 use super::result::{ColdState, Comparison, DeviceReads, Measured, RivalResult, Sample, recovered_share, verdict};
 use super::scratch::{Messages, Scratch};
 use super::stats::Spread;
-use super::usage::{self, Account, Usage};
+use super::usage::{self, Usage};
 use super::{Compare, bound, late};
 use crate::patience::unless_stopped;
 use crate::until::{Finished, Until};
-use crate::{paths, record, restore};
+use crate::{record, restore, words};
+use ahead::Account;
 use ahead_model::DeviceNumber;
 use ahead_observe::{Arrivals, Evictions, Options, Tracer};
 use ahead_process::{Child, Command, Signals};
@@ -290,8 +291,8 @@ impl<'a> Session<'a> {
         let words: Vec<_> = self.options.command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let usage = self.usage(used);
         Ok(Comparison {
-            command: paths::lossy(&words),
-            command_percent: paths::percent_where_needed(&words),
+            command: words::lossy(&words),
+            command_percent: words::percent_where_needed(&words),
             command_line: command_line(&words),
             kernel: machine::kernel_release(),
             machine: machine::describe(),

@@ -1,35 +1,11 @@
 //! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
 
 use super::ranges::{ByOwner, Whose, by_owner, common_bytes};
+use ahead::prefetch::{Account, Issued, Source};
 use ahead_model::RangeSet;
 use ahead_profile::{Precision, Profile};
 use ahead_sys::machine;
-use serde::Deserialize;
 use std::ops::Range;
-
-/// The part of an account (`ahead run --account`) that is needed here; see docs/formats.md.
-#[derive(Debug, Default, Deserialize)]
-pub struct Account {
-    pub stale_bytes: u64,
-    #[serde(default)]
-    pub ranges: Vec<IssuedRange>,
-}
-
-/// One range that was issued.
-#[derive(Debug, Deserialize)]
-pub struct IssuedRange {
-    pub source: Source,
-    pub range: Range<u64>,
-    pub bridged: bool,
-}
-
-/// Index into the profile's files or metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    File(usize),
-    Metadata(usize),
-}
 
 /// Bytes fetched, by what became of them. `prefetched = used + bridged + wasted`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,7 +49,7 @@ fn total(ranges: &ByOwner) -> u64 {
     ranges.values().map(RangeSet::count).sum()
 }
 
-fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a IssuedRange>) -> ByOwner {
+fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a Issued>) -> ByOwner {
     let whose = |source| match source {
         Source::File(index) => Some(Whose::File(profile.files.get(index)?.path.clone())),
         Source::Metadata(index) => Some(Whose::Device(profile.metadata.get(index)?.mount_point.clone())),
@@ -114,11 +90,8 @@ mod tests {
     #[test]
     fn every_byte_is_used_bridged_or_wasted() {
         let page = machine::page_size();
-        let issued = |from: u64, to: u64, bridged| IssuedRange {
-            source: Source::File(0),
-            range: from * page..to * page,
-            bridged,
-        };
+        let issued =
+            |from: u64, to: u64, bridged| Issued { source: Source::File(0), range: from * page..to * page, bridged };
         // 0-3 used, 3-5 bridged of which 4-5 turns out to be used, 5-8 used but for 7-8.
         let account = Account {
             ranges: vec![issued(0, 3, false), issued(3, 5, true), issued(5, 8, false)],
@@ -144,7 +117,7 @@ mod tests {
         };
         let profile = |metadata| Profile { metadata, ..Profile::default() };
         let recorded = profile(vec![device("/dev/loop2", "/a"), device("/dev/loop3", "/b")]);
-        let issued = |index| IssuedRange { source: Source::Metadata(index), range: 0..page, bridged: false };
+        let issued = |index| Issued { source: Source::Metadata(index), range: 0..page, bridged: false };
         let account = Account { ranges: vec![issued(0), issued(1)], ..Account::default() };
         let judged = |reference| {
             let Usage { used_bytes, wasted_bytes, .. } = judge(&recorded, &profile(reference), &account);

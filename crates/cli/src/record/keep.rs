@@ -11,7 +11,7 @@
 //! So the directory is opened before the program starts ([`Place`]), and root goes where the user may not write only by a path
 //! that no link of anybody else bends.
 
-use crate::paths;
+use ahead::store;
 use ahead_profile::{Place, Profile, SaveError};
 use ahead_sys::user::User;
 use anyhow::{Context, bail};
@@ -42,7 +42,7 @@ impl Keeper<'_> {
         command: &[OsString],
         user: Option<&'a User>,
     ) -> anyhow::Result<Keeper<'a>> {
-        let path = named.cloned().unwrap_or_else(|| paths::new_profile_path_for(command, user));
+        let path = named.cloned().unwrap_or_else(|| store::new_profile_path_for(command, user));
         if named.is_none() {
             make_directory(&path, user)?;
         }
@@ -80,7 +80,7 @@ impl Keeper<'_> {
 }
 
 fn make_directory(path: &Path, user: Option<&User>) -> anyhow::Result<()> {
-    let home = paths::home(user);
+    let home = store::home(user);
     if path.starts_with(&home) && !home.is_dir() {
         bail!("the home directory {} does not exist: name a place for the profile with -o", home.display());
     }

@@ -1,7 +1,7 @@
 //! Whole fetches of real files.
 
 use super::*;
-use crate::{DeviceTraits, confirm};
+use crate::prefetch::{DeviceTraits, confirm};
 use ahead_profile::{Extent, File};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;

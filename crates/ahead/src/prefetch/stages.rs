@@ -9,14 +9,14 @@
 //!
 //! This thread asks no file system and no device for anything, unless there is no other thread.
 
-use crate::account::{Account, Reason};
-use crate::brake::Look;
-use crate::devices::{Device, Devices};
-use crate::engine::{Shared, as_us};
-use crate::pool::{MOST_OF_DEVICE, WorkerPool};
-use crate::warm::Sample;
-use crate::worker::Worker;
-use crate::{HeadStart, Priority, confirm, warm};
+use crate::prefetch::account::{Account, Reason};
+use crate::prefetch::brake::Look;
+use crate::prefetch::devices::{Device, Devices};
+use crate::prefetch::engine::{Shared, as_us};
+use crate::prefetch::pool::{MOST_OF_DEVICE, WorkerPool};
+use crate::prefetch::warm::Sample;
+use crate::prefetch::worker::Worker;
+use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_plan::inodes::{self, InodeRange};
 use ahead_plan::traits::{DeviceTraits, Order};
 use ahead_plan::{LookUp, Path, Plan, Source, Step};

@@ -9,13 +9,13 @@
 
 use ahead_plan::Source;
 use ahead_plan::traits::DeviceTraits;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 /// Why something was not fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Nothing is at its path any more, or the way there has changed; or it is said to lie beyond the file's end.
@@ -60,7 +60,7 @@ impl Reason {
 }
 
 /// An amount that was not fetched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// In how many spans.
     pub spans: u64,
@@ -69,7 +69,7 @@ pub struct Skipped {
 }
 
 /// A range that was issued.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
     /// Of what, as an index into the profile.
     pub source: Source,
@@ -80,7 +80,8 @@ pub struct Issued {
 }
 
 /// What a fetch did. Sizes in bytes, times in microseconds since its start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Account {
     /// Read-ahead calls made.
     pub requests: u64,
@@ -118,7 +119,7 @@ pub struct Account {
     pub submitted_us: u64,
     /// When everything had arrived; `None`: that was not waited for, or not to the end.
     pub arrived_us: Option<u64>,
-    /// Every range issued, in order of issue. Kept if [`crate::Options::keep_ranges`].
+    /// Every range issued, in order of issue. Kept if [`crate::prefetch::Options::keep_ranges`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,
 }

@@ -5,8 +5,8 @@
 //! opened by the name that the profile gives, but only as the device on which the recorded mount point lies now, and
 //! only if that holds an ext file system, whose metadata is read through the device.
 
-use crate::account::Reason;
-use crate::devices::number_of;
+use crate::prefetch::account::Reason;
+use crate::prefetch::devices::number_of;
 use ahead_model::DeviceNumber;
 use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};

@@ -10,11 +10,11 @@
 //! full. One worker keeps the order that a rotating disk wants. Several keep each other's openings from holding up the
 //! rest where metadata must be waited for.
 
-use crate::account::{Account, Issued, Reason};
-use crate::brake::Brake;
-use crate::engine::Shared;
-use crate::sources::{Closed, Readable, Sources};
-use crate::stages::{Fetch, Job};
+use crate::prefetch::account::{Account, Issued, Reason};
+use crate::prefetch::brake::Brake;
+use crate::prefetch::engine::Shared;
+use crate::prefetch::sources::{Closed, Readable, Sources};
+use crate::prefetch::stages::{Fetch, Job};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
 use ahead_plan::{Source, Span, Step};

@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use crate::account::{Account, Ledger, Reason};
-use crate::brake::{self, Brake};
-use crate::gate::Gate;
-use crate::pool::{LONGEST_STILL, NOT_ANSWERING};
-use crate::sources::Sources;
-use crate::{HeadStart, Options, stages};
+use crate::prefetch::account::{Account, Ledger, Reason};
+use crate::prefetch::brake::{self, Brake};
+use crate::prefetch::gate::Gate;
+use crate::prefetch::pool::{LONGEST_STILL, NOT_ANSWERING};
+use crate::prefetch::sources::Sources;
+use crate::prefetch::{HeadStart, Options, stages};
 use ahead_plan::Piece;
 use ahead_profile::Profile;
 use ahead_sys::machine;

@@ -1,6 +1,6 @@
 //! The devices of a profile, and what it lists on each.
 
-use crate::Options;
+use crate::prefetch::Options;
 use ahead_model::DeviceNumber;
 use ahead_plan::traits::{self, DeviceTraits, Order};
 use ahead_plan::{Piece, Source};

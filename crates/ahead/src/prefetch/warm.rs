@@ -7,7 +7,7 @@
 //! the very first are absent, which is why the metadata is asked first: no file must be opened for that, and opening is
 //! what makes a cold disk seek.
 
-use crate::sources::{Readable, Sources};
+use crate::prefetch::sources::{Readable, Sources};
 use ahead_plan::{Piece, Source};
 use ahead_sys::cache;
 use std::collections::BTreeMap;

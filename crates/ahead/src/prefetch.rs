@@ -19,7 +19,7 @@
 //!         └──▶ Account: every byte, by what became of it
 //! ```
 //!
-//! In comes an [`ahead_profile::Profile`], hostile until proven otherwise, and [`Options`]; out go pages in the page cache
+//! In comes an [`crate::Profile`], hostile until proven otherwise, and [`Options`]; out go pages in the page cache
 //! and an [`Account`].
 //!
 //! What it must never do: fail or delay the program; open anything but regular files of the profile and the block device

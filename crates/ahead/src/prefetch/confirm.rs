@@ -1,7 +1,7 @@
 //! Waiting until what was issued has arrived.
 
-use crate::account::{Issued, Ledger};
-use crate::sources::{Readable, Sources};
+use crate::prefetch::account::{Issued, Ledger};
+use crate::prefetch::sources::{Readable, Sources};
 use ahead_sys::{cache, machine};
 use std::sync::Arc;
 

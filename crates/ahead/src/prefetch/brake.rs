@@ -11,7 +11,7 @@
 //! What was fetched stays available (it can be dropped at once), so available memory says at any moment how much may be fetched
 //! in all.
 
-use crate::account::Reason;
+use crate::prefetch::account::Reason;
 use ahead_sys::memory;
 use ahead_sys::pressure::{self, Resource};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -14,8 +14,8 @@
 //! A thread that the system refuses (`ulimit -u`, a control group) is one worker less. Where there is none at all the calling
 //! thread does the work.
 
-use crate::account::Reason;
-use crate::brake::{self, Brake};
+use crate::prefetch::account::Reason;
+use crate::prefetch::brake::{self, Brake};
 use ahead_sys::tasks;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

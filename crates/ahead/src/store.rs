@@ -1,6 +1,9 @@
-//! Where profiles are kept when nobody says where, and how words that need not be UTF-8 are written in JSON.
+//! The store of profiles: where the profile of a command is kept when the user names no file.
+//!
+//! ```text
+//!     $XDG_STATE_HOME/ahead/NAME-HASH.ahead        NAME: the program's; HASH: of its arguments and of the working directory
+//! ```
 
-use ahead_report::text::percent;
 use ahead_sys::user::User;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
@@ -74,17 +77,6 @@ pub fn home(user: Option<&User>) -> PathBuf {
     home.unwrap_or_else(|| NO_HOME.into())
 }
 
-/// The words of a command for JSON, with U+FFFD for what is not UTF-8.
-pub fn lossy(words: &[Vec<u8>]) -> Vec<String> {
-    words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
-}
-
-/// The same words, exactly, where one of them is not UTF-8.
-pub fn percent_where_needed(words: &[Vec<u8>]) -> Option<Vec<String>> {
-    let is_needed = words.iter().any(|word| str::from_utf8(word).is_err());
-    is_needed.then(|| words.iter().map(|word| percent(word)).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,14 +93,6 @@ mod tests {
             assert_ne!(first, other);
         }
         assert!(first.to_str().unwrap().starts_with("git-"));
-    }
-
-    #[test]
-    fn words_that_are_not_utf_8_are_given_exactly_besides() {
-        let words = [b"a b".to_vec(), b"\xff".to_vec()];
-        assert_eq!(lossy(&words), ["a b", "\u{fffd}"]);
-        assert_eq!(percent_where_needed(&words).unwrap(), ["a%20b", "%FF"]);
-        assert_eq!(percent_where_needed(&words[..1]), None);
     }
 
     #[test]

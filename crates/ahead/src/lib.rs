@@ -1,0 +1,16 @@
+//! The loop as a library: watch what a program reads, predict what it will read, fetch it before it is asked for, account for what that
+//! cost.
+//!
+//! ```text
+//!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
+//!     store    where the profile of a command is kept
+//! ```
+//!
+//! Profiles come in, pages in the page cache and accounts come out. This crate must never fail or delay the program that it serves, print
+//! anything, or leave a byte unaccounted for.
+
+pub mod prefetch;
+pub mod store;
+
+pub use ahead_profile::Profile;
+pub use prefetch::Account;
