@@ -4,13 +4,17 @@
 //! ```text
 //!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
 //!     store    where the profile of a command is kept
+//!     until    when a run of a program that does not end by itself is over
 //! ```
 //!
 //! Profiles come in, pages in the page cache and accounts come out. This crate must never fail or delay the program that it serves, print
 //! anything, or leave a byte unaccounted for.
 
+mod error;
 pub mod prefetch;
 pub mod store;
+pub mod until;
 
 pub use ahead_profile::Profile;
+pub use error::{Error, Result, Stopped};
 pub use prefetch::Account;

@@ -20,7 +20,7 @@ mod stats;
 mod usage;
 
 use crate::output::{self, Output};
-use crate::until::Until;
+use crate::until::UntilArguments;
 use ahead::store;
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
@@ -78,7 +78,7 @@ pub struct Compare {
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    until: Until,
+    until: UntilArguments,
     /// The command
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,

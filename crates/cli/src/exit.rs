@@ -13,24 +13,7 @@ pub const UNAVAILABLE: u8 = 77;
 /// `ahead` itself failed where otherwise the program's status would be passed on.
 pub const OWN_FAILURE: u8 = 125;
 
-/// A signal asked us to stop before there was anything to keep. The status is that of a program that it ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Stopped(pub i32);
-
-impl Stopped {
-    /// As a shell reports it.
-    pub fn code(self) -> u8 {
-        128 + self.0 as u8
-    }
-}
-
-impl std::fmt::Display for Stopped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "stopped by signal {}; nothing is left behind", self.0)
-    }
-}
-
-impl std::error::Error for Stopped {}
+pub use ahead::Stopped;
 
 /// Prints an error as one line with its chain of causes, and gives the status for it.
 pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {

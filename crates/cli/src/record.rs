@@ -7,8 +7,9 @@ mod summary;
 
 use crate::exit::{self, Stopped};
 use crate::patience::unless_stopped;
-use crate::until::{Finished, Until};
+use crate::until::UntilArguments;
 use crate::{drives, restore};
+use ahead::until::Finished;
 use ahead_model::quantity;
 use ahead_observe::{Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
 use ahead_observe::{switch_fault_around_off, switch_read_ahead_off, to_profile};
@@ -79,7 +80,7 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = quantity::parse_time)]
     duration: Option<Duration>,
     #[command(flatten)]
-    until: Until,
+    until: UntilArguments,
     /// Print what was recorded as one line of JSON on standard error: standard output is the program's
     #[arg(long)]
     json: bool,
@@ -148,7 +149,7 @@ impl Record {
         let series = self.record_runs(&signals, user.as_ref())?;
         // Half a run in place of a whole one would make every later start slower, and nobody would know why.
         let kept = series.interrupted().is_none() || !keeper.is_taken();
-        let mut summary = Summary::of(&series, self.until.is_set(), kept);
+        let mut summary = Summary::of(&series, self.until.until().is_set(), kept);
         let mut profile = ahead_profile::merge(series.runs.into_iter().map(|run| run.profile).collect());
         summary.beyond_limits = ahead_profile::fit(&mut profile);
         if let Some(how) = &summary.interrupted {
@@ -218,7 +219,8 @@ impl Record {
             discard_output: self.discard_output,
             ..Command::default()
         };
-        let (command, watch) = self.until.prepare(&command)?;
+        let until = self.until.until();
+        let (command, watch) = until.prepare(&command)?;
         if self.duration.is_some() {
             family::adopt_orphans()?;
         }

@@ -8,9 +8,9 @@ use super::stats::Spread;
 use super::usage::{self, Usage};
 use super::{Compare, bound, late};
 use crate::patience::unless_stopped;
-use crate::until::{Finished, Until};
 use crate::{record, restore, words};
 use ahead::Account;
+use ahead::until::{Finished, Until};
 use ahead_model::DeviceNumber;
 use ahead_observe::{Arrivals, Evictions, Options, Tracer};
 use ahead_process::{Child, Command, Signals};
@@ -78,6 +78,8 @@ impl Kind {
 
 pub struct Session<'a> {
     options: &'a Compare,
+    /// The end of each run.
+    until: Until,
     profile_path: PathBuf,
     profile: Arc<Profile>,
     signals: Signals,
@@ -124,6 +126,7 @@ impl<'a> Session<'a> {
             windows: Vec::new(),
             single_faults: false,
             said: BTreeSet::new(),
+            until: options.until.until(),
             options,
             profile_path,
             profile: Arc::new(profile),
@@ -143,7 +146,7 @@ impl<'a> Session<'a> {
         record::go_on(&self.signals)?;
         self.look_at_settings();
         let (before, evicted_before) = (self.reads()?, self.evicted_bytes()?);
-        let (seconds, finished) = self.run_as(self.user.clone(), argv, &self.options.until, None)?;
+        let (seconds, finished) = self.run_as(self.user.clone(), argv, &self.until, None)?;
         let (reads, evicted) = (self.reads()? - before, self.evicted_bytes()?);
         let evicted_bytes = evicted.zip(evicted_before).map(|(after, before)| after - before);
         self.look_at_settings();
@@ -183,7 +186,7 @@ impl<'a> Session<'a> {
             let status = run.status;
             self.say_once(format!("ahead: the command's exit status was {status}: is that what should be measured?"));
         }
-        if self.options.until.is_set() && !run.ready {
+        if self.until.is_set() && !run.ready {
             self.say_once("ahead: the command ended without being ready: its time is that to its end".into());
         }
     }
@@ -300,7 +303,7 @@ impl<'a> Session<'a> {
             read_ahead_kb_seen: self.windows.clone(),
             recorded_meanwhile: self.single_faults,
             program_status: first_failure(own_runs().map(|run| run.status)),
-            ready: self.options.until.is_set().then(|| own_runs().all(|run| run.ready)),
+            ready: self.until.is_set().then(|| own_runs().all(|run| run.ready)),
             runs: self.options.runs,
             model: disk.as_ref().map(|disk| disk.model.name.clone()),
             beyond_rig: disk.as_ref().is_some_and(|disk| disk.beyond_rig),
@@ -385,7 +388,7 @@ impl<'a> Session<'a> {
         let argv = self.argv(Kind::Ahead, note)?;
         let (user, input) = (self.user.clone(), Some(self.input.open()?));
         let command = Command { argv, user, discard_output: true, input, ..Command::default() };
-        let (command, watch) = self.options.until.prepare(&command)?;
+        let (command, watch) = self.until.prepare(&command)?;
         let mut child = Child::spawn_held(&command)?;
         let observers = Tracer::start(&Options::default()).and_then(|tracer| Ok((tracer, Arrivals::start()?)));
         let (tracer, arrivals) = match observers {

@@ -4,7 +4,7 @@
 use super::read_ahead::SwitchedOn;
 use super::{Record, Recorded, finish, go_on, single_faults, working_directory};
 use crate::cli::Cli;
-use crate::until::{Finished, Signs};
+use ahead::until::{Finished, Signs};
 use ahead_observe::{Run, SingleFaults, Tracer, now_ns};
 use ahead_process::Signals;
 use anyhow::Context;
@@ -26,7 +26,7 @@ impl Record {
                 "with --pid, --cgroup and --all, name a place: --output <FILE>",
             );
         }
-        if self.command.is_empty() && self.until.needs_output() {
+        if self.command.is_empty() && self.until.until().needs_output() {
             let why = "--until-output reads the output of a program that is started here; with --pid, --cgroup and --all \
                        use --until-port, --until-file or --duration";
             usage_error(ErrorKind::ArgumentConflict, why);
@@ -36,7 +36,8 @@ impl Record {
     pub(super) fn observe_others(&self, signals: &Signals) -> anyhow::Result<Recorded> {
         let began = Instant::now();
         let process = self.pid.map(open_process).transpose()?;
-        let signs = self.until.signs(&self.watched())?;
+        let until = self.until.until();
+        let signs = until.signs(&self.watched())?;
         let single_faults = single_faults();
         let tracer = Tracer::start(&self.options())?;
         go_on(signals)?;

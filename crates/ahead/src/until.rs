@@ -1,0 +1,376 @@
+//! When a run is over: at the program's end, or when what never ends by itself is ready.
+//!
+//! Ready is what can be seen from outside without touching the program: a line of its output, a port in the kernel's
+//! table of listening sockets (nothing connects to it), a file that appears.
+
+mod stream;
+
+use crate::{Error, Result, Stopped};
+use ahead_process::family;
+use ahead_process::{Child, Command, Event, Signals};
+use regex::bytes::Regex;
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+use stream::{PIPE_MOST_BYTES, Pass, Seen, Stream};
+
+/// The end of a run of a program that does not end by itself. Without a condition, the run ends with the program.
+#[derive(Clone, Debug, Default)]
+pub struct Until {
+    /// A line of the program's output or errors matches; both become pipes for that.
+    pub output: Option<Regex>,
+    /// A process listens on this TCP port.
+    pub port: Option<u16>,
+    /// This file appears, or is replaced or written.
+    pub file: Option<PathBuf>,
+}
+
+/// The statuses of programs that a signal ended; a shell that waited for one has it, too.
+const ENDED_BY_SIGNAL: RangeInclusive<i32> = 128 + 1..=128 + 64;
+
+/// How a run went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The status to pass on: the program's own; 0 when it was ended by us because it was ready or its time was over.
+    pub status: i32,
+    /// When it was ready, its time was over, or it had ended.
+    pub at: Instant,
+    /// The end that was asked for was reached.
+    pub ready: bool,
+    /// The signal that asked us to stop.
+    pub stopped: Option<i32>,
+}
+
+impl Finished {
+    /// A signal broke it off, sent to us or to the program alone: it did not come to the end that it has otherwise. A
+    /// program that ends well at a signal (a server) has come to its end.
+    pub fn is_interrupted(self) -> bool {
+        !self.ready && (self.stopped.is_some() && self.status != 0 || ENDED_BY_SIGNAL.contains(&self.status))
+    }
+
+    /// For whom a run is worth nothing when he was asked to stop meanwhile.
+    pub fn unless_stopped(self) -> std::result::Result<Finished, Stopped> {
+        self.stopped.map_or(Ok(self), |signal| Err(Stopped(signal)))
+    }
+}
+
+/// How often a port or a file is looked for. Both cost some 20 to 50 µs; a readiness time is this exact.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long a program may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl Until {
+    /// Whether an end other than the program's own was asked for.
+    pub fn is_set(&self) -> bool {
+        self.output.is_some() || self.port.is_some() || self.file.is_some()
+    }
+
+    /// The command as it has to be started for this, and what has to be known before it is.
+    pub fn prepare(&self, command: &Command) -> Result<(Command, Watch<'_>)> {
+        let signs = self.signs(&["self".into()])?;
+        if self.is_set() {
+            // What the program leaves behind when it ends shall still be ours to end.
+            family::adopt_orphans()?;
+        }
+        let mut started = command.clone();
+        if self.output.is_some() {
+            started.capture_output = true;
+            started.discard_output = false;
+        }
+        Ok((started, Watch { signs, pass_on: !command.discard_output, streams: Vec::new() }))
+    }
+
+    /// What can be looked for from outside, and what was there before. `processes`: whose network namespaces count, by
+    /// their names in `/proc`.
+    ///
+    /// # Errors
+    /// Somebody listens on the port already.
+    pub fn signs(&self, processes: &[String]) -> Result<Signs<'_>> {
+        let looker = self.file.clone().map(Looker::new).transpose()?;
+        let before = looker.as_ref().map(|looker| looker.look(FIRST_ANSWER_TIME).ok_or(Error::FileNotAnswering));
+        let signs = Signs { until: self, looker, file_before: before.transpose()?.flatten() };
+        if let Some(port) = self.port
+            && signs.is_there(processes)
+        {
+            return Err(Error::PortInUse(port));
+        }
+        Ok(signs)
+    }
+
+    /// Whether an output is waited for, which only who starts the program can read.
+    pub fn needs_output(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// Runs a command to its end or readiness.
+    pub fn run(&self, command: &Command, signals: &Signals) -> Result<Finished> {
+        let (command, watch) = self.prepare(command)?;
+        let mut child = Child::spawn_held(&command)?;
+        child.release(&command)?;
+        watch.wait(&mut child, signals, None)
+    }
+}
+
+/// What tells a file from another one that has its name later: inode, size, and time of modification.
+type Identity = (u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+/// How long a look at a file is waited for.
+const ANSWER_TIME: Duration = Duration::from_millis(10);
+/// The same of the first, before the program starts: the file may lie on a disk that sleeps.
+const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// Looks at a file in a thread of its own: a file system that does not answer keeps that thread waiting, and not us.
+#[derive(Debug)]
+struct Looker {
+    ask: Sender<()>,
+    answers: Receiver<Option<Identity>>,
+    is_asked: Cell<bool>,
+}
+
+impl Looker {
+    fn new(path: PathBuf) -> Result<Looker> {
+        let ((ask, asked), (give, answers)) = (mpsc::channel(), mpsc::channel());
+        // It ends with the looker, or with the process.
+        let work = move || asked.iter().try_for_each(|()| give.send(identity(&path)));
+        std::thread::Builder::new().spawn(work).map_err(|e| Error::io("start a thread", e))?;
+        Ok(Looker { ask, answers, is_asked: Cell::new(false) })
+    }
+
+    /// The file that is there, if there is one; `None`: there is no answer yet.
+    fn look(&self, limit: Duration) -> Option<Option<Identity>> {
+        if !self.is_asked.replace(true) {
+            self.ask.send(()).ok()?;
+        }
+        let answer = self.answers.recv_timeout(limit).ok()?;
+        self.is_asked.set(false);
+        Some(answer)
+    }
+}
+
+/// What tells from outside that a program is ready.
+#[derive(Debug)]
+pub struct Signs<'a> {
+    until: &'a Until,
+    looker: Option<Looker>,
+    file_before: Option<Identity>,
+}
+
+impl Signs<'_> {
+    /// When to look the next time; `None`: there is nothing to look for.
+    pub fn next_look(&self) -> Option<Instant> {
+        let looks = self.until.port.is_some() || self.until.file.is_some();
+        looks.then(|| Instant::now() + LOOK_EVERY)
+    }
+
+    /// Whether one of these processes (names in `/proc`) sees a listener on the port, or the file is there and another
+    /// one than before.
+    pub fn is_there(&self, processes: &[String]) -> bool {
+        let port = |port| processes.iter().any(|process| is_listened_on(process, port));
+        let file = self.looker.as_ref().and_then(|looker| looker.look(ANSWER_TIME)).flatten();
+        self.until.port.is_some_and(port) || file.is_some() && file != self.file_before
+    }
+}
+
+/// Waits for the end of one run.
+#[derive(Debug)]
+pub struct Watch<'a> {
+    signs: Signs<'a>,
+    pass_on: bool,
+    streams: Vec<Stream>,
+}
+
+impl Watch<'_> {
+    /// Waits until the program has ended, is ready, or `deadline` has passed; in the last two cases it and all that it
+    /// started are ended.
+    pub fn wait(mut self, child: &mut Child, signals: &Signals, deadline: Option<Instant>) -> Result<Finished> {
+        if let Some((output, errors)) = child.take_output() {
+            self.streams = vec![Stream::new(output.into(), false)?, Stream::new(errors.into(), true)?];
+        }
+        let mut next_look = self.signs.next_look();
+        let process = [child.pid().to_string()];
+        let mut stopped = None;
+        loop {
+            if next_look.is_some_and(|at| Instant::now() >= at) {
+                if self.signs.is_there(&process) {
+                    return self.end(child, signals, true, stopped);
+                }
+                next_look = self.signs.next_look();
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return self.end(child, signals, false, stopped);
+            }
+            let wake = [next_look, deadline].into_iter().flatten().min();
+            let readable: Vec<BorrowedFd<'_>> = self.streams.iter().map(|stream| stream.pipe.as_fd()).collect();
+            match child.wait_event(signals, &readable, wake)? {
+                Event::Ended(ended) => {
+                    let at = Instant::now();
+                    let ready = self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
+                    return Ok(Finished { status: ended.code(), at, ready, stopped });
+                }
+                Event::Readable(index) => {
+                    if self.read(index, Pass { signals, is_patient: stopped.is_none() })? {
+                        return self.end(child, signals, true, stopped);
+                    }
+                }
+                // Passed on, or sent to the program as to us by the terminal. Asked twice, it is ended.
+                Event::Signal(_) if stopped.is_some() => return self.end(child, signals, false, stopped),
+                Event::Signal(number) => stopped = Some(number),
+                Event::Timeout => {}
+            }
+        }
+    }
+
+    /// Ends the program and all that it started, and passes on what they still had to say.
+    fn end(mut self, child: &mut Child, signals: &Signals, ready: bool, stopped: Option<i32>) -> Result<Finished> {
+        let at = Instant::now();
+        let (own_status, signal) = end_family(child, signals)?;
+        self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
+        let status = if stopped.is_some() && !ready { own_status } else { 0 };
+        Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
+    }
+
+    /// Reads what one stream has, once; `true`: a line matched.
+    fn read(&mut self, index: usize, pass: Pass<'_>) -> Result<bool> {
+        let pass = self.pass_on.then_some(pass);
+        match self.streams[index].read(self.signs.until.output.as_ref(), pass)? {
+            Seen::Nothing => Ok(false),
+            Seen::Match => Ok(true),
+            Seen::End => {
+                self.streams.remove(index);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
+    /// no more is read than the pipe can have held at that end.
+    fn read_all(&mut self, pass: Pass<'_>) -> Result<bool> {
+        let (mut matched, pass) = (false, self.pass_on.then_some(pass));
+        for mut stream in self.streams.drain(..) {
+            let end = stream.read_bytes + PIPE_MOST_BYTES;
+            while stream.read_bytes < end {
+                match stream.read(self.signs.until.output.as_ref(), pass)? {
+                    Seen::Nothing if stream.is_empty => break,
+                    Seen::End => break,
+                    Seen::Match => matched = true,
+                    Seen::Nothing => {}
+                }
+            }
+        }
+        Ok(matched)
+    }
+}
+
+/// Ends the program and all that it started: SIGTERM to all, then SIGKILL to those that are left. Gives its status, and the
+/// signal that asked us to stop meanwhile.
+fn end_family(child: &mut Child, signals: &Signals) -> Result<(i32, Option<i32>)> {
+    let own = std::process::id();
+    family::terminate(own)?;
+    let deadline = Instant::now() + GRACE;
+    let mut stopped = None;
+    let ended = loop {
+        match child.wait_event(signals, &[], Some(deadline))? {
+            Event::Ended(ended) => break ended,
+            Event::Timeout => child.signal(rustix::process::Signal::KILL.as_raw()),
+            Event::Signal(number) => stopped = Some(number),
+            Event::Readable(_) => {}
+        }
+    };
+    family::end(own)?;
+    Ok((ended.code(), stopped))
+}
+
+/// Whether a process's network namespace has a socket that listens on this port. The table is as long as there are sockets.
+fn is_listened_on(process: &str, port: u16) -> bool {
+    ["tcp", "tcp6"].iter().any(|protocol| {
+        let table = File::open(format!("/proc/{process}/net/{protocol}"));
+        table.is_ok_and(|table| has_listener(BufReader::new(table), port))
+    })
+}
+
+/// `0: 0100007F:1F90 00000000:0000 0A …`: the local address and port, the other end's, and the state; 0A is LISTEN.
+fn has_listener(table: impl BufRead, port: u16) -> bool {
+    table.lines().map_while(std::io::Result::ok).skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let local = fields.next().and_then(|address| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok());
+        local == Some(port) && fields.nth(1) == Some("0A")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_port_is_found_in_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue\n   0: 0100007F:1F90 00000000:0000 0A 00000000:0\n   \
+                     1: 0100007F:1F91 0100007F:0050 01 0:0\n";
+        assert!(has_listener(table.as_bytes(), 8080));
+        assert!(!has_listener(table.as_bytes(), 8081));
+        assert!(!has_listener(&b"garbage\n x y z\n"[..], 1));
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(is_listened_on("self", socket.local_addr().unwrap().port()));
+    }
+
+    /// Regression: a program that was killed, and not `ahead`, was taken for one that had come to its end.
+    #[test]
+    fn a_run_is_interrupted_by_a_signal_to_either() {
+        let finished = |status, ready, stopped| Finished { status, at: Instant::now(), ready, stopped };
+        for (status, ready, stopped) in [(143, false, Some(15)), (1, false, Some(2)), (137, false, None)] {
+            assert!(finished(status, ready, stopped).is_interrupted(), "{status}");
+        }
+        for (status, ready, stopped) in [
+            (0, false, None),
+            (0, false, Some(15)),
+            (0, true, Some(15)),
+            (137, true, None),
+            (1, false, None),
+            (255, false, None),
+        ] {
+            assert!(!finished(status, ready, stopped).is_interrupted(), "{status}");
+        }
+    }
+
+    /// Regression: whoever wrote for ever into the pipe of a program that had ended kept us reading for ever.
+    #[test]
+    fn what_others_go_on_writing_after_the_end_is_not_read_to_an_end() {
+        let endless = || Stream::new(File::open("/dev/zero").unwrap(), false).unwrap();
+        let until = Until { output: Some(Regex::new("never").unwrap()), ..Until::default() };
+        let signs = until.signs(&[]).unwrap();
+        let mut watch = Watch { signs, pass_on: false, streams: vec![endless(), endless()] };
+        let signals = Signals::take().unwrap();
+        assert!(!watch.read_all(Pass { signals: &signals, is_patient: true }).unwrap());
+    }
+
+    #[test]
+    fn a_file_is_looked_at_and_no_answer_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("ready");
+        let looker = Looker::new(path.clone()).unwrap();
+        let answer = || loop {
+            // On a busy machine an answer may take longer than it is waited for.
+            if let Some(answer) = looker.look(ANSWER_TIME) {
+                return answer;
+            }
+        };
+        assert_eq!(answer(), None);
+        std::fs::write(&path, "x").unwrap();
+        assert_eq!(answer(), identity(&path));
+        // Asked, and not answered.
+        let (ask, _asked) = mpsc::channel();
+        let (_give, answers) = mpsc::channel();
+        let silent = Looker { ask, answers, is_asked: Cell::new(false) };
+        assert_eq!((silent.look(ANSWER_TIME), silent.look(ANSWER_TIME), silent.is_asked.get()), (None, None, true));
+    }
+}
