@@ -2,6 +2,7 @@
 //! cost.
 //!
 //! ```text
+//!     Observation ──▶ record: used pages, paths ──▶ profile
 //!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
 //!     store    where the profile of a command is kept
 //!     until    when a run of a program that does not end by itself is over
@@ -12,6 +13,7 @@
 
 mod error;
 pub mod prefetch;
+pub mod record;
 pub mod store;
 pub mod until;
 

@@ -9,10 +9,13 @@ use crate::exit::{self, Stopped};
 use crate::patience::unless_stopped;
 use crate::until::UntilArguments;
 use crate::{drives, restore};
+use ahead::record::learn;
+use ahead::record::{LeftOut, Run};
 use ahead::until::Finished;
+use ahead_learn::{Counters, Observation};
 use ahead_model::quantity;
-use ahead_observe::{Counters, LeftOut, Observed, Options, Run, Scope, SingleFaults, Source, Tracer, now_ns};
-use ahead_observe::{switch_fault_around_off, switch_read_ahead_off, to_profile};
+use ahead_observe::{Options, Scope, SingleFaults, Source, Tracer, now_ns};
+use ahead_observe::{switch_fault_around_off, switch_read_ahead_off};
 use ahead_process::family;
 use ahead_process::{Child, Command, Signals};
 use ahead_profile::Profile;
@@ -348,11 +351,11 @@ fn finish(
     Ok(Recorded { profile, left_out, counters, finished, setup, finish: began.elapsed() })
 }
 
-fn evaluate(observed: &Observed, run: &Run, switched_on: &SwitchedOn) -> anyhow::Result<(Profile, LeftOut)> {
-    let (profile, left_out) = to_profile(observed, run)?;
+fn evaluate(observed: &Observation, run: &Run, switched_on: &SwitchedOn) -> anyhow::Result<(Profile, LeftOut)> {
+    let (profile, left_out) = learn(observed, run)?;
     let Some(setting) = switched_on.of_any_in(&profile).filter(|_| run.precise) else { return Ok((profile, left_out)) };
     eprintln!("ahead: read-ahead came back during the run ({}), so this is an upper bound", setting.display());
-    Ok(to_profile(observed, &Run { precise: false, ..run.clone() })?)
+    Ok(learn(observed, &Run { precise: false, ..run.clone() })?)
 }
 
 fn working_directory() -> Vec<u8> {

@@ -12,10 +12,12 @@
 
 pub mod device_number;
 pub mod mounts;
+pub mod physical_extent;
 pub mod quantity;
 pub mod range_set;
 pub mod xfs;
 
 pub use device_number::DeviceNumber;
 pub use mounts::Mount;
+pub use physical_extent::PhysicalExtent;
 pub use range_set::RangeSet;

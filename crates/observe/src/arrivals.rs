@@ -1,7 +1,7 @@
 //! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
 
+use crate::collect::memory_limit;
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
-use crate::room::Room;
 use ahead_model::DeviceNumber;
 use ahead_sys::{Error, Result};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBufferBuilder};
@@ -84,7 +84,7 @@ impl Arrivals {
 type Kept = (Vec<Arrival>, u64);
 
 fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Kept> {
-    let kept = std::cell::RefCell::new((Vec::new(), Room::new()));
+    let kept = std::cell::RefCell::new((Vec::new(), memory_limit()));
     let mut builder = RingBufferBuilder::new();
     let take = |bytes: &[u8]| {
         let (reads, room) = &mut *kept.borrow_mut();

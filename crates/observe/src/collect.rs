@@ -1,65 +1,11 @@
-//! What was observed, as it comes from the ring buffer.
+//! Events as they come from the ring buffer, collected into an observation.
 
-use crate::event::{Access, Event, ExecSeen, FileSeen, LookupSeen, decode};
-use crate::room::Room;
+use crate::event::{Event, decode};
 use crate::source::Source;
-use crate::tracer::Counters;
+use ahead_learn::{Access, Counters, ExecSeen, FileSeen, LookupSeen, MemoryLimit, Observation, memory_limit_bytes};
+use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// Everything that one observation saw.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// Pages touched for the first time in each way, in order of time. Repeats were dropped in the kernel.
-    pub accesses: Vec<Access>,
-    /// What the file ids stand for.
-    pub files: BTreeMap<u32, FileSeen>,
-    /// Programs executed, in order of time.
-    pub execs: Vec<ExecSeen>,
-    /// Parent of each process that was started.
-    pub parents: HashMap<u32, u32>,
-    /// Paths looked up, each once, in order of time.
-    pub lookups: Vec<LookupSeen>,
-    /// Mount tables of other mount namespaces, as processes with this root directory (by id) see them.
-    pub namespaces: BTreeMap<(u32, u32), Vec<Mount>>,
-    /// Other mount namespaces that had ended before their table could be opened.
-    pub unseen_namespaces: u64,
-    /// Our own mount namespace.
-    pub own_namespace: u32,
-    /// What the events came from.
-    pub source: Source,
-    /// What the kernel side counted.
-    pub counters: Counters,
-    /// Events that could not be understood.
-    pub malformed: u64,
-    /// The execs of each process, by index, in order of time.
-    execs_of: HashMap<u32, Vec<usize>>,
-}
-
-/// Generations that are gone back for an ancestor's exec. Numbers are reused, so a chain of parents can be a circle.
-const GENERATIONS_MOST: usize = 4096;
-
-impl Observed {
-    /// Events that are missing here.
-    pub fn lost_events(&self) -> u64 {
-        let Counters { ring_full, table_full, passed_over, unkept, .. } = self.counters;
-        ring_full + table_full + passed_over + unkept + self.malformed
-    }
-
-    /// The last exec at or before `time_ns` of a process, or of the nearest ancestor that had one.
-    pub fn exec_of(&self, tgid: u32, time_ns: u64) -> Option<&ExecSeen> {
-        let mut process = tgid;
-        for _ in 0..GENERATIONS_MOST {
-            let execs = self.execs_of.get(&process).map_or(&[][..], Vec::as_slice);
-            let before = execs.partition_point(|index| self.execs[*index].time_ns <= time_ns);
-            if let Some(last) = before.checked_sub(1) {
-                return Some(&self.execs[execs[last]]);
-            }
-            process = *self.parents.get(&process)?;
-        }
-        None
-    }
-}
 
 /// Mount tables of other namespaces that are held open, a descriptor each: beyond, a namespace counts as unseen. A machine has
 /// a few containers, and a process 1024 descriptors.
@@ -67,6 +13,11 @@ const TABLES_MOST: usize = 256;
 
 /// What tells one lookup from another: the directory that it starts from, whether that was listed, and the path.
 type Known = (u32, bool, Vec<u8>);
+
+/// The limit for one observation on this machine.
+pub(crate) fn memory_limit() -> MemoryLimit {
+    MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)))
+}
 
 /// Takes events one by one.
 #[derive(Debug)]
@@ -80,17 +31,17 @@ pub(crate) struct Collector {
     tables: BTreeMap<(u32, u32), Table>,
     own_namespace: u32,
     malformed: u64,
-    room: Room,
+    limit: MemoryLimit,
 }
 
 impl Collector {
     pub(crate) fn new(own_namespace: u32) -> Collector {
-        Collector::within(own_namespace, Room::new())
+        Collector::within(own_namespace, memory_limit())
     }
 
-    fn within(own_namespace: u32, room: Room) -> Collector {
+    fn within(own_namespace: u32, limit: MemoryLimit) -> Collector {
         Collector {
-            room,
+            limit,
             accesses: Vec::new(),
             files: BTreeMap::new(),
             execs: Vec::new(),
@@ -106,7 +57,7 @@ impl Collector {
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         match decode(bytes) {
             Ok(Event::Access(accesses)) => {
-                if self.room.take::<Access>(accesses.len(), 0) {
+                if self.limit.take::<Access>(accesses.len(), 0) {
                     self.accesses.extend(accesses);
                 }
             }
@@ -114,7 +65,7 @@ impl Collector {
             Ok(Event::Exec(exec)) => self.take_exec(exec),
             Ok(Event::Lookup(lookup)) => self.take_lookup(lookup),
             Ok(Event::Fork(parent, child)) => {
-                if self.parents.contains_key(&child) || self.room.take::<(u32, u32)>(1, 0) {
+                if self.parents.contains_key(&child) || self.limit.take::<(u32, u32)>(1, 0) {
                     self.parents.insert(child, parent);
                 }
             }
@@ -132,7 +83,7 @@ impl Collector {
                 file.size_bytes = known.size_bytes;
                 *known = file;
             }
-            None if self.room.take::<FileSeen>(1, file.path.len()) => {
+            None if self.limit.take::<FileSeen>(1, file.path.len()) => {
                 self.files.insert(file.id, file);
             }
             None => {}
@@ -140,7 +91,7 @@ impl Collector {
     }
 
     fn take_exec(&mut self, exec: ExecSeen) {
-        if !self.room.take::<ExecSeen>(1, exec.name.len() + size_of::<usize>()) {
+        if !self.limit.take::<ExecSeen>(1, exec.name.len() + size_of::<usize>()) {
             return;
         }
         // Paths in a table begin at the root directory of the process that it was opened for; a container's first
@@ -164,41 +115,32 @@ impl Collector {
 
     fn take_lookup(&mut self, lookup: LookupSeen) {
         let key = (lookup.base, lookup.listed, lookup.path);
-        if self.known_lookups.contains(&key) || !self.room.take::<(LookupSeen, Known)>(1, 2 * key.2.len()) {
+        if self.known_lookups.contains(&key) || !self.limit.take::<(LookupSeen, Known)>(1, 2 * key.2.len()) {
             return;
         }
         self.lookups.push(LookupSeen { path: key.2.clone(), ..lookup });
         self.known_lookups.insert(key);
     }
 
-    /// Reads a mount table, unless it has more mounts than there is room for.
-    fn read_table(room: &mut Room, table: &mut Table) -> Option<Vec<Mount>> {
+    /// Reads a mount table, unless it has more mounts than there is limit for.
+    fn read_table(limit: &mut MemoryLimit, table: &mut Table) -> Option<Vec<Mount>> {
         let mounts = table.read().ok()?;
         let bytes = |mount: &Mount| mount.mount_point.len() + mount.source.len() + mount.super_options.len();
         let elsewhere = mounts.iter().map(bytes).sum();
-        room.take::<Mount>(mounts.len(), elsewhere).then_some(mounts)
+        limit.take::<Mount>(mounts.len(), elsewhere).then_some(mounts)
     }
 
-    pub(crate) fn finish(mut self, source: Source, counters: Counters) -> Observed {
-        // Each processor writes in its own order.
-        self.accesses.sort_by_key(|access| access.time_ns);
-        self.execs.sort_by_key(|exec| exec.time_ns);
-        self.lookups.sort_by_key(|lookup| lookup.time_ns);
+    pub(crate) fn finish(mut self, source: Source, counters: Counters) -> Observation {
         // Read now: a program mounts what it needs after its exec.
-        let room = &mut self.room;
+        let limit = &mut self.limit;
         let namespaces =
-            self.tables.iter_mut().filter_map(|(key, table)| Some((*key, Collector::read_table(room, table)?)));
+            self.tables.iter_mut().filter_map(|(key, table)| Some((*key, Collector::read_table(limit, table)?)));
         let namespaces: BTreeMap<(u32, u32), Vec<Mount>> = namespaces.collect();
         let entered = self.execs.iter().map(|exec| exec.mount_namespace).filter(|number| *number != self.own_namespace);
         let is_unseen = |number: &u32| namespaces.range((*number, 0)..=(*number, u32::MAX)).next().is_none();
         let unseen: BTreeSet<u32> = entered.filter(is_unseen).collect();
-        let mut execs_of: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (index, exec) in self.execs.iter().enumerate() {
-            execs_of.entry(exec.tgid).or_default().push(index);
-        }
-        Observed {
-            execs_of,
-            counters: Counters { unkept: self.room.refused(), ..counters },
+        let mut observation = Observation {
+            counters: Counters { unkept: self.limit.refused(), ..counters },
             unseen_namespaces: unseen.len() as u64,
             namespaces,
             accesses: self.accesses,
@@ -207,22 +149,25 @@ impl Collector {
             parents: self.parents,
             lookups: self.lookups,
             own_namespace: self.own_namespace,
-            source,
+            source: source.describe().into(),
+            sees_hits: source.sees_hits(),
             malformed: self.malformed,
-        }
+        };
+        observation.sort();
+        observation
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::AccessKind;
+    use ahead_learn::AccessKind;
 
     fn collector(bytes: usize) -> Collector {
-        Collector::within(1, Room::of(bytes))
+        Collector::within(1, MemoryLimit::of(bytes))
     }
 
-    fn finish(collector: Collector) -> Observed {
+    fn finish(collector: Collector) -> Observation {
         collector.finish(Source::Tracepoints, Counters::default())
     }
 
@@ -232,7 +177,7 @@ mod tests {
 
     /// Regression: every path that a program looked up was kept, millions of them, until the memory was full.
     #[test]
-    fn what_finds_no_room_is_not_kept_but_counted() {
+    fn what_finds_no_limit_is_not_kept_but_counted() {
         let mut collector = collector(64 << 10);
         for number in 0..100_000 {
             collector.take_lookup(lookup(&format!("some/path/{number}"), number));
@@ -264,7 +209,7 @@ mod tests {
             collector.take_file(FileSeen { id: number, path: vec![b'x'; 100], ..FileSeen::default() });
             let pages = u64::from(number)..u64::from(number) + 1;
             let access = Access { time_ns: 0, tgid: 1, tid: 1, file: 1, pages, kind: AccessKind::Read };
-            if collector.room.take::<Access>(1, 0) {
+            if collector.limit.take::<Access>(1, 0) {
                 collector.accesses.push(access);
             }
         }
@@ -272,29 +217,5 @@ mod tests {
         let kept = observed.execs.len() + observed.files.len() + observed.accesses.len();
         assert!(kept < 200, "{kept}");
         assert_eq!(observed.counters.unkept, 3000 - kept as u64);
-    }
-
-    #[test]
-    fn the_exec_of_a_process_is_its_last_one_before_or_an_ancestors() {
-        let mut collector = collector(1 << 20);
-        let exec = |tgid, time_ns| ExecSeen {
-            time_ns,
-            tgid,
-            file: 0,
-            root: 0,
-            directory: 0,
-            mount_namespace: 1,
-            name: Vec::new(),
-        };
-        for (tgid, time_ns) in [(1, 30), (1, 10), (2, 20)] {
-            collector.take_exec(exec(tgid, time_ns));
-        }
-        // A circle, as numbers that are used again make it.
-        collector.parents.extend([(3, 1), (4, 5), (5, 4)]);
-        let observed = finish(collector);
-        let found = |tgid, time_ns| observed.exec_of(tgid, time_ns).map(|exec| (exec.tgid, exec.time_ns));
-        assert_eq!(found(1, 29), Some((1, 10)));
-        assert_eq!(found(3, 30), Some((1, 30)));
-        assert_eq!((found(2, 19), found(4, 99)), (None, None));
     }
 }

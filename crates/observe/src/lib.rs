@@ -22,29 +22,20 @@ mod decisions;
 mod event;
 mod evictions;
 mod exact;
-mod extents;
-mod lookups;
 mod objects;
-mod renamed;
-mod resolve;
-mod room;
 mod single_faults;
 mod source;
-mod summary;
 mod syscalls;
 mod tracer;
 
 pub use arrivals::{Arrival, Arrivals, Arrived};
-pub use collect::Observed;
 pub use decisions::Decisions;
-pub use event::{Access, AccessKind, DecodeError, Event, ExecSeen, FileSeen, LookupSeen, decode};
+pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
 pub use exact::{switch_fault_around_off, switch_read_ahead_off};
-pub use resolve::{Place, Resolver};
 pub use single_faults::{SingleFaults, is_fault_around_off};
 pub use source::{SOURCES, Source};
-pub use summary::{LeftOut, Run, to_profile};
-pub use tracer::{Counters, Options, Scope, Tracer};
+pub use tracer::{Options, Scope, Tracer};
 
 /// Now, on the clock of the events (CLOCK_MONOTONIC), nanoseconds.
 pub fn now_ns() -> u64 {

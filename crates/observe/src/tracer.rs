@@ -1,15 +1,18 @@
 //! Loading and attaching the BPF programs, and collecting what they send.
 
-use crate::collect::{Collector, Observed};
+use crate::collect::Collector;
 use crate::objects::{self, Compiled, bpf_error, map};
 use crate::source::{Abilities, Source, abilities};
 use crate::syscalls;
+use ahead_learn::{Counters, Observation};
 use ahead_sys::{Error, Result, daemon, machine, mounts};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -150,7 +153,7 @@ impl Tracer {
     }
 
     /// Detaches, and gives everything that was seen.
-    pub fn finish(mut self) -> Result<Observed> {
+    pub fn finish(mut self) -> Result<Observation> {
         let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
         drop(self.stop);
@@ -158,25 +161,6 @@ impl Tracer {
         let counters = counters(&self.object, passed_over)?;
         Ok(collector.finish(self.source, counters))
     }
-}
-
-/// What the BPF side counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Events that did not fit into the ring buffer.
-    pub ring_full: u64,
-    /// Accesses to files, or processes, for which there was no room in a table.
-    pub table_full: u64,
-    /// Events that no program saw: it had been interrupted on that processor, and is not begun there again before it has ended.
-    pub passed_over: u64,
-    /// Names that could not be sent at once, and were sent later.
-    pub busy: u64,
-    /// Paths that could not be read from the program's memory.
-    pub unreadable: u64,
-    /// Accesses reported without looking whether they repeat: the table of pages was full.
-    pub repeated: u64,
-    /// Events that were seen, and not kept: the recorder's memory for them was full.
-    pub unkept: u64,
 }
 
 fn counters(object: &Object, passed_over: u64) -> Result<Counters> {
@@ -299,7 +283,7 @@ fn cgroup_of(directory: &Path) -> Result<(u64, u32)> {
     let root = table
         .iter()
         .filter(|mount| mount.fs_type == "cgroup2")
-        .map(|mount| crate::resolve::as_path(&mount.mount_point))
+        .map(|mount| Path::new(OsStr::from_bytes(&mount.mount_point)))
         .find(|point| canonical.starts_with(point))
         .ok_or_else(|| Error::Unsupported {
             what: format!("following {}", directory.display()),

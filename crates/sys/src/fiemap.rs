@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
+use ahead_model::PhysicalExtent;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)` in linux/fs.h.
@@ -30,51 +31,19 @@ mod flag {
     pub const SHARED: u32 = 0x2000;
 }
 
-/// A piece of a file and where it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Physical {
-    /// Offset in the file, bytes.
-    pub logical_bytes: u64,
-    /// Offset on the device (see the module), bytes. Without meaning where `is_placed()` is false.
-    pub physical_bytes: u64,
-    /// Length, bytes.
-    pub length_bytes: u64,
-    /// Not on the device yet: written, but no place chosen (delayed allocation).
-    pub delayed: bool,
-    /// The position is unknown.
-    pub unknown: bool,
-    /// Compressed or encrypted: the position is that of the whole encoded piece.
-    pub encoded: bool,
-    /// The data lies inside metadata (a small file in its inode): reading the metadata brings it.
-    pub inline: bool,
-    /// Allocated, never written: reads as zeros without the device.
-    pub unwritten: bool,
-    /// The file system knows blocks, not extents, and has put them together for the answer.
-    pub merged: bool,
-    /// Shared with other files (reflink, snapshot).
-    pub shared: bool,
-}
-
-impl Physical {
-    /// Whether reading this piece makes the device read at `physical_bytes`.
-    pub fn is_placed(&self) -> bool {
-        !(self.delayed || self.unknown || self.unwritten)
-    }
-
-    fn from_raw(raw: &RawExtent) -> Physical {
-        let has = |bit| raw.flags & bit != 0;
-        Physical {
-            logical_bytes: raw.logical,
-            physical_bytes: raw.physical,
-            length_bytes: raw.length,
-            delayed: has(flag::DELALLOC),
-            unknown: has(flag::UNKNOWN),
-            encoded: has(flag::ENCODED),
-            inline: has(flag::DATA_INLINE),
-            unwritten: has(flag::UNWRITTEN),
-            merged: has(flag::MERGED),
-            shared: has(flag::SHARED),
-        }
+fn from_raw(raw: &RawExtent) -> PhysicalExtent {
+    let has = |bit| raw.flags & bit != 0;
+    PhysicalExtent {
+        logical_bytes: raw.logical,
+        physical_bytes: raw.physical,
+        length_bytes: raw.length,
+        delayed: has(flag::DELALLOC),
+        unknown: has(flag::UNKNOWN),
+        encoded: has(flag::ENCODED),
+        inline: has(flag::DATA_INLINE),
+        unwritten: has(flag::UNWRITTEN),
+        merged: has(flag::MERGED),
+        shared: has(flag::SHARED),
     }
 }
 
@@ -109,8 +78,8 @@ const _: () = assert!(std::mem::offset_of!(Request, extents) == 32);
 /// first and last piece may reach beyond the range that was asked for.
 ///
 /// Errors: [`Error::Unsupported`] where the file system does not tell (tmpfs, overlayfs over some, FUSE, NFS).
-pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<Physical>> {
-    let mut found: Vec<Physical> = Vec::new();
+pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<PhysicalExtent>> {
+    let mut found: Vec<PhysicalExtent> = Vec::new();
     let end = offset_bytes.saturating_add(length_bytes);
     let mut at = offset_bytes;
     while at < end && found.len() < MAX_EXTENTS {
@@ -129,7 +98,7 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
             return Err(refused(std::io::Error::last_os_error()));
         }
         let answers = &request.extents[..(request.mapped_extents as usize).min(EXTENTS_PER_CALL)];
-        found.extend(answers.iter().map(Physical::from_raw));
+        found.extend(answers.iter().map(from_raw));
         let Some(last) = answers.last() else { break };
         let next = last.logical.saturating_add(last.length);
         // A file system that gives no progress would keep us here for ever.
@@ -174,7 +143,7 @@ mod tests {
         };
         let covered: u64 = found.iter().map(|piece| piece.length_bytes).sum();
         assert_eq!(covered, (1 << 20) + (1 << 16));
-        assert!(found.iter().all(Physical::is_placed));
+        assert!(found.iter().all(PhysicalExtent::is_placed));
         assert!(extents(&file, 2 << 20, 4 << 20).unwrap().is_empty());
     }
 

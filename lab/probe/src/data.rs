@@ -39,7 +39,8 @@ pub fn missing(file: &File, size_bytes: u64, timing_only: bool) -> Result<Option
 /// None where the file system does not tell.
 fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let pieces = fiemap::extents(file, 0, size_bytes).ok()?;
-    let end = |piece: &fiemap::Physical| piece.logical_bytes.saturating_add(piece.length_bytes).min(size_bytes);
+    let end =
+        |piece: &ahead_model::PhysicalExtent| piece.logical_bytes.saturating_add(piece.length_bytes).min(size_bytes);
     let told = if pieces.len() < fiemap::MAX_EXTENTS { size_bytes } else { pieces.last().map_or(0, end) };
     let written = pieces.iter().filter(|piece| !piece.unwritten && !piece.inline);
     Some((written.map(|piece| end(piece).saturating_sub(piece.logical_bytes)).sum(), told))

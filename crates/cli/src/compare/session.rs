@@ -405,7 +405,7 @@ impl<'a> Session<'a> {
         child.release(&command)?;
         let finished = watch.wait(&mut child, &self.signals, None)?.unless_stopped()?;
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
-        let run = ahead_observe::Run {
+        let run = ahead::record::Run {
             command: Vec::new(),
             directory: Vec::new(),
             started_ns,
@@ -421,7 +421,7 @@ impl<'a> Session<'a> {
         if observed.lost_events() + arrived.lost_events > 0 {
             return Ok(None);
         }
-        let (seen, _) = unless_stopped(&self.signals, move || ahead_observe::to_profile(&observed, &run))??;
+        let (seen, _) = unless_stopped(&self.signals, move || ahead::record::learn(&observed, &run))??;
         let (account, _) = read_account(&self.scratch, note, finished.status)?;
         let issued = usage::issued(&self.profile, &account);
         Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))

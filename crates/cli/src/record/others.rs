@@ -4,8 +4,9 @@
 use super::read_ahead::SwitchedOn;
 use super::{Record, Recorded, finish, go_on, single_faults, working_directory};
 use crate::cli::Cli;
+use ahead::record::Run;
 use ahead::until::{Finished, Signs};
-use ahead_observe::{Run, SingleFaults, Tracer, now_ns};
+use ahead_observe::{SingleFaults, Tracer, now_ns};
 use ahead_process::Signals;
 use anyhow::Context;
 use clap::CommandFactory;

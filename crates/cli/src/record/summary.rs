@@ -1,7 +1,8 @@
 //! What a recording says of itself at its end.
 
 use super::Series;
-use ahead_observe::{Counters, LeftOut};
+use ahead::record::LeftOut;
+use ahead_learn::Counters;
 use ahead_profile::{Precision, Profile};
 use ahead_report::number;
 use ahead_report::text::printable;

@@ -1,9 +1,8 @@
 //! From touched pages to extents: which of them count as used, cut at the file's end, in order of first use.
 
-use crate::event::AccessKind;
-use ahead_model::RangeSet;
+use crate::observation::AccessKind;
+use ahead_model::{PhysicalExtent, RangeSet};
 use ahead_profile::Extent;
-use ahead_sys::fiemap::Physical;
 use std::ops::Range;
 
 /// Pages of one file, touched at one time. `order` numbers all touches of the recording.
@@ -74,7 +73,7 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
 }
 
 /// Splits extents where the file's blocks do not lie side by side, and notes where each part lies.
-pub(crate) fn place(extents: Vec<Extent>, physical: &[Physical]) -> Vec<Extent> {
+pub(crate) fn place(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
     let mut placed = Vec::with_capacity(extents.len());
     for extent in extents {
         let end = extent.offset_bytes + extent.length_bytes;
@@ -90,7 +89,7 @@ pub(crate) fn place(extents: Vec<Extent>, physical: &[Physical]) -> Vec<Extent> 
 }
 
 /// Where the byte lies, and up to which byte the file goes on from there without a jump.
-fn run_at(physical: &[Physical], at: u64) -> (u64, Option<u64>) {
+fn run_at(physical: &[PhysicalExtent], at: u64) -> (u64, Option<u64>) {
     let index = physical.partition_point(|run| run.logical_bytes + run.length_bytes <= at);
     match physical.get(index) {
         None => (u64::MAX, None),
@@ -149,8 +148,8 @@ mod tests {
         assert_eq!(spans(&found), [(0, 12_288, 0), (12_288, 14_000 - 12_288, 50)]);
     }
 
-    fn run(logical: u64, physical: u64, length: u64) -> Physical {
-        Physical {
+    fn run(logical: u64, physical: u64, length: u64) -> PhysicalExtent {
+        PhysicalExtent {
             logical_bytes: logical,
             physical_bytes: physical,
             length_bytes: length,

@@ -1,15 +1,14 @@
 //! From observed lookups to paths that can be looked up again.
 
-use crate::collect::Observed;
-use crate::event::FileSeen;
+use crate::filesystem::FileSystem;
+use crate::memory_limit::MemoryLimit;
+use crate::observation::{FileSeen, Observation};
+use crate::profile::{Host, Run};
 use crate::resolve::{Resolver, as_path};
-use crate::room::Room;
-use crate::summary::Run;
+use ahead_model::mounts::{self, Mount};
 use ahead_profile::{Lookup, PathBytes, check_path};
-use ahead_sys::mounts::{self, Mount};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 
 /// Types of file systems whose lookups cost no device.
 const WITHOUT_DEVICE: [&str; 16] = [
@@ -34,20 +33,22 @@ const WITHOUT_DEVICE: [&str; 16] = [
 /// The lookups of a recording, each path once, in order of time. `links`: symbolic links whose pages were read, and when
 /// (microseconds). Gives, too, how many there was no room for.
 pub(crate) fn lookups(
-    observed: &Observed,
+    filesystem: &dyn FileSystem,
+    host: &Host,
+    observed: &Observation,
     resolver: &Resolver<'_>,
     table: &[Mount],
     run: &Run,
     links: &[(&FileSeen, u64)],
 ) -> (Vec<Lookup>, u64) {
     // A short name may be looked up from a deep directory: what comes together here can be longer than what was observed.
-    let mut room = Room::new();
+    let mut limit = MemoryLimit::of(host.memory_bytes);
     let mut directories: HashMap<u32, Option<PathBytes>> = HashMap::new();
     let mut found: Vec<Lookup> = Vec::new();
     let mut index: HashMap<PathBytes, usize> = HashMap::new();
     let mut add = |path: PathBytes, time_us: u64, listed: bool| match index.get(&path) {
         Some(at) => found[*at].listed |= listed,
-        None if room.take::<(Lookup, PathBytes)>(1, 2 * path.len()) => {
+        None if limit.take::<(Lookup, PathBytes)>(1, 2 * path.len()) => {
             index.insert(path.clone(), found.len());
             found.push(Lookup { path: path.into(), listed, first_use_us: time_us, ..Lookup::default() });
         }
@@ -55,7 +56,7 @@ pub(crate) fn lookups(
     };
     for seen in observed.lookups.iter().filter(|seen| seen.time_ns <= run.ended_ns) {
         let base = directories.entry(seen.base).or_insert_with(|| resolver.directory(seen.base));
-        if let Some(path) = base.as_ref().and_then(|base| whole_path(base, &seen.path)) {
+        if let Some(path) = base.as_ref().and_then(|base| whole_path(filesystem, base, &seen.path)) {
             add(path, seen.time_ns.saturating_sub(run.started_ns) / 1000, seen.listed);
         }
     }
@@ -64,14 +65,14 @@ pub(crate) fn lookups(
             add(place.path, *time_us, false);
         }
     }
-    found.retain_mut(|lookup| identify(lookup, table));
+    found.retain_mut(|lookup| identify(filesystem, lookup, table));
     found.sort_by_key(|lookup| lookup.first_use_us);
-    (found, room.refused())
+    (found, limit.refused())
 }
 
 /// The path that a name means which is looked up from a directory, without doubled slashes and dots. One with `..` in it is resolved, since `..` means
 /// something else behind a link; where that is not possible it is left out.
-pub(crate) fn whole_path(base: &[u8], named: &[u8]) -> Option<PathBytes> {
+pub(crate) fn whole_path(filesystem: &dyn FileSystem, base: &[u8], named: &[u8]) -> Option<PathBytes> {
     let mut path = Vec::with_capacity(base.len() + 1 + named.len());
     let names = base.split(|byte| *byte == b'/').chain(named.split(|byte| *byte == b'/'));
     for name in names.filter(|name| !name.is_empty() && *name != b".") {
@@ -82,7 +83,7 @@ pub(crate) fn whole_path(base: &[u8], named: &[u8]) -> Option<PathBytes> {
         path.push(b'/');
     }
     if names_parent(&path) {
-        path = resolved(&path)?;
+        path = resolved(filesystem, &path)?;
     }
     check_path(&path).is_ok().then_some(path)
 }
@@ -92,34 +93,39 @@ fn names_parent(path: &[u8]) -> bool {
 }
 
 /// The directory resolved, and the last name as it was: that may be a link, or be missing.
-fn resolved(path: &[u8]) -> Option<PathBytes> {
+fn resolved(filesystem: &dyn FileSystem, path: &[u8]) -> Option<PathBytes> {
     let at = path.iter().rposition(|byte| *byte == b'/')?;
     let (directory, name) = (&path[..at], &path[at..]);
     if name == b"/.." {
-        return Some(std::fs::canonicalize(as_path(path)).ok()?.into_os_string().into_vec());
+        return Some(filesystem.canonicalize(as_path(path))?.into_os_string().into_vec());
     }
-    let directory = std::fs::canonicalize(as_path(directory)).ok()?.into_os_string().into_vec();
+    let directory = filesystem.canonicalize(as_path(directory))?.into_os_string().into_vec();
     Some([directory.strip_suffix(b"/").unwrap_or(&directory), name].concat())
 }
 
 /// Fills in device and inode; `false`: it costs no device.
-fn identify(lookup: &mut Lookup, table: &[Mount]) -> bool {
+fn identify(filesystem: &dyn FileSystem, lookup: &mut Lookup, table: &[Mount]) -> bool {
     let path = as_path(&lookup.path);
     let mount = mounts::covering(table, &lookup.path).map(|index| &table[index]);
     let Some(mount) = mount.filter(|mount| !WITHOUT_DEVICE.contains(&mount.fs_type.as_str())) else { return false };
     lookup.device = mount.device.key();
-    let metadata = std::fs::metadata(path).or_else(|_| std::fs::symlink_metadata(path));
-    lookup.inode = metadata.map_or(0, |metadata| metadata.ino());
+    let stat = filesystem.stat(path).or_else(|| filesystem.lstat(path));
+    lookup.inode = stat.map_or(0, |stat| stat.inode);
     true
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TableFileSystem;
     use ahead_model::DeviceNumber;
 
+    fn filesystem() -> TableFileSystem {
+        TableFileSystem::of(&[("/", 2, 4096), ("/usr/bin/x", 3, 1)])
+    }
+
     fn whole(base: &str, path: &str) -> String {
-        String::from_utf8(whole_path(base.as_bytes(), path.as_bytes()).unwrap()).unwrap()
+        String::from_utf8(whole_path(&filesystem(), base.as_bytes(), path.as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -127,10 +133,10 @@ mod tests {
         assert_eq!(whole("/", "/usr//lib/./x"), "/usr/lib/x");
         assert_eq!(whole("/usr/bin", "../no-such-thing/"), "/usr/no-such-thing");
         assert_eq!(whole("/usr/bin", "../.."), "/");
-        assert!(whole_path(b"/", b"no-such-thing/../x").is_none());
+        assert!(whole_path(&filesystem(), b"/", b"no-such-thing/../x").is_none());
         assert_eq!(whole("/home/u", ""), "/home/u");
         assert_eq!(whole("/", "."), "/");
-        assert!(whole_path(b"/", "a/".repeat(3000).as_bytes()).is_none());
+        assert!(whole_path(&filesystem(), b"/", "a/".repeat(3000).as_bytes()).is_none());
     }
 
     /// Regression: below an ext4 that was mounted on its automounter lookups were taken for the automounter's, and dropped.
@@ -140,7 +146,7 @@ mod tests {
             3 2 8:2 / /srv rw - ext4 /dev/sda2 rw\n";
         let table = mounts::parse(text).unwrap();
         let mut lookup = Lookup { path: "/srv/no-such-file".to_owned().into(), ..Lookup::default() };
-        assert!(identify(&mut lookup, &table));
+        assert!(identify(&filesystem(), &mut lookup, &table));
         assert_eq!(lookup.device, 8 << 32 | 2);
     }
 
@@ -154,12 +160,12 @@ mod tests {
         };
         let table = [mount("/", "ext4"), mount("/proc", "proc")];
         let lookup = |path: &str| Lookup { path: path.to_owned().into(), ..Lookup::default() };
-        assert!(!identify(&mut lookup("/proc/self/maps"), &table));
+        assert!(!identify(&filesystem(), &mut lookup("/proc/self/maps"), &table));
         let mut missing = lookup("/no/such/file/here");
-        assert!(identify(&mut missing, &table));
+        assert!(identify(&filesystem(), &mut missing, &table));
         assert_eq!((missing.inode, missing.device), (0, 8 << 32 | 1));
         let mut root = lookup("/");
-        assert!(identify(&mut root, &table));
+        assert!(identify(&filesystem(), &mut root, &table));
         assert_ne!(root.inode, 0);
     }
 }

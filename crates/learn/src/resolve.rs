@@ -8,17 +8,13 @@
 //!             └──the program's table, its root directory, overlay layers──▶ seen_path, where it differs
 //! ```
 
-use crate::collect::Observed;
-use crate::event::{ExecSeen, FileSeen};
+use crate::filesystem::{FileSystem, Stat};
+use crate::observation::{ExecSeen, FileSeen, Observation};
 use crate::renamed::Directories;
-use ahead_model::DeviceNumber;
-use ahead_sys::mounts::Mount;
-use ahead_sys::{filehandle, generation, openat};
+use ahead_model::{DeviceNumber, Mount};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -69,7 +65,7 @@ pub struct Place {
     /// Type of its file system.
     pub fs_type: String,
     /// What lstat said of it; `None`: it has no name any more, and `path` is the one that it had.
-    pub metadata: Option<Metadata>,
+    pub stat: Option<Stat>,
 }
 
 /// A mount table, and the layers of its overlays as openable paths, with their mount points.
@@ -80,8 +76,8 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(table: &'a [Mount]) -> View<'a> {
-        View { table, layers: layers(table) }
+    fn new(filesystem: &dyn FileSystem, table: &'a [Mount]) -> View<'a> {
+        View { table, layers: layers(filesystem, table) }
     }
 
     /// Where an overlay shows a file of one of its layers.
@@ -96,9 +92,9 @@ impl<'a> View<'a> {
 }
 
 /// Resolves what was observed against the mount tables.
-#[derive(Debug)]
 pub struct Resolver<'a> {
-    observed: &'a Observed,
+    filesystem: &'a dyn FileSystem,
+    observed: &'a Observation,
     own: &'a [Mount],
     began: SystemTime,
     /// What each way of seeing the mounts is: of our namespace, and of others' by namespace and root directory.
@@ -109,10 +105,16 @@ pub struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     /// With our own mount table, for an observation that began at this time.
-    pub fn new(observed: &'a Observed, own: &'a [Mount], began: SystemTime) -> Resolver<'a> {
-        let views = observed.namespaces.iter().map(|(key, table)| (*key, View::new(table))).collect();
+    pub fn new(
+        filesystem: &'a dyn FileSystem,
+        observed: &'a Observation,
+        own: &'a [Mount],
+        began: SystemTime,
+    ) -> Resolver<'a> {
+        let view = |table| View::new(filesystem, table);
+        let views = observed.namespaces.iter().map(|(key, table)| (*key, view(table))).collect();
         let directories = Directories::new(observed.files.values().map(|file| file.inode).collect());
-        Resolver { observed, own, began, own_view: View::new(own), views, directories }
+        Resolver { filesystem, observed, own, began, own_view: view(own), views, directories }
     }
 
     /// Files that were not found, for there was too much to look at.
@@ -125,31 +127,27 @@ impl<'a> Resolver<'a> {
     pub fn place(&self, file: &FileSeen) -> Option<Place> {
         let mut first = None;
         for (mount, path) in places(self.own, file.device, &file.path) {
-            let metadata = std::fs::symlink_metadata(as_path(&path)).ok();
-            let metadata = metadata.filter(|metadata| self.is_same(file, &path, metadata));
-            let place = Place { path, fs_type: mount.fs_type.clone(), metadata };
-            if place.metadata.is_some() && !file.unlinked && !file.incomplete {
+            let stat = self.filesystem.lstat(as_path(&path)).filter(|stat| self.is_same(file, &path, stat));
+            let place = Place { path, fs_type: mount.fs_type.clone(), stat };
+            if place.stat.is_some() && !file.unlinked && !file.incomplete {
                 return Some(place);
             }
             first.get_or_insert((mount, place));
         }
         let (mount, place) = first?;
         let elsewhere = self.renamed(file, &place).or_else(|| self.moved(file, mount));
-        Some(elsewhere.unwrap_or(Place { metadata: None, ..place }))
+        Some(elsewhere.unwrap_or(Place { stat: None, ..place }))
     }
 
     /// Wherever it is now, where the file system opens inodes by number: a directory above it was renamed.
     fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<Place> {
         let point = as_path(&mount.mount_point);
-        let path = filehandle::path_of(point, &mount.fs_type, file.inode, file.generation).ok()?;
+        let path = self.filesystem.path_of_inode(point, &mount.fs_type, file.inode, file.generation)?;
         // Another file system may be mounted over this one, and know the number, too.
-        let is_there = |metadata: &Metadata| {
-            let device = DeviceNumber::from_stat(metadata.dev());
-            metadata.ino() == file.inode && device == DeviceNumber::from_kernel(file.device)
-        };
-        let metadata = std::fs::symlink_metadata(&path).ok().filter(is_there)?;
+        let is_there = |stat: &Stat| stat.inode == file.inode && stat.device == DeviceNumber::from_kernel(file.device);
+        let stat = self.filesystem.lstat(&path).filter(is_there)?;
         let path = path.into_os_string().into_vec();
-        Some(Place { path, fs_type: mount.fs_type.clone(), metadata: Some(metadata) })
+        Some(Place { path, fs_type: mount.fs_type.clone(), stat: Some(stat) })
     }
 
     /// The same inode under another name in the same directory, as after an atomic replacement.
@@ -157,27 +155,26 @@ impl<'a> Resolver<'a> {
         if file.incomplete {
             return None;
         }
-        let path = self.directories.find(as_path(&place.path).parent()?, file.inode)?;
-        let metadata = std::fs::symlink_metadata(&path).ok()?;
+        let path = self.directories.find(self.filesystem, as_path(&place.path).parent()?, file.inode)?;
+        let stat = self.filesystem.lstat(&path)?;
         let path = path.into_os_string().into_vec();
-        if !self.is_same(file, &path, &metadata) {
+        if !self.is_same(file, &path, &stat) {
             return None;
         }
-        Some(Place { path, metadata: Some(metadata), ..place.clone() })
+        Some(Place { path, stat: Some(stat), ..place.clone() })
     }
 
     /// Whether what is at a path now is the file that was seen, and not one that got its number later.
-    fn is_same(&self, file: &FileSeen, path: &[u8], now: &Metadata) -> bool {
-        if now.ino() != file.inode {
+    fn is_same(&self, file: &FileSeen, path: &[u8], now: &Stat) -> bool {
+        if now.inode != file.inode {
             return false;
         }
-        let is_older = now.created().is_ok_and(|born| born + CLOCK_TICK < self.began);
-        if is_older || !now.is_file() {
+        let is_older = now.created.is_some_and(|created| created + CLOCK_TICK < self.began);
+        if is_older || !now.is_file {
             return true;
         }
         // Made in this run, or its file system does not say: the number may have been used again.
-        let open = openat::handle(as_path(path)).and_then(|handle| handle.reopen());
-        let generation = open.ok().and_then(generation::of);
+        let generation = self.filesystem.generation(as_path(path));
         generation.is_none_or(|generation| generation == file.generation)
     }
 
@@ -185,7 +182,7 @@ impl<'a> Resolver<'a> {
     pub fn directory(&self, id: u32) -> Option<Vec<u8>> {
         let file = self.observed.files.get(&id)?;
         let place = self.place(file)?;
-        place.metadata.is_some().then_some(place.path)
+        place.stat.is_some().then_some(place.path)
     }
 
     /// The path by which a process saw a file that we open at `path`, if that is another one.
@@ -226,13 +223,13 @@ impl<'a> Resolver<'a> {
 }
 
 /// Layers are named as whoever mounted them saw them, symbolic links included (container engines use short ones).
-fn layers(table: &[Mount]) -> Vec<(PathBuf, Vec<u8>)> {
+fn layers(filesystem: &dyn FileSystem, table: &[Mount]) -> Vec<(PathBuf, Vec<u8>)> {
     let of_mount = |mount: &Mount| {
         let point = mount.mount_point.clone();
         let whole = mount.root == b"/";
         let layers = if whole { mount.overlay_layers() } else { Vec::new() };
         layers.into_iter().filter_map(move |layer| {
-            let canonical = std::fs::canonicalize(as_path(&layer)).ok()?;
+            let canonical = filesystem.canonicalize(as_path(&layer))?;
             Some((canonical, point.clone()))
         })
     };

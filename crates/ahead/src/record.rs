@@ -1,0 +1,60 @@
+//! From an observation of a program to a profile, on this machine.
+
+mod filesystem;
+
+pub use ahead_learn::{FileSystem, Host, LeftOut, Observation, Run};
+pub use filesystem::OsFileSystem;
+
+use ahead_learn::memory_limit_bytes;
+use ahead_model::DeviceNumber;
+use ahead_profile::Profile;
+use ahead_sys::{Result, machine, mounts};
+use std::collections::BTreeSet;
+
+/// Makes a profile of one observed run. Opens the files that were read, to ask for their places on the disk.
+///
+/// Errors: the mount table cannot be read.
+pub fn learn(observation: &Observation, run: &Run) -> Result<(Profile, LeftOut)> {
+    Ok(ahead_learn::to_profile(&OsFileSystem, &host()?, observation, run))
+}
+
+/// This machine.
+fn host() -> Result<Host> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Ok(Host {
+        kernel: machine::kernel_release(),
+        machine: machine::describe(),
+        page_bytes: machine::page_size(),
+        memory_bytes: memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)),
+        mounts: mounts::own()?,
+        own_files: own_files(),
+        now_ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+    })
+}
+
+/// The files that this process has mapped.
+fn own_files() -> BTreeSet<(DeviceNumber, u64)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().filter_map(mapped_file).collect()
+}
+
+/// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the device in hexadecimal, and the inode.
+fn mapped_file(line: &str) -> Option<(DeviceNumber, u64)> {
+    let mut fields = line.split_ascii_whitespace().skip(3);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = DeviceNumber::new(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    Some((device, fields.next()?.parse().ok().filter(|inode| *inode != 0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mapped_files_have_a_device_and_an_inode() {
+        let line = "7f1c2000-7f1c4000 r-xp 00002000 fe:1f 1234 /usr/lib/x.so";
+        assert_eq!(mapped_file(line), Some((DeviceNumber::new(0xfe, 0x1f), 1234)));
+        assert_eq!(mapped_file("7f1c2000-7f1c4000 rw-p 00000000 00:00 0 [heap]"), None);
+        assert!(!own_files().is_empty());
+    }
+}

@@ -1,0 +1,33 @@
+//! What a run has used: from observed events to a profile.
+//!
+//! ```text
+//!     Observation ──┬─ accesses by file ──▶ used pages ──▶ extents, in order of first use, with their places on the disk ──┐
+//!     (events)      ├─ files ──▶ paths that can be opened, and the paths that the program saw                              ├──▶ Profile
+//!                   ├─ lookups ──▶ paths whose metadata is needed                                                          │
+//!                   └─ execs ──▶ milestones ───────────────────────────────────────────────────────────────────────────────┘
+//!                                     ▲
+//!                          FileSystem: stat, names of a directory, places of blocks (a trait: the machine, or a test's table)
+//! ```
+//!
+//! Events and answers of a file system come in, a profile and counts of what it leaves out come out. This crate makes no system call: whatever it
+//! asks of the machine, it asks through [`FileSystem`].
+//!
+//! It must never trust a path, a number or a length that an event holds, keep more than [`Host::memory_bytes`] allows, or leave something out
+//! without counting it.
+
+mod extents;
+mod filesystem;
+mod lookups;
+mod memory_limit;
+mod observation;
+mod profile;
+mod renamed;
+mod resolve;
+#[cfg(test)]
+mod testing;
+
+pub use filesystem::{FileSystem, Names, Stat};
+pub use memory_limit::{MemoryLimit, memory_limit_bytes};
+pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};
+pub use profile::{Host, LeftOut, Run, to_profile};
+pub use resolve::{Place, Resolver};

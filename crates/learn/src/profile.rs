@@ -1,0 +1,548 @@
+//! From what was observed to a profile.
+
+use crate::extents::{Counting, Touch, extents, place, used};
+use crate::filesystem::{FileSystem, Stat};
+use crate::lookups::{lookups, whole_path};
+use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
+use crate::resolve::{CLOCK_TICK, Resolver, as_path};
+use ahead_model::{DeviceNumber, Mount};
+use ahead_profile::{Extent, File, Metadata, Milestone, MilestoneKind, PathBytes, Precision, Profile, Recording};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStringExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How the run was made that was observed.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The command, one entry per argument; empty where none was started.
+    pub command: Vec<Vec<u8>>,
+    /// Its working directory.
+    pub directory: PathBytes,
+    /// When it was released to exec, on CLOCK_MONOTONIC.
+    pub started_ns: u64,
+    /// When it ended or was ready, on CLOCK_MONOTONIC.
+    pub ended_ns: u64,
+    /// The wall clock at `started_ns`.
+    pub started: SystemTime,
+    /// Processor time of the program and all that it started; zero where that is not known.
+    pub cpu: Duration,
+    /// It ended because it was ready, as was asked for.
+    pub ready: bool,
+    /// Everything was evicted before.
+    pub cold: bool,
+    /// Cold, and the read-ahead of every device was at 0.
+    pub precise: bool,
+    /// Faults mapped one page each.
+    pub single_faults: bool,
+}
+
+/// The machine that the run was made on.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Processors and memory, in words.
+    pub machine: String,
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// What may be kept in memory, bytes: [`crate::memory_limit_bytes`].
+    pub memory_bytes: usize,
+    /// The mount table of the recorder.
+    pub mounts: Vec<Mount>,
+    /// Files that the recorder itself has mapped, by device and inode number: before its exec the program is a copy of the recorder, and may
+    /// bring pages of them into the cache.
+    pub own_files: BTreeSet<(DeviceNumber, u64)>,
+    /// The time of the evaluation, on CLOCK_MONOTONIC.
+    pub now_ns: u64,
+}
+
+/// What a profile leaves out, in files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// On file systems without a device (tmpfs, proc, sysfs): nothing to fetch.
+    pub without_device: u64,
+    /// On file systems that are mounted nowhere where we can reach them, or without a name.
+    pub unreachable: u64,
+    /// Made in this run, or grown: they were not read from a device, or are others in the next run.
+    pub made_here: u64,
+    /// Neither file nor block device (directories of network file systems, internal inodes).
+    pub other_kinds: u64,
+    /// Not files but mount namespaces, which ended before they could be looked at: the files that were read there are
+    /// kept, but not under which path they were seen.
+    pub unseen_namespaces: u64,
+    /// Files that count as deleted, for their directories have more entries than are looked at.
+    pub not_looked_for: u64,
+    /// Looked-up paths that there was no memory for. They count as lost events, too.
+    pub unkept_lookups: u64,
+}
+
+const S_IFMT: u32 = 0o170_000;
+const S_IFREG: u32 = 0o100_000;
+const S_IFBLK: u32 = 0o060_000;
+pub(crate) const S_IFLNK: u32 = 0o120_000;
+
+/// The file systems that `bpf/path.h` leaves alone.
+const WITHOUT_DEVICE: [u64; 9] =
+    [0x0102_1994, 0x9fa0, 0x6265_6572, 0x5049_5045, 0x6462_6720, 0x7472_6163, 0x8584_58f6, 0x9584_58f6, 0x6367_7270];
+
+/// First uses of files that become milestones: enough to tell how far a start has come, few enough to list.
+const FIRST_OPENS: usize = 256;
+
+/// Makes a profile of one run.
+pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, run: &Run) -> (Profile, LeftOut) {
+    let (table, page_bytes) = (&host.mounts[..], host.page_bytes);
+    let resolver = Resolver::new(filesystem, observed, table, run.started);
+    let counting = Counting { added: run.precise || !observed.sees_hits, around: !run.precise };
+    let touches = touches_by_file(observed, run);
+    let mut left_out = LeftOut {
+        without_device: count_without_device(observed),
+        unseen_namespaces: observed.unseen_namespaces,
+        ..LeftOut::default()
+    };
+
+    let mut files = BTreeMap::new();
+    let mut metadata = Vec::new();
+    let mut links = Vec::new();
+    let execs = ExecIndex::of(observed);
+    let ours = OwnFiles::new(host, observed, run);
+    let span = span_of(run, host.now_ns);
+    for (id, mut touches) in touches {
+        let Some(seen) = observed.files.get(&id) else {
+            left_out.unreachable += 1;
+            continue;
+        };
+        ours.leave_out(seen, &mut touches);
+        if touches.is_empty() {
+            continue;
+        }
+        match seen.mode & S_IFMT {
+            S_IFBLK => metadata.extend(device_blocks(filesystem, seen, &touches, table, page_bytes)),
+            S_IFLNK => links.push((seen, touches[0].time_us)),
+            S_IFREG => match file_of(observed, &execs, &resolver, &span, seen, &touches) {
+                Ok(file) => {
+                    // One file may have been in memory twice; a deleted one is not the one that has its name now.
+                    let key = (file.path.clone(), file.inode, file.deleted);
+                    let entry: &mut (File, Vec<Touch>) = files.entry(key).or_insert((file, Vec::new()));
+                    entry.1.extend(touches);
+                }
+                Err(Why::Unreachable) => left_out.unreachable += 1,
+                Err(Why::MadeHere) => left_out.made_here += 1,
+            },
+            _ => left_out.other_kinds += 1,
+        }
+    }
+    let files = finish_files(filesystem, files.into_values(), counting, page_bytes);
+    let milestones = milestones(filesystem, observed, run, &resolver, &files);
+    let (lookups, unkept_lookups) = lookups(filesystem, host, observed, &resolver, table, run, &links);
+    let mut recording = recording(filesystem, host, observed, run, &files);
+    recording.lost_events += unkept_lookups;
+    let profile = Profile { recording, metadata, lookups, milestones, files };
+    left_out.unkept_lookups = unkept_lookups;
+    left_out.not_looked_for = resolver.given_up();
+    (profile, left_out)
+}
+
+/// The files that the recorder has mapped itself.
+struct OwnFiles<'a> {
+    /// Device and inode. On btrfs and overlayfs the device is not the superblock's: there, nothing is left out.
+    mapped: &'a BTreeSet<(DeviceNumber, u64)>,
+    first_exec_us: u64,
+}
+
+impl OwnFiles<'_> {
+    fn new<'a>(host: &'a Host, observed: &Observation, run: &Run) -> OwnFiles<'a> {
+        let first_exec_us = observed.execs.first().map_or(u64::MAX, |exec| since(run.started_ns, exec.time_ns));
+        OwnFiles { mapped: &host.own_files, first_exec_us }
+    }
+
+    fn leave_out(&self, seen: &FileSeen, touches: &mut Vec<Touch>) {
+        if self.mapped.contains(&(DeviceNumber::from_kernel(seen.device), seen.inode)) {
+            touches.retain(|touch| touch.kind != AccessKind::Added || touch.time_us >= self.first_exec_us);
+        }
+    }
+}
+
+fn since(start_ns: u64, time_ns: u64) -> u64 {
+    time_ns.saturating_sub(start_ns) / 1000
+}
+
+/// What was touched up to the end: a program that was ready and is being ended reads some more.
+fn touches_by_file(observed: &Observation, run: &Run) -> BTreeMap<u32, Vec<Touch>> {
+    let mut by_file: BTreeMap<u32, Vec<Touch>> = BTreeMap::new();
+    for (order, access) in observed.accesses.iter().enumerate() {
+        if access.time_ns > run.ended_ns {
+            break;
+        }
+        let time_us = since(run.started_ns, access.time_ns);
+        let touch = Touch { order, time_us, pages: access.pages.clone(), kind: access.kind };
+        by_file.entry(access.file).or_default().push(touch);
+    }
+    by_file
+}
+
+fn count_without_device(observed: &Observation) -> u64 {
+    let is_one = |file: &&FileSeen| file.mode & S_IFMT == S_IFREG && WITHOUT_DEVICE.contains(&file.magic);
+    observed.files.values().filter(is_one).count() as u64
+}
+
+/// Why a file is left out.
+enum Why {
+    Unreachable,
+    MadeHere,
+}
+
+fn file_of(
+    observed: &Observation,
+    execs: &ExecIndex<'_>,
+    resolver: &Resolver<'_>,
+    span: &RangeInclusive<SystemTime>,
+    seen: &FileSeen,
+    touches: &[Touch],
+) -> std::result::Result<File, Why> {
+    let place = resolver.place(seen).ok_or(Why::Unreachable)?;
+    if place.stat.is_some_and(|stat| is_product(span, &stat, seen.size_bytes)) {
+        return Err(Why::MadeHere);
+    }
+    // The last touch: a program's own file is first read before its exec, by what the process was until then.
+    let last = touches.last().map(|touch| &observed.accesses[touch.order]);
+    let process = last.and_then(|access| execs.exec_of(access.tgid, access.time_ns));
+    Ok(File {
+        seen_path: resolver.seen_path(seen, &place.path, process),
+        fs_path: seen.path.clone(),
+        fs_type: place.fs_type,
+        device: DeviceNumber::from_kernel(seen.device).key(),
+        inode: seen.inode,
+        size_bytes: place.stat.map_or(seen.size_bytes, |stat| stat.size_bytes),
+        mtime_ns: place.stat.map_or(0, |stat| stat.mtime_ns),
+        deleted: place.stat.is_none(),
+        path: place.path,
+        extents: Vec::new(),
+    })
+}
+
+/// The times that files get in a run. By the clock that nobody sets: what lies in the future by a wrong clock is none of it.
+fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
+    run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
+}
+
+/// Whether the run has made a file (then it was read back from memory), or made it longer, as a log: what a profile lists of
+/// that one is stale after the next run. Of what was written in place, as a database, all stays true until somebody writes
+/// again, and a file that has changed is left out of a run anyway.
+fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64) -> bool {
+    let is_in = |time: Option<SystemTime>| time.is_some_and(|time| span.contains(&time));
+    is_in(now.created) || (now.size_bytes > size_at_first && is_in(now.modified))
+}
+
+fn finish_files(
+    filesystem: &dyn FileSystem,
+    files: impl Iterator<Item = (File, Vec<Touch>)>,
+    counting: Counting,
+    page_bytes: u64,
+) -> Vec<File> {
+    let mut finished: Vec<(usize, File)> = Vec::new();
+    for (mut file, mut touches) in files {
+        touches.sort_by_key(|touch| touch.order);
+        let used = used(&touches, counting);
+        file.extents = extents(&used, page_bytes, file.size_bytes);
+        if let (Some(first), false) = (used.first(), file.extents.is_empty()) {
+            place_file(filesystem, &mut file);
+            finished.push((first.order, file));
+        }
+    }
+    finished.sort_by_key(|(order, _)| *order);
+    finished.into_iter().map(|(_, file)| file).collect()
+}
+
+/// Asks the file system where the extents lie. Not every one tells: then order is all there is.
+fn place_file(filesystem: &dyn FileSystem, file: &mut File) {
+    if file.deleted {
+        return;
+    }
+    let physical = filesystem.physical_extents(as_path(&file.path), file.size_bytes);
+    file.extents = place(std::mem::take(&mut file.extents), &physical);
+}
+
+fn device_blocks(
+    filesystem: &dyn FileSystem,
+    seen: &FileSeen,
+    touches: &[Touch],
+    table: &[Mount],
+    page_bytes: u64,
+) -> Option<Metadata> {
+    let pair = DeviceNumber::from_kernel(seen.rdev);
+    // All that came into a device's own cache was asked for by the file system (or the program): it is all used.
+    let used = used(touches, Counting { added: true, around: false });
+    let mut extents = extents(&used, page_bytes, seen.size_bytes);
+    extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
+    let mount = table.iter().find(|mount| mount.device == pair);
+    let node = filesystem.block_device_node(pair).map(|node| node.into_os_string().into_vec());
+    // mountinfo may say /dev/root, which is no node.
+    let device_path = node.or_else(|| mount.map(|mount| mount.source.clone()))?;
+    (!extents.is_empty()).then(|| Metadata {
+        device_path,
+        mount_point: mount.map(|mount| mount.mount_point.clone()).unwrap_or_default(),
+        fs_type: mount.map(|mount| mount.fs_type.clone()).unwrap_or_default(),
+        device: pair.key(),
+        extents,
+    })
+}
+
+fn source_of(observed: &Observation, run: &Run) -> String {
+    let source = &observed.source;
+    if run.single_faults { format!("{source}, one page per fault") } else { source.clone() }
+}
+
+/// The largest window of the devices that files were read from.
+fn read_ahead_kb(filesystem: &dyn FileSystem, files: &[File]) -> u64 {
+    let devices: BTreeSet<u64> = files.iter().map(|file| file.device).collect();
+    let window = |device: u64| filesystem.read_ahead_kb(DeviceNumber::from_key(device));
+    devices.into_iter().filter_map(window).max().unwrap_or(0)
+}
+
+fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, run: &Run, files: &[File]) -> Recording {
+    Recording {
+        command: run.command.clone(),
+        directory: run.directory.clone(),
+        created_unix_s: run.started.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        kernel: host.kernel.clone(),
+        machine: host.machine.clone(),
+        source: source_of(observed, run),
+        precision: if run.precise { Precision::Precise } else { Precision::UpperBound },
+        cold: run.cold,
+        metadata_seen: run.cold,
+        lost_events: observed.lost_events(),
+        runs: 1,
+        duration_us: since(run.started_ns, run.ended_ns),
+        read_ahead_kb: if run.precise { 0 } else { read_ahead_kb(filesystem, files) },
+        cpu_us: u64::try_from(run.cpu.as_micros()).unwrap_or(0),
+    }
+}
+
+/// The program as it was named (of a script: the script, where the file is its interpreter), if that leads somewhere.
+fn program_of(
+    filesystem: &dyn FileSystem,
+    observed: &Observation,
+    resolver: &Resolver<'_>,
+    exec: &ExecSeen,
+) -> Option<PathBytes> {
+    let base = if exec.name.starts_with(b"/") { exec.root } else { exec.directory };
+    let named = resolver.directory(base).and_then(|base| whole_path(filesystem, &base, &exec.name));
+    let named = named.filter(|path| filesystem.stat(as_path(path)).is_some_and(|stat| stat.is_file));
+    named.or_else(|| resolver.place(observed.files.get(&exec.file)?).map(|place| place.path))
+}
+
+fn milestones(
+    filesystem: &dyn FileSystem,
+    observed: &Observation,
+    run: &Run,
+    resolver: &Resolver<'_>,
+    files: &[File],
+) -> Vec<Milestone> {
+    let mut found = Vec::new();
+    for exec in observed.execs.iter().filter(|exec| exec.time_ns <= run.ended_ns) {
+        let path = program_of(filesystem, observed, resolver, exec).unwrap_or_default();
+        found.push(Milestone { time_us: since(run.started_ns, exec.time_ns), kind: MilestoneKind::Exec, path });
+    }
+    found.extend(files.iter().take(FIRST_OPENS).map(|file| Milestone {
+        time_us: file.extents.first().map_or(0, |extent: &Extent| extent.first_use_us),
+        kind: MilestoneKind::FirstOpen,
+        path: file.path.clone(),
+    }));
+    if run.ready {
+        let time_us = since(run.started_ns, run.ended_ns);
+        found.push(Milestone { time_us, kind: MilestoneKind::Ready, path: PathBytes::new() });
+    }
+    found.sort_by_key(|milestone| milestone.time_us);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Access, Counters, LookupSeen};
+    use crate::testing::{TableFileSystem, long_ago};
+    use ahead_model::PhysicalExtent;
+    use std::ops::Range;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const PAGE: u64 = 4096;
+    const DEVICE: u32 = 8 << 20 | 1;
+
+    fn stat(filesystem: &TableFileSystem, path: &str) -> Stat {
+        filesystem.files[std::path::Path::new(path)]
+    }
+
+    /// Regression: what was written in place was left out, and with a wrong clock everything.
+    #[test]
+    fn file_made_or_extended_in_the_run_is_its_product() {
+        let filesystem = TableFileSystem::of(&[("/x", 1, 5)]);
+        let born = long_ago();
+        let now = Stat { modified: Some(born + 2 * HOUR), ..stat(&filesystem, "/x") };
+        let in_run = |from, to, size_at_first| is_product(&(from..=to), &now, size_at_first);
+        // It was there before, and was written in the run.
+        let (before, after) = (born + HOUR, born + 3 * HOUR);
+        assert!(in_run(before, after, 4));
+        assert!(!in_run(before, after, 5));
+        // Written after it, or by a clock that was ahead.
+        assert!(!in_run(before, before, 4));
+        assert!(in_run(born - HOUR, born + HOUR, 5));
+        assert!(!in_run(born - 3 * HOUR, born - HOUR, 5));
+    }
+
+    fn host() -> Host {
+        let mounts = ahead_model::mounts::parse(b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n").unwrap();
+        Host { page_bytes: PAGE, memory_bytes: 1 << 20, mounts, now_ns: 2_000_000_000, ..Host::default() }
+    }
+
+    fn run() -> Run {
+        Run {
+            command: vec![b"x".to_vec()],
+            directory: b"/".to_vec(),
+            started_ns: 1_000_000_000,
+            ended_ns: 2_000_000_000,
+            started: long_ago() + 100 * HOUR,
+            cpu: Duration::ZERO,
+            ready: false,
+            cold: true,
+            precise: true,
+            single_faults: true,
+        }
+    }
+
+    fn file(id: u32, path: &str, inode: u64, size_bytes: u64) -> (u32, FileSeen) {
+        let path = path.as_bytes().to_vec();
+        (id, FileSeen { id, mode: S_IFREG, device: DEVICE, inode, size_bytes, path, ..FileSeen::default() })
+    }
+
+    fn access(after_us: u64, file: u32, pages: Range<u64>, kind: AccessKind) -> Access {
+        Access { time_ns: 1_000_000_000 + after_us * 1000, tgid: 7, tid: 7, file, pages, kind }
+    }
+
+    fn learn(filesystem: &TableFileSystem, mut observation: Observation) -> (Profile, LeftOut) {
+        observation.sees_hits = true;
+        observation.sort();
+        to_profile(filesystem, &host(), &observation, &run())
+    }
+
+    #[test]
+    fn used_pages_become_extents_in_order_of_first_use_with_their_places() {
+        let mut filesystem = TableFileSystem::of(&[("/bin/a", 11, 3 * PAGE), ("/lib/b", 12, 10_000)]);
+        let place = PhysicalExtent {
+            logical_bytes: 0,
+            physical_bytes: 1 << 20,
+            length_bytes: 3 * PAGE,
+            delayed: false,
+            unknown: false,
+            encoded: false,
+            inline: false,
+            unwritten: false,
+            merged: false,
+            shared: false,
+        };
+        filesystem.extents.insert("/bin/a".into(), vec![place]);
+        let observation = Observation {
+            files: BTreeMap::from([file(1, "/bin/a", 11, 3 * PAGE), file(2, "/lib/b", 12, 10_000)]),
+            accesses: vec![
+                access(300, 1, 1..2, AccessKind::Fault),
+                access(100, 2, 0..3, AccessKind::Read),
+                // Mapped around the fault, not known to be used.
+                access(300, 1, 0..3, AccessKind::Around),
+                // After the end of the run.
+                access(2_000_000, 1, 2..3, AccessKind::Read),
+            ],
+            lookups: vec![LookupSeen {
+                time_ns: 1_000_050_000,
+                tgid: 7,
+                base: 0,
+                failed: false,
+                listed: false,
+                path: b"/bin/a".to_vec(),
+            }],
+            ..Observation::default()
+        };
+        let (profile, left_out) = learn(&filesystem, observation);
+        assert_eq!(left_out, LeftOut::default());
+        let files: Vec<_> = profile.files.iter().map(|file| (&file.path[..], file.deleted, file.mtime_ns)).collect();
+        assert_eq!(files, [(&b"/lib/b"[..], false, 7), (b"/bin/a", false, 7)]);
+        let extents = |file: usize| -> Vec<_> {
+            let extents = profile.files[file].extents.iter();
+            extents.map(|e| (e.offset_bytes, e.length_bytes, e.first_use_us, e.physical_bytes)).collect()
+        };
+        // Cut at the end of the file.
+        assert_eq!(extents(0), [(0, 10_000, 100, None)]);
+        assert_eq!(extents(1), [(PAGE, PAGE, 300, Some((1 << 20) + PAGE))]);
+        assert_eq!(profile.recording.precision, Precision::Precise);
+    }
+
+    #[test]
+    fn files_without_a_name_are_kept_as_deleted_and_products_are_counted() {
+        let mut filesystem = TableFileSystem::of(&[("/new", 21, PAGE), ("/other", 99, PAGE)]);
+        let made = Some(run().started + Duration::from_millis(500));
+        let new = Stat { created: made, modified: made, ..stat(&filesystem, "/new") };
+        filesystem.files.insert("/new".into(), new);
+        let mut tmpfs = file(4, "/shm", 24, PAGE);
+        tmpfs.1.device = 30;
+        let observation = Observation {
+            files: BTreeMap::from([
+                file(1, "/new", 21, 0),
+                file(2, "/gone", 22, PAGE),
+                // Another file has its name now.
+                file(3, "/other", 23, PAGE),
+                tmpfs,
+            ]),
+            accesses: (1..=5).map(|id| access(u64::from(id), id, 0..1, AccessKind::Read)).collect(),
+            ..Observation::default()
+        };
+        let (profile, left_out) = learn(&filesystem, observation);
+        let files: Vec<_> = profile.files.iter().map(|file| (&file.path[..], file.deleted)).collect();
+        assert_eq!(files, [(&b"/gone"[..], true), (b"/other", true)]);
+        // The file on the unknown device, and the one that no event explains.
+        assert_eq!((left_out.made_here, left_out.unreachable), (1, 2));
+    }
+
+    #[test]
+    fn renamed_file_is_found_by_its_inode_in_the_same_directory() {
+        let filesystem = TableFileSystem::of(&[("/etc/conf.new", 31, PAGE)]);
+        let observation = Observation {
+            files: BTreeMap::from([file(1, "/etc/conf", 31, PAGE)]),
+            accesses: vec![access(1, 1, 0..1, AccessKind::Read)],
+            ..Observation::default()
+        };
+        let (profile, _) = learn(&filesystem, observation);
+        assert_eq!((&profile.files[0].path[..], profile.files[0].deleted), (&b"/etc/conf.new"[..], false));
+    }
+
+    #[test]
+    fn lost_events_are_in_the_profile() {
+        let counters = Counters { ring_full: 3, unkept: 4, ..Counters::default() };
+        let observation = Observation { counters, malformed: 5, ..Observation::default() };
+        let (profile, _) = learn(&TableFileSystem::default(), observation);
+        assert_eq!(profile.recording.lost_events, 12);
+    }
+
+    #[test]
+    fn pages_of_the_recorder_s_own_files_before_the_exec_are_not_the_program_s() {
+        let filesystem = TableFileSystem::of(&[("/usr/bin/ahead", 41, 8 * PAGE)]);
+        let exec = ExecSeen {
+            time_ns: 1_000_500_000,
+            tgid: 7,
+            file: 0,
+            root: 0,
+            directory: 0,
+            mount_namespace: 0,
+            name: Vec::new(),
+        };
+        let mut observation = Observation {
+            files: BTreeMap::from([file(1, "/usr/bin/ahead", 41, 8 * PAGE)]),
+            accesses: vec![access(100, 1, 0..4, AccessKind::Added), access(900, 1, 5..6, AccessKind::Added)],
+            execs: vec![exec],
+            sees_hits: true,
+            ..Observation::default()
+        };
+        observation.sort();
+        let own = Host { own_files: BTreeSet::from([(DeviceNumber::new(8, 1), 41)]), ..host() };
+        let used = |host: &Host| to_profile(&filesystem, host, &observation, &run()).0.data_bytes();
+        assert_eq!((used(&own), used(&host())), (PAGE, 5 * PAGE));
+    }
+}
