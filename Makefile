@@ -1,9 +1,17 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
+
+export PREFIX DESTDIR
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## Build and install both programs, man pages and completions; PREFIX=/usr/local, DESTDIR= for packages
+	@scripts/install
+
+uninstall: ## Remove what `make install` with the same PREFIX has installed
+	@scripts/install --remove
 
 demo: ## Install what is missing, build, and show the main job on an emulated disk
 	@scripts/demo.sh

@@ -13,7 +13,7 @@ quit() { echo "make demo: $*" >&2; exit 77; }
 
 scripts/need-cargo
 scripts/install-deps build
-cargo build --release --locked -p ahead-cli
+cargo build --release --locked -p ahead-cli -p ahead-lab-cli
 ahead=${CARGO_TARGET_DIR:-target}/release/ahead
 python=/usr/bin/python3
 [ -x "$python" ] || apt-get install -y --no-install-recommends python3 >/dev/null || quit "install python3 first"

@@ -236,7 +236,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version bench compare disk papers probe record run replay restore show sim tune generate help"
+            opts="-h -V --help --version record run replay show compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -680,7 +680,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__generate)
-            opts="-h -V --help --version"
+            opts="-V --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -694,7 +694,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="bench compare disk papers probe record run replay restore show sim tune generate help"
+            opts="record run replay show compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -26,20 +26,79 @@ end
 
 complete -c ahead -n "__fish_ahead_needs_command" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_needs_command" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'Write man pages and shell completions'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record so many runs and keep how many of them used each page' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time; of several runs, each. A program that was started is ended with all that it started, and the exit status is 0' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l discard-output -d 'Send the program\'s output and errors to /dev/null, and only our own messages to standard error'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
+normal\t''"
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write a page with a timeline and page maps to this file, which needs nothing else to be viewed' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files' -r -f -a "order\t'By first use'
+bytes\t'Most bytes used first'
+path\t'By name'"
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l html -d 'Also write a report with pictures' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l no-reference -d 'Do not make the extra recorded run: what was used is then taken from the profile'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l json -d 'Print JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -l after -d 'Wait for the end of this process, and undo in silence what is noted for it' -r
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print what was undone as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. Or direct: the files are read whole, past the page cache, which is what the disk transfers. The first one is what others are compared with (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Where the files are made' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
@@ -53,18 +112,6 @@ complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Everythin
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l html -d 'Also write a report with pictures' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l no-reference -d 'Do not make the extra recorded run: what was used is then taken from the profile'
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l json -d 'Print JSON'
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
@@ -153,52 +200,6 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record so many runs and keep how many of them used each page' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time; of several runs, each. A program that was started is ended with all that it started, and the exit status is 0' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe every process of the machine'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l discard-output -d 'Send the program\'s output and errors to /dev/null, and only our own messages to standard error'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
-normal\t''"
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand restore" -l after -d 'Wait for the end of this process, and undo in silence what is noted for it' -r
-complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print what was undone as JSON'
-complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write a page with a timeline and page maps to this file, which needs nothing else to be viewed' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files' -r -f -a "order\t'By first use'
-bytes\t'Most bytes used first'
-path\t'By name'"
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
@@ -255,22 +256,20 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Take ba
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand generate" -s h -l help -d 'Print help'
-complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "generate" -d 'Write man pages and shell completions'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from bench compare disk papers probe record run replay restore show sim tune generate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay show compare restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount what is on it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'

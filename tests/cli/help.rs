@@ -10,9 +10,13 @@ fn help(command: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Names under `Commands:`, with what stands beside them.
+/// Names under `Commands:` and under `Laboratory`, with what stands beside them.
 fn listed(help: &str) -> Vec<(String, String)> {
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let under = |heading: &'static str| {
+        let lines = help.lines().skip_while(move |line| !line.starts_with(heading)).skip(1);
+        lines.take_while(|line| !line.is_empty())
+    };
+    let commands = under("Commands:").chain(under("Laboratory"));
     let entries = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   ")).map(str::trim_start);
     let entries = entries.map(|line| line.split_once(' ').unwrap_or((line, "")));
     entries.map(|(name, about)| (name.to_owned(), about.trim().to_owned())).filter(|(name, _)| name != "help").collect()
@@ -43,6 +47,34 @@ fn every_command_explains_itself() {
             assert!(!about.is_empty(), "{command:?} {name} has no line of help");
         }
     }
+}
+
+#[test]
+fn both_headings_list_commands() {
+    let commands = commands();
+    for name in ["record", "tune", "sim", "probe"] {
+        assert!(commands.contains(&vec![name.to_owned()]), "{name}: {commands:?}");
+    }
+}
+
+/// The laboratory lies beside this program, and is not looked for anywhere else.
+#[test]
+fn laboratory_that_is_not_installed_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let alone = home.path().join("ahead");
+    // By another process: a program that a fork of this one still has open for writing cannot be started.
+    let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&alone).status();
+    assert!(copied.unwrap().success());
+    let laboratory = assert_cmd::cargo::cargo_bin("ahead-lab");
+    let output = std::process::Command::new(&alone)
+        .args(["sim", "policies"])
+        .env("PATH", laboratory.parent().unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{said}");
+    assert!(said.contains("ahead-lab, which is not installed") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty());
 }
 
 #[test]

@@ -102,11 +102,13 @@ fn succeed(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {} {}", done.status, String::from_utf8_lossy(&done.stderr));
 }
 
+/// The two programs lie beside each other.
+const PROGRAMS: [&str; 2] = ["ahead", "ahead-lab"];
+
 impl Scene {
     pub fn new() -> Scene {
         let home = tempfile::tempdir_in("/dev/shm").expect("a directory in the memory");
         let (path, name) = (home.path(), format!("kills-{}", std::process::id()));
-        let program = assert_cmd::cargo::cargo_bin("ahead");
         let bystander = path.join("other");
         for directory in [
             "mnt",
@@ -120,8 +122,9 @@ impl Scene {
         ] {
             fs::create_dir_all(path.join(directory)).expect("a directory in the memory");
         }
-        for copy in [path.join("ahead"), bystander.join("ahead")] {
-            succeed(Command::new("cp").arg(&program).arg(copy));
+        let programs = PROGRAMS.map(assert_cmd::cargo::cargo_bin);
+        for directory in [path, &bystander] {
+            succeed(Command::new("cp").args(&programs).arg(directory));
         }
         let own = ProcessId::own().expect("this process is there");
         let debugfs =
@@ -283,12 +286,13 @@ impl Scene {
 
     /// Processes of the program that is killed.
     pub fn own_processes(&self) -> Vec<ProcessId> {
-        self.processes_of(&self.path("ahead"))
+        PROGRAMS.iter().flat_map(|program| self.processes_of(&self.path(program))).collect()
     }
 
     /// These, and the bystander's.
     pub fn all_processes(&self) -> Vec<ProcessId> {
-        self.own_processes().into_iter().chain(self.processes_of(&self.path("other/ahead"))).collect()
+        let bystander = PROGRAMS.iter().flat_map(|program| self.processes_of(&self.path("other").join(program)));
+        self.own_processes().into_iter().chain(bystander).collect()
     }
 
     fn processes_of(&self, program: &Path) -> Vec<ProcessId> {

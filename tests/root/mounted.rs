@@ -23,11 +23,13 @@ pub struct Mounted {
     _machine: Held,
 }
 
-/// Copies the program. By another process: what a test forks has open for a moment what the test is writing, and a program that is
+/// Copies the program, and the laboratory's beside it. By another process: what a test forks has open for a moment what the test is writing, and a program that is
 /// open for writing cannot be run.
 pub fn copy_ahead(to: &Path) {
-    let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(to).status();
-    assert!(copied.unwrap().success());
+    for (program, to) in [("ahead", to.to_owned()), ("ahead-lab", to.with_file_name("ahead-lab"))] {
+        let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin(program)).arg(to).status();
+        assert!(copied.unwrap().success());
+    }
 }
 
 fn is_ext(fs_type: &str) -> bool {

@@ -1,52 +1,71 @@
-//! The one definition of the command line: help, man pages and completions are made from it.
+//! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
-use crate::{bench, compare, disk, generate, papers, probe, record, replay, restore, run, show, sim, tune};
+use crate::laboratory::LaboratoryCommand;
+use crate::{compare, record, replay, restore, run, show, tune};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Makes cold reads fast: records what a program reads, brings it into the page cache before the program asks,
 /// and proves what that gained.
 #[derive(Debug, Parser)]
-#[command(name = "ahead", version, max_term_width = 100, propagate_version = true)]
+#[command(name = "ahead", version, max_term_width = 100, propagate_version = true, after_help = LABORATORY)]
 pub struct Cli {
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// The second heading of the list of commands: clap has one for all.
+const LABORATORY: &str = "\
+Laboratory (measures, models, explains; the program ahead-lab):
+  bench    Run jobs with real I/O, under the kernel's read-ahead or any policy
+  disk     Emulate a slow disk: a real block device whose reads take the time a model says
+  papers   Compare what papers say about read-ahead with what comes out here
+  probe    Find out what a disk and a kernel really do: windows, block size, access time, bandwidth
+  sim      Run read-ahead policies over workloads in a simulated machine";
+
+/// A command of `ahead`.
 #[derive(Debug, Subcommand)]
+#[allow(missing_docs)]
 pub enum Command {
-    Bench(bench::Bench),
-    Compare(compare::Compare),
-    Disk(disk::Disk),
-    Papers(papers::Papers),
-    Probe(probe::Probe),
     Record(record::Record),
     Run(run::Run),
     Replay(replay::Replay),
-    Restore(restore::Restore),
     Show(show::Show),
-    Sim(sim::Sim),
-    Tune(tune::Tune),
+    Compare(compare::Compare),
+    Tune(Box<tune::Tune>),
+    Restore(restore::Restore),
     #[command(hide = true)]
-    Generate(generate::Generate),
+    Bench(LaboratoryCommand),
+    #[command(hide = true)]
+    Disk(LaboratoryCommand),
+    #[command(hide = true)]
+    Papers(LaboratoryCommand),
+    #[command(hide = true)]
+    Probe(LaboratoryCommand),
+    #[command(hide = true)]
+    Sim(LaboratoryCommand),
+    #[command(hide = true)]
+    Generate(LaboratoryCommand),
 }
 
 impl Command {
+    /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Command::Bench(command) => command.run(),
-            Command::Compare(command) => command.run(),
-            Command::Disk(command) => command.run(),
-            Command::Papers(command) => command.run(),
-            Command::Probe(command) => command.run(),
             Command::Record(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Replay(command) => command.run(),
-            Command::Restore(command) => command.run(),
             Command::Show(command) => command.run(),
-            Command::Sim(command) => command.run(),
+            Command::Compare(command) => command.run(),
             Command::Tune(command) => command.run(),
-            Command::Generate(command) => command.run(),
+            Command::Restore(command) => command.run(),
+            Command::Bench(command) => command.run("bench"),
+            Command::Disk(command) => command.run("disk"),
+            Command::Papers(command) => command.run("papers"),
+            Command::Probe(command) => command.run("probe"),
+            Command::Sim(command) => command.run("sim"),
+            Command::Generate(command) => command.run("generate"),
         }
     }
 }

@@ -15,6 +15,18 @@ pub const OWN_FAILURE: u8 = 125;
 
 pub use ahead::Stopped;
 
+/// A mistake in the command line that only the command itself can find. The text is the whole message.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
 /// Prints an error as one line with its chain of causes, and gives the status for it.
 pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
@@ -69,12 +81,10 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
                 _ => return exec.code() as u8,
             }
         }
-        let probing = match cause.downcast_ref() {
-            Some(ahead_probe::Error::Kernel(own)) => Some(own),
-            Some(ahead_probe::Error::Usage(_)) => return USAGE,
-            _ => None,
-        };
-        if probing.or_else(|| cause.downcast_ref()).is_some_and(ahead_sys::Error::is_unavailable) {
+        if cause.is::<UsageError>() {
+            return USAGE;
+        }
+        if cause.downcast_ref().is_some_and(ahead_sys::Error::is_unavailable) {
             return UNAVAILABLE;
         }
     }

@@ -134,6 +134,7 @@ impl Series {
 }
 
 impl Record {
+    /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         exit::status_beside_program(self.record())
     }

@@ -34,6 +34,7 @@ pub struct Restore {
 const LONG: Duration = Duration::from_secs(3600);
 
 impl Restore {
+    /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let &[pid, start_ticks] = self.after.as_slice() {
             return undo_after(ProcessId { pid: u32::try_from(pid)?, start_ticks });

@@ -1,30 +1,20 @@
-//! `ahead tune`: which read-ahead window serves a disk best; sets it, and keeps it.
+//! `ahead tune`: sets the read-ahead window of a disk, and keeps it. Which window serves it best is measured by the laboratory.
 
 mod print;
 
-use crate::bench::interruptible;
-use crate::exit;
 use crate::record::wait_to_be_alone;
-use crate::restore;
-use crate::sim::recordings;
+use crate::{exit, laboratory, restore};
 use ahead_model::quantity::{parse_size, parse_time};
 use ahead_process::Signals;
-use ahead_profile::Profile;
-use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
-use ahead_sim::{Recording, RecordingKind, Recordings};
-use ahead_sys::directory::HeldFile;
-use ahead_sys::{daemon, machine};
+use ahead_sys::machine;
 use ahead_tune::{Checked, Restored, Set, Store, System, Target, all, find};
-use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
 use ahead_undo::machine_lock::MachineLock;
-use anyhow::{Context, bail};
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Find the read-ahead window that serves a disk best, set it, and keep it
@@ -33,57 +23,57 @@ use std::time::Duration;
 /// streams, faults of a mapping here and there, and all of it at once. Each run is cold; the window that is set now is back at
 /// the end, however it ends. Recommended is the window with the best geometric mean over these jobs, of equals the smallest. A
 /// device that nothing is mounted from is only read, never written to.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["target", "all", "plan"]).required(true))]
 #[command(group = ArgGroup::new("sets").args(["apply", "persist"]).multiple(true))]
 pub struct Tune {
     /// A directory or file on what is to be tuned (a mount point, say), or its block device
-    target: Option<PathBuf>,
+    pub target: Option<PathBuf>,
     /// Every device that something is mounted from
     #[arg(long)]
-    all: bool,
+    pub all: bool,
     /// Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did
     #[arg(long, requires_all = ["access_time", "bandwidth"],
           conflicts_with_all = ["apply", "persist", "check", "restore", "kb", "workload", "exhaustive"])]
-    plan: bool,
+    pub plan: bool,
     /// Until the first byte of a request, as in 8ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plan")]
-    access_time: Option<Duration>,
+    pub access_time: Option<Duration>,
     /// From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)
     #[arg(long, value_name = "SIZE/s", value_parser = parse_bandwidth, requires = "plan")]
-    bandwidth: Option<f64>,
+    pub bandwidth: Option<f64>,
     /// Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of
     /// `ahead sim trace`, which is repeated on files of the same lengths
     #[arg(long, value_name = "FILE")]
-    workload: Option<PathBuf>,
+    pub workload: Option<PathBuf>,
     /// Streams at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
-    streams: u64,
+    pub streams: u64,
     /// Try every window three times: takes four times as long, and shows the whole curve
     #[arg(long)]
-    exhaustive: bool,
+    pub exhaustive: bool,
     /// Measure nothing: this is the window to set with --apply or --persist, KiB (a multiple of 4)
     #[arg(long, value_name = "N", value_parser = parse_kb, requires = "sets", conflicts_with_all = ["workload", "exhaustive"])]
-    kb: Option<u64>,
+    pub kb: Option<u64>,
     /// Set the window; what is set now is kept for --restore
     #[arg(long)]
-    apply: bool,
+    pub apply: bool,
     /// Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that
     /// names exactly this target
     #[arg(long)]
-    persist: bool,
+    pub persist: bool,
     /// Compare the rule with what is set; exit status 1 if they differ or there is no rule
     #[arg(long, conflicts_with_all = ["apply", "persist", "restore", "kb", "workload", "exhaustive"])]
-    check: bool,
+    pub check: bool,
     /// Take back what --apply and --persist have done
     #[arg(long, conflicts_with_all = ["apply", "persist", "kb", "workload", "exhaustive"])]
-    restore: bool,
+    pub restore: bool,
     /// Print JSON instead of a table (see docs/formats.md)
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Keep rules and earlier values below this directory instead of /
     #[arg(long, value_name = "DIR", hide = true)]
-    root: Option<PathBuf>,
+    pub root: Option<PathBuf>,
 }
 
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
@@ -103,53 +93,33 @@ fn parse_kb(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What is measured with instead of the common jobs.
-enum Loaded {
-    Profile(Box<Profile>),
-    Trace(Recording),
+/// What the laboratory has measured of a target.
+#[derive(Debug)]
+pub struct Measured {
+    /// The window that serves best, KiB.
+    pub recommended_kb: u64,
+    /// The results for people: tables and remarks.
+    pub text: String,
+    /// The results for programs: keys of the JSON object.
+    pub json: serde_json::Map<String, Value>,
 }
 
-/// What is not in a profile.
-const PROFILE_NOTE: &str = "a profile does not tell faults of mappings from calls: all of it is read by calls, and what a window does to \
-                            faults does not show; `ahead sim trace` records both apart";
-
-/// How a trace begins.
-const TRACE_MAGIC: &[u8] = b"AHDTRACE";
-
-impl Loaded {
-    /// Reads a profile or a trace, whichever it is.
-    fn read(path: &Path) -> anyhow::Result<Loaded> {
-        let mut begin = Vec::new();
-        // What is no regular file the profile's reader refuses, and says so.
-        if path.is_file() {
-            // A FIFO that has taken its place since is not waited for.
-            let file = HeldFile::open(path)?.into_file();
-            file.take(TRACE_MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
-        }
-        if begin != TRACE_MAGIC {
-            return Ok(Loaded::Profile(Box::new(ahead_profile::load(path)?)));
-        }
-        let trace = recordings::Files.load(RecordingKind::Trace, path);
-        Ok(Loaded::Trace(trace.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?))
-    }
-
-    /// Under this name.
-    fn named<'a>(&'a self, name: &'a str) -> Workload<'a> {
-        match self {
-            Loaded::Profile(profile) => Workload::Profile(name, profile),
-            Loaded::Trace(recording) => Workload::Trace(name, recording),
-        }
-    }
+/// How the laboratory measures.
+pub struct Measurer<'a> {
+    /// What is to be said of each target before.
+    pub note: Option<&'a str>,
+    /// Measures one target.
+    pub measure: &'a dyn Fn(&System, &Target) -> anyhow::Result<Measured>,
 }
 
-/// What was found out of one target, and done.
+/// The results for one target, and what was done.
 struct Tuned {
     target: Target,
     current_kb: u64,
-    /// `None`: it was said what to set.
-    measurement: Option<Measurement>,
+    /// `None`: the user named the window.
+    measured: Option<Measured>,
     recommended_kb: u64,
-    /// What has been set, KiB.
+    /// The window that was set, KiB.
     applied_kb: Option<u64>,
     set: Set,
 }
@@ -182,15 +152,26 @@ impl Failures {
 }
 
 impl Tune {
+    /// Whether the laboratory has to measure or calculate.
+    fn needs_laboratory(&self) -> bool {
+        self.plan || !(self.check || self.restore || self.kb.is_some())
+    }
+
+    /// Runs it, in the laboratory's program where something is to be measured.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        if let (Some(access_time), Some(bandwidth_bytes_per_s)) = (self.access_time, self.bandwidth) {
-            return self.print_plan(&Disk { access_time, bandwidth_bytes_per_s });
+        if self.needs_laboratory() {
+            return laboratory::become_laboratory_with_own_arguments();
         }
+        self.run_with(None)
+    }
+
+    /// Runs it; `measurer`: in the laboratory.
+    pub fn run_with(&self, measurer: Option<&Measurer<'_>>) -> anyhow::Result<ExitCode> {
         let system = self.root.as_deref().map_or_else(System::default, System::keeping_in);
         let store = Store::new(system.clone());
         if self.restore {
             let _alone = self.alone()?;
-            // What a killed `ahead tune` has left is no choice of anybody.
+            // What a killed `ahead tune` has left set was not chosen by a user.
             restore::left_by_killed()?;
             return self.restore(&system, &store);
         }
@@ -202,7 +183,7 @@ impl Tune {
         if self.check {
             return self.check(&store, &targets);
         }
-        self.tune(&system, &store, targets)
+        self.tune(&system, &store, targets, measurer)
     }
 
     /// A cold recording switches read-ahead off everywhere, and another measurement tries windows: nobody's choice, which would be
@@ -210,15 +191,6 @@ impl Tune {
     fn alone(&self) -> anyhow::Result<Option<MachineLock>> {
         // Who may not lock may not set anything either, and is told so where something is to be set.
         machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()
-    }
-
-    fn print_plan(&self, disk: &Disk) -> anyhow::Result<ExitCode> {
-        let text = match self.json {
-            true => pretty(&print::plan_json(disk))?,
-            false => print::plan(disk, Screen::stdout()),
-        };
-        std::io::stdout().write_all(text.as_bytes())?;
-        Ok(ExitCode::SUCCESS)
     }
 
     fn check(&self, store: &Store, targets: &[Target]) -> anyhow::Result<ExitCode> {
@@ -273,20 +245,25 @@ impl Tune {
         }
     }
 
-    fn tune(&self, system: &System, store: &Store, targets: Vec<Target>) -> anyhow::Result<ExitCode> {
-        let loaded = self.workload.as_deref().map(Loaded::read).transpose()?;
+    fn tune(
+        &self,
+        system: &System,
+        store: &Store,
+        targets: Vec<Target>,
+        measurer: Option<&Measurer<'_>>,
+    ) -> anyhow::Result<ExitCode> {
         // Until the last window is set.
         let _alone = self.alone()?;
         let (mut tuned, mut failures, mut are_all_set) = (Vec::new(), Failures::default(), true);
         for mut target in targets {
             target.notes.extend(store.unread(&target).filter(|_| self.persist));
-            target.notes.extend(matches!(loaded, Some(Loaded::Profile(_))).then(|| PROFILE_NOTE.to_owned()));
+            target.notes.extend(measurer.and_then(|measurer| measurer.note).map(str::to_owned));
             for note in &target.notes {
                 eprintln!("ahead: {}", print::shown(note));
             }
-            match self.one(system, store, &target, loaded.as_ref()) {
+            match self.one(system, store, &target, measurer) {
                 Ok(mut one) => {
-                    // What was measured is told in any case.
+                    // What was measured is printed in any case.
                     let failed = self.set(store, &mut one).err();
                     are_all_set &= failed.is_none();
                     failed.into_iter().for_each(|error| failures.add(&target.name, error));
@@ -305,19 +282,25 @@ impl Tune {
         Ok(if are_all_set && !tuned.is_empty() { ExitCode::SUCCESS } else { failures.status() })
     }
 
-    fn one(&self, system: &System, store: &Store, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Tuned> {
+    fn one(
+        &self,
+        system: &System,
+        store: &Store,
+        target: &Target,
+        measurer: Option<&Measurer<'_>>,
+    ) -> anyhow::Result<Tuned> {
         if self.apply || self.persist {
             // Before minutes of measuring.
             store.may_set(target, self.persist)?;
         }
-        let measurement = match self.kb {
-            None => Some(self.measure(system, target, loaded)?),
-            Some(_) => None,
+        let measured = match (self.kb, measurer) {
+            (None, Some(measurer)) => Some((measurer.measure)(system, target)?),
+            _ => None,
         };
         let current_kb = target.current_kb()?;
-        let recommended_kb = self.kb.or(measurement.as_ref().map(|m| m.verdict.recommended_kb)).unwrap_or(current_kb);
+        let recommended_kb = self.kb.or(measured.as_ref().map(|m| m.recommended_kb)).unwrap_or(current_kb);
         let set = Set::default();
-        Ok(Tuned { target: target.clone(), current_kb, measurement, recommended_kb, applied_kb: None, set })
+        Ok(Tuned { target: target.clone(), current_kb, measured, recommended_kb, applied_kb: None, set })
     }
 
     fn set(&self, store: &Store, tuned: &mut Tuned) -> anyhow::Result<()> {
@@ -326,36 +309,6 @@ impl Tune {
             tuned.applied_kb = Some(tuned.target.current_kb()?);
         }
         Ok(())
-    }
-
-    fn measure(&self, system: &System, target: &Target, loaded: Option<&Loaded>) -> anyhow::Result<Measurement> {
-        if !machine::is_root() {
-            bail!(ahead_sys::Error::needs_root(format!("trying windows of {}", target.name)));
-        }
-        let depth = if self.exhaustive { Depth::Exhaustive } else { Depth::Search };
-        let name = self.workload.as_deref().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-        let work = |stop: &AtomicBool| {
-            // In a thread that keeps its priority to itself: what other programs take of the processors is not the disk's.
-            if let Err(error) = daemon::set_nice() {
-                tracing::debug!("other programs may disturb the times: {error}");
-            }
-            let progress = Progress::new(1);
-            let mut tell = |at: ahead_tune_measure::Progress| {
-                progress.at(at.done, at.total, format!("{}: {}", target.name, at.what))
-            };
-            let workload = loaded.zip(name.as_deref()).map_or(Workload::Common, |(loaded, name)| loaded.named(name));
-            let plan = Plan { target, system, depth, streams: self.streams, workload, stop };
-            measure(&plan, &mut tell).map_err(|error| match error {
-                ahead_tune_measure::Error::Bench(error) => anyhow::Error::from(error),
-                error => error.into(),
-            })
-        };
-        interruptible(|stop| {
-            std::thread::scope(|scope| {
-                let measuring = scope.spawn(|| work(stop));
-                measuring.join().unwrap_or_else(|_| bail!("measuring has panicked"))
-            })
-        })
     }
 }
 
@@ -372,7 +325,8 @@ fn one_or_all(mut answers: Vec<Value>) -> Value {
     if answers.len() == 1 { answers.remove(0) } else { json!({ "targets": answers }) }
 }
 
-fn pretty(value: &Value) -> anyhow::Result<String> {
+/// JSON for people to read, with a newline at its end.
+pub fn pretty(value: &Value) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 

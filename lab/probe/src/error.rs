@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refuses or lacks something.
-    #[error(transparent)]
+    #[error("{0}")]
     Kernel(#[from] ahead_sys::Error),
     /// A read or write of what is probed failed.
     #[error("{what}: {source}")]

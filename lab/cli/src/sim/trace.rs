@@ -1,8 +1,8 @@
 //! `ahead sim trace`: runs a program, and keeps what the kernel's read-ahead decided for it.
 
-use crate::exit;
-use crate::output::{self, Output};
-use crate::record::go_on;
+use ahead_cli::exit;
+use ahead_cli::output::{self, Output};
+use ahead_cli::record::go_on;
 use ahead_observe::Decisions;
 use ahead_process::{Child, Command, Signals};
 use ahead_report::number::{grouped, size};

@@ -6,7 +6,7 @@ pub mod recordings;
 mod sweep;
 mod trace;
 
-use crate::output::{self, Output};
+use ahead_cli::output::{self, Output};
 use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;

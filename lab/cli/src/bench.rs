@@ -3,11 +3,11 @@
 mod page;
 mod table;
 
-use crate::compare::observe_evictions;
-use crate::exit::Stopped;
-use crate::output::{self, Output};
-use crate::record::wait_to_be_alone;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
+use ahead_cli::exit::Stopped;
+use ahead_cli::observe_evictions;
+use ahead_cli::output::{self, Output};
+use ahead_cli::record::wait_to_be_alone;
 use ahead_live::traits;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
@@ -18,8 +18,8 @@ use ahead_sys::user::User;
 use ahead_sys::within::check_answers;
 use ahead_sys::{bdi, machine};
 use anyhow::Context;
+use clap::Args;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -133,7 +133,7 @@ fn parse_block(text: &str) -> Result<u64, String> {
 
 /// Ends with the usage of this command.
 fn complain(kind: ErrorKind, what: impl std::fmt::Display) -> ! {
-    let mut command = crate::cli::Cli::command();
+    let mut command = crate::cli::Cli::named();
     // Subcommands know their full names from then on.
     command.build();
     command.find_subcommand_mut("bench").expect("it is this one").error(kind, what).exit()

@@ -2,7 +2,7 @@
 
 mod print;
 
-use crate::restore;
+use ahead_cli::restore;
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
 use ahead_disk_server::{Filesystem, Launcher};
 use ahead_model::quantity::{parse_size, parse_time};

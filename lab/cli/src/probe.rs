@@ -3,8 +3,8 @@
 mod pages;
 mod verify;
 
-use crate::exit::Stopped;
-use crate::output::{self, Output};
+use ahead_cli::exit::{Stopped, UsageError};
+use ahead_cli::output::{self, Output};
 use ahead_model::quantity::parse_size;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
@@ -126,6 +126,14 @@ impl Watcher for Watching {
     }
 }
 
+/// A mistake in the command line has a status of its own.
+fn as_usage(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(Error::Usage(text)) => UsageError(text.clone()).into(),
+        _ => error,
+    }
+}
+
 impl Probe {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
@@ -148,7 +156,7 @@ impl Probe {
             0 => {}
             number => bail!(Stopped(number)),
         }
-        let (answers, figures, checks) = worked?;
+        let (answers, figures, checks) = worked.map_err(as_usage)?;
         drop(watching);
         // First, whatever becomes of the files: what was found has taken its time.
         let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };

@@ -2,7 +2,7 @@
 
 use super::recordings::Files;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
-use crate::output::{self, Output};
+use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{Choice, PAGE_BYTES, named};

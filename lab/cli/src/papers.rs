@@ -3,7 +3,7 @@
 mod live;
 mod pages;
 
-use crate::output;
+use ahead_cli::output;
 use ahead_papers::{Line, Live, Outcome, PAPERS, Paper, Verdict, named};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;

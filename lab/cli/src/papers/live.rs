@@ -10,8 +10,8 @@
 //! Each stream is a thread with an opening of its own; what it does is told by the very operations that the simulator runs.
 
 use crate::disk;
-use crate::exit::Stopped;
 use ahead_bench::{Part, Work};
+use ahead_cli::exit::Stopped;
 use ahead_disk::{Client, DiskInfo, Faults, ModelSource};
 use ahead_disk_server::{Attach, Create, Filesystem};
 use ahead_papers::{Asked, Live, LiveError, Observed};

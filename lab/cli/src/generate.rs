@@ -1,0 +1,97 @@
+//! `ahead generate`: man pages and completions from the definitions of both command lines (`make dist`).
+
+use crate::cli::Cli;
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write man pages and shell completions
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// Directory to write to: man/ and completions/ are made in it
+    directory: PathBuf,
+}
+
+impl Generate {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let man = self.directory.join("man");
+        let completions = self.directory.join("completions");
+        for directory in [&man, &completions] {
+            std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        }
+        clap_mangen::generate_to(without_help(whole()), &man).with_context(|| format!("write to {}", man.display()))?;
+        let laboratory = clap_mangen::Man::new(without_help(Cli::command()));
+        let page = man.join("ahead-lab.1");
+        let mut file = std::fs::File::create(&page).with_context(|| format!("create {}", page.display()))?;
+        laboratory.render(&mut file).with_context(|| format!("write {}", page.display()))?;
+        for (mut command, name) in [(whole(), "ahead"), (Cli::command(), "ahead-lab")] {
+            command.build();
+            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+                clap_complete::generate_to(shell, &mut command, name, &completions)
+                    .with_context(|| format!("write to {}", completions.display()))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where the commands of the laboratory stand among those of `ahead`: after the others.
+const LABORATORY_PLACE: usize = 100;
+
+/// Where `tune` stands: as in the definition of `ahead`, before `restore`.
+const TUNE_PLACE: usize = 5;
+
+/// The command line of `ahead` with the laboratory's commands as that defines them, and not as `ahead` passes them on.
+fn whole() -> clap::Command {
+    let mut whole = ahead_cli::cli::Cli::command();
+    let shown = Cli::command();
+    for (index, command) in shown.get_subcommands().filter(|command| !command.is_hide_set()).enumerate() {
+        // `tune` is in both, and stands among the first.
+        let place = if command.get_name() == "tune" { TUNE_PLACE } else { LABORATORY_PLACE + index };
+        let definition = command.clone().display_order(place);
+        whole = whole.mut_subcommand(command.get_name(), |_| definition);
+    }
+    whole.after_help(None::<&str>)
+}
+
+/// `ahead help show` prints what `ahead show --help` prints: no pages of its own for that.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_and_flag_is_explained() {
+        for mut command in [whole(), Cli::command()] {
+            command.build();
+            command.clone().debug_assert();
+            let mut pending = vec![command];
+            while let Some(command) = pending.pop() {
+                let name = command.get_bin_name().unwrap_or_default().to_owned();
+                assert!(command.get_about().is_some(), "{name} has no help");
+                for argument in command.get_arguments() {
+                    assert!(argument.get_help().is_some(), "{name}: {} has no help", argument.get_id());
+                }
+                let shown = |inner: &&clap::Command| inner.get_name() != "help" && !inner.is_hide_set();
+                pending.extend(command.get_subcommands().filter(shown).cloned());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_of_the_laboratory_is_one_of_ahead() {
+        let ahead = ahead_cli::cli::Cli::command();
+        for command in Cli::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(ahead.find_subcommand(name).is_some(), "{name}");
+            let line = format!("  {name:<8} {}\n", command.get_about().map(ToString::to_string).unwrap_or_default());
+            let listed = format!("{}\n", ahead.get_after_help().unwrap()).contains(&line);
+            assert!(listed || command.is_hide_set() || name == "tune", "{line:?} is not in the help");
+        }
+    }
+}

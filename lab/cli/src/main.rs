@@ -1,0 +1,25 @@
+//! The `ahead-lab` command: one file per subcommand, each with its flags and what it does with the crates of the laboratory.
+//!
+//! Arguments come in; results go to standard output, everything else to standard error. Exit statuses, output files and the waiting for other
+//! measurements are those of `ahead` (`ahead-cli`). `ahead sim …` starts this program.
+
+mod bench;
+mod cli;
+mod disk;
+mod generate;
+mod papers;
+mod probe;
+mod sim;
+mod tune;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = cli::Cli::read();
+    ahead_cli::start_log();
+    // The server of a disk has a guardian of its own.
+    if !matches!(arguments.command, cli::Command::Disk(_)) {
+        ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
+    }
+    ahead_cli::exit::status(arguments.command.run())
+}
