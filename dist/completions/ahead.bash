@@ -25,11 +25,17 @@ _ahead() {
             ahead,disk)
                 cmd="ahead__subcmd__disk"
                 ;;
+            ahead,forget)
+                cmd="ahead__subcmd__forget"
+                ;;
             ahead,generate)
                 cmd="ahead__subcmd__generate"
                 ;;
             ahead,help)
                 cmd="ahead__subcmd__help"
+                ;;
+            ahead,list)
+                cmd="ahead__subcmd__list"
                 ;;
             ahead,papers)
                 cmd="ahead__subcmd__papers"
@@ -121,11 +127,17 @@ _ahead() {
             ahead__subcmd__help,disk)
                 cmd="ahead__subcmd__help__subcmd__disk"
                 ;;
+            ahead__subcmd__help,forget)
+                cmd="ahead__subcmd__help__subcmd__forget"
+                ;;
             ahead__subcmd__help,generate)
                 cmd="ahead__subcmd__help__subcmd__generate"
                 ;;
             ahead__subcmd__help,help)
                 cmd="ahead__subcmd__help__subcmd__help"
+                ;;
+            ahead__subcmd__help,list)
+                cmd="ahead__subcmd__help__subcmd__list"
                 ;;
             ahead__subcmd__help,papers)
                 cmd="ahead__subcmd__help__subcmd__papers"
@@ -236,7 +248,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version record run replay show compare restore generate bench disk papers probe sim tune help"
+            opts="-h -V --help --version record run replay list forget show compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -679,6 +691,24 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__forget)
+            opts="-h -V --profile --all --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__generate)
             opts="-V --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -694,7 +724,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="record run replay show compare restore generate bench disk papers probe sim tune help"
+            opts="record run replay list forget show compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -861,6 +891,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__forget)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__generate)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -876,6 +920,20 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1085,6 +1143,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__list)
+            opts="-h -V --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__papers)
             opts="-h -V --html --json --live --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1134,7 +1206,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --json --discard-output --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --any-arguments --even-if-failed --json --discard-output --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -7,6 +7,7 @@ mod disk;
 mod fetch;
 mod generate;
 mod help;
+mod list;
 mod papers;
 mod probe;
 mod record;

@@ -2,13 +2,28 @@
 //!
 //! ```text
 //!     $XDG_STATE_HOME/ahead/NAME-HASH.ahead        NAME: the program's; HASH: of its arguments and of the working directory
+//!     $XDG_STATE_HOME/ahead/NAME-any-HASH.ahead    HASH: of the working directory alone, for any arguments
 //! ```
+//!
+//! A command is looked for with its arguments first, and then as one with any arguments. As another user's, root's are looked for last.
 
+use ahead_profile::{LoadError, Profile};
 use ahead_sys::user::User;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// Which arguments of a command a profile is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arguments {
+    /// Exactly those of the command.
+    #[default]
+    Same,
+    /// Any.
+    Any,
+}
 
 /// Where `record` keeps the profile of a command that is run in this directory, when `-o` is not given:
 /// `$XDG_STATE_HOME/ahead/NAME-HASH.ahead`. NAME is the program's; HASH tells apart its arguments and directories
@@ -16,14 +31,76 @@ use std::path::{Path, PathBuf};
 ///
 /// `user`: whose directory, if not our own (a recording that root makes for somebody else). It is `~/.local/state` then:
 /// the user's environment has not come through sudo.
-pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
-    places(argv, user).swap_remove(0)
+pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> PathBuf {
+    places(argv, user, arguments).swap_remove(0)
 }
 
-/// Where the profile of such a command is, when `-p` is not given: where we would keep it, or else where root has kept it
-/// for us. If it is in neither place, it is looked for in the first.
+/// Where the profile of such a command is, when `-p` is not given: where `record` would keep it for this user, or else where root has kept
+/// it; in each of these places with the same arguments, or else with any. If there is none, the first place.
 pub fn profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
-    first_taken(places(argv, user))
+    let (same, any) = (places(argv, user, Arguments::Same), places(argv, user, Arguments::Any));
+    first_taken(same.into_iter().zip(any).flat_map(|(same, any)| [same, any]).collect())
+}
+
+/// A profile in the store.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its file.
+    pub path: PathBuf,
+    /// Which arguments it is for.
+    pub arguments: Arguments,
+    /// The profile, or why it cannot be read.
+    pub profile: Result<Profile, LoadError>,
+}
+
+/// The profiles in the store of the calling user, in order of their files' names.
+///
+/// Errors: a directory of the store cannot be listed. One that does not exist is empty.
+pub fn list() -> io::Result<Vec<Stored>> {
+    let mut stored = Vec::new();
+    for state in state_directories(None) {
+        let entries = match std::fs::read_dir(state.join("ahead")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<PathBuf>>>()?;
+        let is_profile = |path: &PathBuf| path.extension() == Some(OsStr::new("ahead"));
+        stored.extend(paths.into_iter().filter(is_profile).map(Stored::load));
+    }
+    stored.sort_by(|a, b| a.path.cmp(&b.path));
+    stored.dedup_by(|a, b| a.path == b.path);
+    Ok(stored)
+}
+
+/// How many profiles there seem to be for the same program, by the names of their files: none is read, so that a start is not delayed.
+pub fn count_similar(argv: &[OsString]) -> usize {
+    let name = program_name(argv).as_bytes();
+    // `-HASH.ahead`, and `-any` before it.
+    let is_similar = |file: &OsStr| {
+        let rest = file.as_bytes().strip_prefix(name).and_then(|rest| rest.strip_suffix(b".ahead"));
+        rest.is_some_and(|rest| rest.len() == HASH_DIGITS + 1 || rest.len() == HASH_DIGITS + ANY.len())
+    };
+    let entries = state_directories(None).filter_map(|state| std::fs::read_dir(state.join("ahead")).ok());
+    entries.flatten().flatten().filter(|entry| is_similar(&entry.file_name())).count()
+}
+
+impl Stored {
+    fn load(path: PathBuf) -> Stored {
+        let stem = path.file_stem().unwrap_or_default().as_bytes();
+        let is_any = stem.len() > HASH_DIGITS && stem[..stem.len() - HASH_DIGITS].ends_with(ANY.as_bytes());
+        let arguments = if is_any { Arguments::Any } else { Arguments::Same };
+        Stored { arguments, profile: ahead_profile::load(&path), path }
+    }
+}
+
+/// The profiles of the same program with other arguments or in another directory: what a user may mean whose command has none.
+pub fn similar(argv: &[OsString]) -> Vec<Stored> {
+    let Some(name) = argv.first().and_then(|program| Path::new(program).file_name()) else { return Vec::new() };
+    let is_similar = |stored: &Stored| {
+        let program = stored.profile.as_ref().ok().and_then(|profile| profile.recording.command.first());
+        program.and_then(|program| Path::new(OsStr::from_bytes(program)).file_name()) == Some(name)
+    };
+    list().unwrap_or_default().into_iter().filter(is_similar).collect()
 }
 
 fn first_taken(mut places: Vec<PathBuf>) -> PathBuf {
@@ -31,15 +108,33 @@ fn first_taken(mut places: Vec<PathBuf>) -> PathBuf {
     places.swap_remove(taken.unwrap_or(0))
 }
 
-fn places(argv: &[OsString], user: Option<&User>) -> Vec<PathBuf> {
+fn places(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> Vec<PathBuf> {
     let directory = std::env::current_dir().unwrap_or_default();
-    let name = profile_name(argv, &directory);
+    let name = match arguments {
+        Arguments::Same => profile_name(argv, &directory),
+        Arguments::Any => any_name(argv, &directory),
+    };
     state_directories(user).map(|state| state.join("ahead").join(&name)).collect()
 }
 
-fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
+/// Stands before the hash of a profile for any arguments.
+const ANY: &str = "-any-";
+/// Digits of a hash.
+const HASH_DIGITS: usize = 8;
+
+fn program_name(argv: &[OsString]) -> &OsStr {
     let program = argv.first().map_or(Path::new(""), Path::new);
-    let name = program.file_name().unwrap_or(OsStr::new("program"));
+    program.file_name().unwrap_or(OsStr::new("program"))
+}
+
+fn any_name(argv: &[OsString], directory: &Path) -> OsString {
+    let mut file = program_name(argv).to_owned();
+    file.push(format!("{ANY}{:08x}.ahead", crc32fast::hash(directory.as_os_str().as_bytes())));
+    file
+}
+
+fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
+    let name = program_name(argv);
     let mut hash = crc32fast::Hasher::new();
     hash.update(directory.as_os_str().as_bytes());
     for argument in argv.iter().skip(1) {
@@ -96,10 +191,23 @@ mod tests {
     }
 
     #[test]
+    fn profile_for_any_arguments_has_one_name_in_each_directory() {
+        let any = |argv: &[&str], directory: &str| {
+            any_name(&argv.iter().map(OsString::from).collect::<Vec<_>>(), Path::new(directory))
+        };
+        let first = any(&["git", "log"], "/a");
+        assert_eq!(first, any(&["/usr/bin/git", "status", "-s"], "/a"));
+        assert_ne!(first, any(&["git", "log"], "/b"));
+        assert_ne!(first, name(&["git"], "/a"));
+        let arguments = |name: OsString| Stored::load(Path::new("/nonexistent").join(name)).arguments;
+        assert_eq!((arguments(first), arguments(name(&["git"], "/a"))), (Arguments::Any, Arguments::Same));
+    }
+
+    #[test]
     fn a_profile_for_somebody_else_lies_in_his_home() {
         let user = User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into(), shell: "/bin/sh".into() };
-        for path_for in [new_profile_path_for, profile_path_for] {
-            let path = path_for(&["ls".into()], Some(&user));
+        let new = |argv: &[OsString], user: Option<&User>| new_profile_path_for(argv, user, Arguments::Same);
+        for path in [new(&["ls".into()], Some(&user)), profile_path_for(&["ls".into()], Some(&user))] {
             assert!(path.starts_with("/home/ada/.local/state/ahead"), "{}", path.display());
         }
     }

@@ -1,7 +1,7 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{compare, record, replay, restore, run, show, tune};
+use crate::{compare, list, record, replay, restore, run, show, tune};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -31,6 +31,8 @@ pub enum Command {
     Record(record::Record),
     Run(run::Run),
     Replay(replay::Replay),
+    List(list::List),
+    Forget(list::Forget),
     Show(show::Show),
     Compare(compare::Compare),
     Tune(Box<tune::Tune>),
@@ -56,6 +58,8 @@ impl Command {
             Command::Record(command) => command.run(),
             Command::Run(command) => command.run(),
             Command::Replay(command) => command.run(),
+            Command::List(command) => command.run(),
+            Command::Forget(command) => command.run(),
             Command::Show(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Tune(command) => command.run(),

@@ -19,6 +19,7 @@ mod session;
 mod stats;
 mod usage;
 
+use crate::list;
 use crate::output::{self, Output};
 use crate::until::UntilArguments;
 use ahead::store;
@@ -154,7 +155,8 @@ impl Compare {
             Err(error) => error,
         };
         if matches!(path.try_exists(), Ok(false)) {
-            bail!("there is no profile {}; make one with: {}", path.display(), self.recording());
+            let similar = list::hint(&self.command);
+            bail!("there is no profile {}; make one with: {}{similar}", path.display(), self.recording());
         }
         match user {
             Some(user) if is_denied(&error) => Err(error).with_context(|| {

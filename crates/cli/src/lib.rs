@@ -12,6 +12,7 @@ mod compare;
 mod drives;
 pub mod exit;
 mod laboratory;
+mod list;
 pub mod output;
 mod patience;
 pub mod record;

@@ -11,6 +11,7 @@ use crate::until::UntilArguments;
 use crate::{drives, restore};
 use ahead::record::learn;
 use ahead::record::{LeftOut, Run};
+use ahead::store::Arguments;
 use ahead::until::Finished;
 use ahead_learn::{Counters, Observation};
 use ahead_model::quantity;
@@ -84,6 +85,13 @@ pub struct Record {
     duration: Option<Duration>,
     #[command(flatten)]
     until: UntilArguments,
+    /// Keep a profile for this program in this directory with any arguments; `ahead run` uses it where there is none for the
+    /// arguments that it is given
+    #[arg(long, conflicts_with_all = ["output", "pid", "cgroup", "all"])]
+    any_arguments: bool,
+    /// Replace an earlier profile though the program ends with a status other than 0
+    #[arg(long)]
+    even_if_failed: bool,
     /// Print what was recorded as one line of JSON on standard error: standard output is the program's
     #[arg(long)]
     json: bool,
@@ -131,6 +139,12 @@ impl Series {
         };
         (whole < self.asked).then_some(how)
     }
+
+    /// The status of the first run whose program failed: it ended by itself, with a status other than 0.
+    fn failed(&self) -> Option<i32> {
+        let statuses = self.runs.iter().map(|run| run.finished).filter(|run| !run.ready && !run.is_interrupted());
+        statuses.map(|run| run.status).find(|status| *status != 0)
+    }
 }
 
 impl Record {
@@ -146,13 +160,15 @@ impl Record {
             Some(name) => Some(named_user(name)?),
             None => User::behind_sudo()?,
         };
-        let keeper = Keeper::new(self.output.as_ref(), &self.command, user.as_ref())?;
+        let arguments = if self.any_arguments { Arguments::Any } else { Arguments::Same };
+        let keeper = Keeper::new(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
         if !self.cold {
             restore::try_set_back();
         }
         let series = self.record_runs(&signals, user.as_ref())?;
-        // Half a run in place of a whole one would make every later start slower, and nobody would know why.
-        let kept = series.interrupted().is_none() || !keeper.is_taken();
+        // The profile of half a run, or of an error message, in place of a good one would silently make every later start slower.
+        let is_good = series.interrupted().is_none() && (series.failed().is_none() || self.even_if_failed);
+        let kept = is_good || !keeper.is_taken();
         let mut summary = Summary::of(&series, self.until.until().is_set(), kept);
         let mut profile = ahead_profile::merge(series.runs.into_iter().map(|run| run.profile).collect());
         summary.beyond_limits = ahead_profile::fit(&mut profile);

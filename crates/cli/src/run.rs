@@ -116,7 +116,19 @@ impl Run {
         match ahead_profile::load(&path) {
             Ok(profile) => Some(profile),
             Err(error) => {
-                let hint = if self.profile.is_none() && !path.exists() { "; ahead record makes one" } else { "" };
+                let hint = match self.profile.is_none() && !path.exists() {
+                    true => match store::count_similar(&self.command) {
+                        0 => "; ahead record makes one".into(),
+                        1 => "; ahead record makes one (there is one for other arguments or elsewhere: ahead list)"
+                            .into(),
+                        more => {
+                            format!(
+                                "; ahead record makes one (there are {more} for other arguments or elsewhere: ahead list)"
+                            )
+                        }
+                    },
+                    false => String::new(),
+                };
                 warn(&format!("runs without a profile: {error}{hint}"));
                 None
             }

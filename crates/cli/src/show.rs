@@ -1,7 +1,8 @@
 //! `ahead show`: what a profile holds, for people, programs and colleagues.
 
-use crate::output;
 use crate::words::{lossy, percent_where_needed};
+use crate::{list, output};
+use ahead::store;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
@@ -9,9 +10,10 @@ use ahead_report::table::Screen;
 use ahead_report::text::percent;
 use ahead_sys::openat;
 use ahead_sys::user::User;
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,8 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct Show {
     /// Profile that `ahead record` wrote
-    file: PathBuf,
+    #[arg(required_unless_present = "command")]
+    file: Option<PathBuf>,
     /// Print JSON instead of tables (see docs/formats.md)
     #[arg(long)]
     json: bool,
@@ -44,6 +47,9 @@ pub struct Show {
     /// Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position
     #[arg(long)]
     extents: bool,
+    /// The command whose profile is shown, as in `ahead show -- git status`: the one that `ahead run` uses
+    #[arg(last = true, value_name = "CMD", conflicts_with = "file")]
+    command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,12 +64,19 @@ enum Sort {
 
 impl Show {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let profile = ahead_profile::load(&self.file)?;
+        let file = match &self.file {
+            Some(file) => file.clone(),
+            None => store::profile_path_for(&self.command, None),
+        };
+        if self.file.is_none() && matches!(file.try_exists(), Ok(false)) {
+            bail!("there is no profile {}{}", file.display(), list::hint(&self.command));
+        }
+        let profile = ahead_profile::load(&file)?;
         let states: Vec<State> = profile.files.iter().map(state).collect();
         let shown = Shown { profile: &profile, states: &states };
         let written = self.write(shown);
         if let Some(path) = &self.html {
-            let (user, page) = (User::behind_sudo()?, shown.page(&self.file));
+            let (user, page) = (User::behind_sudo()?, shown.page(&file));
             output::with_rights_of(user.as_ref(), || output::replace(path, page.as_bytes()))?;
         }
         written?;

@@ -41,7 +41,7 @@ impl Generate {
 const LABORATORY_PLACE: usize = 100;
 
 /// Where `tune` stands: as in the definition of `ahead`, before `restore`.
-const TUNE_PLACE: usize = 5;
+const TUNE_PLACE: usize = 7;
 
 /// The command line of `ahead` with the laboratory's commands as that defines them, and not as `ahead` passes them on.
 fn whole() -> clap::Command {

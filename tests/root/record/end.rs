@@ -98,6 +98,41 @@ fn an_interrupted_run_replaces_no_whole_one() {
     assert_eq!(fs::read(home.profile()).unwrap(), whole);
 }
 
+/// Regression: the profile of an error message silently replaced a good one.
+#[test]
+fn failed_program_replaces_no_profile_unless_asked() {
+    let _still = undisturbed();
+    if !can_record() {
+        return;
+    }
+    let home = Home::new();
+    let file = home.path("file");
+    fs::write(&file, vec![7; 3 * PAGE as usize]).unwrap();
+    let script = format!("cat {} >/dev/null; exit 128", file.display());
+    let failing = |options: &[&str]| {
+        let output = home.try_record(options, &["sh", "-c", &script]);
+        assert_eq!(output.status.code(), Some(128), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // Nothing is lost where there is no profile yet.
+    let said = failing(&[]);
+    assert!(said.contains("the program failed with status 128: this profile is of that run"), "{said}");
+    let of_failure = fs::read(home.profile()).unwrap();
+    home.record(&["--json"], &["true"]);
+    let good = fs::read(home.profile()).unwrap();
+    assert_ne!(good, of_failure);
+    let said = failing(&[]);
+    assert!(
+        said.contains("stays as it was (record --even-if-failed replaces it)") && said.lines().count() == 1,
+        "{said}"
+    );
+    let told: serde_json::Value = serde_json::from_str(&failing(&["--json"])).unwrap();
+    assert_eq!((&told["failed_status"], &told["kept"]), (&128.into(), &false.into()));
+    assert_eq!(fs::read(home.profile()).unwrap(), good);
+    failing(&["--even-if-failed"]);
+    assert_ne!(fs::read(home.profile()).unwrap(), good);
+}
+
 /// Regression: two runs took the place of a whole profile, and nothing told that there were to be more.
 #[test]
 fn a_series_that_is_broken_off_replaces_no_whole_profile_and_says_how_far_it_came() {

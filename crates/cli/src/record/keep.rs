@@ -11,7 +11,7 @@
 //! So the directory is opened before the program starts ([`Place`]), and root goes where the user may not write only by a path
 //! that no link of anybody else bends.
 
-use ahead::store;
+use ahead::store::{self, Arguments};
 use ahead_profile::{Place, Profile, SaveError};
 use ahead_sys::user::User;
 use anyhow::{Context, bail};
@@ -40,9 +40,10 @@ impl Keeper<'_> {
     pub fn new<'a>(
         named: Option<&PathBuf>,
         command: &[OsString],
+        arguments: Arguments,
         user: Option<&'a User>,
     ) -> anyhow::Result<Keeper<'a>> {
-        let path = named.cloned().unwrap_or_else(|| store::new_profile_path_for(command, user));
+        let path = named.cloned().unwrap_or_else(|| store::new_profile_path_for(command, user, arguments));
         if named.is_none() {
             make_directory(&path, user)?;
         }

@@ -27,6 +27,8 @@ pub struct Summary {
     ready: Option<bool>,
     /// How it was broken off, if it was.
     pub interrupted: Option<String>,
+    /// The status of a program that failed.
+    failed: Option<i32>,
     /// The profile was saved; otherwise the one of before stays.
     kept: bool,
 }
@@ -45,6 +47,7 @@ impl Summary {
             beyond_limits: 0,
             ready: waited.then_some(last.finished.ready),
             interrupted: series.interrupted(),
+            failed: series.failed(),
             kept,
         }
     }
@@ -88,6 +91,7 @@ impl Summary {
             "evaluation_s": self.evaluation.as_secs_f64(),
             "ready": self.ready,
             "interrupted": self.interrupted.is_some(),
+            "failed_status": self.failed,
             "kept": self.kept,
         });
         for (count, key, _) in self.missing(profile) {
@@ -101,6 +105,14 @@ impl Summary {
         if let Some(how) = self.interrupted.as_ref().filter(|_| !self.kept) {
             let file = printable(output.as_os_str().as_bytes());
             eprintln!("ahead: interrupted {how}: nothing is kept, and {file} stays as it was");
+            return;
+        }
+        if let Some(status) = self.failed.filter(|_| !self.kept) {
+            let file = printable(output.as_os_str().as_bytes());
+            eprintln!(
+                "ahead: the program failed with status {status}: its profile is not kept, and {file} stays as it was \
+                 (record --even-if-failed replaces it)"
+            );
             return;
         }
         let recording = &profile.recording;
@@ -121,6 +133,8 @@ impl Summary {
         eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {place}");
         if let Some(how) = &self.interrupted {
             eprintln!("ahead: interrupted {how}: this profile ends there, and says so");
+        } else if let Some(status) = self.failed {
+            eprintln!("ahead: the program failed with status {status}: this profile is of that run");
         } else if self.ready == Some(false) {
             eprintln!("ahead: it ended before what --until-... waits for came");
         }
