@@ -1308,7 +1308,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__run)
-            opts="-p -h -V --profile --budget --account --messages --help --version"
+            opts="-p -v -h -V --profile --budget --account --verbose --messages --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -66,6 +66,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Pro
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print what was prefetched as one line on standard error, after the program\'s end'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r

@@ -80,6 +80,30 @@ fn the_programs_status_and_output_are_passed_on_with_and_without_a_profile() {
 }
 
 #[test]
+fn verbose_run_prints_a_one_line_account() {
+    let (_guard, home) = home();
+    let (profile, data, account) = (home.join("p.ahead"), home.join("data"), home.join("account"));
+    fs::write(&data, vec![1; 100_000]).unwrap();
+    save(vec![used(&data)], &profile);
+    let run = |options: &[&str]| {
+        let mut run = ahead(&["run", "-p"]);
+        run.arg(&profile).args(options).args(["--", "sh", "-c", "echo out; exit 7"]);
+        let output = run.output().unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"out\n"[..]));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&["-v"]);
+    assert!(said.starts_with("ahead: prefetched ") && said.lines().count() == 1, "{said}");
+    assert!(said.contains("the program waited "), "{said}");
+    // Beside the whole account.
+    let said = run(&["-v", "--account", account.to_str().unwrap()]);
+    assert!(said.starts_with("ahead: prefetched ") && said.lines().count() == 1, "{said}");
+    let whole: serde_json::Value = serde_json::from_slice(&fs::read(&account).unwrap()).unwrap();
+    assert!(whole["issued_bytes"].is_u64(), "{whole}");
+    assert_eq!(run(&[]), "");
+}
+
+#[test]
 fn a_program_that_cannot_be_started_has_the_shells_status() {
     let profile = tempfile::NamedTempFile::new().unwrap();
     save(Vec::new(), profile.path());

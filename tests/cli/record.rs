@@ -45,6 +45,10 @@ fn nonsense_is_refused_before_anything_is_done() {
 
 #[test]
 fn a_profile_that_could_not_be_kept_is_not_recorded() {
+    if !rustix::process::geteuid().is_root() {
+        // Without privileges that is said first.
+        return println!("skipped: needs root");
+    }
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing/p.ahead");
     let said = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
@@ -80,6 +84,10 @@ fn only_what_is_missing_is_asked_for() {
 
 #[test]
 fn a_home_that_is_not_there_is_not_made() {
+    if !rustix::process::geteuid().is_root() {
+        // Without privileges that is said first.
+        return println!("skipped: needs root");
+    }
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing");
     let mut command = Command::cargo_bin("ahead").unwrap();
@@ -87,6 +95,28 @@ fn a_home_that_is_not_there_is_not_made() {
     let said = command.args(["record", "--", "echo", "started"]).assert();
     said.code(125).stdout("").stderr(predicate::str::contains("does not exist").and(predicate::str::contains("-o")));
     assert!(!missing.exists());
+}
+
+/// Regression: a user without privileges was first told to name another place for the profile.
+#[test]
+fn missing_privilege_is_reported_before_the_place_of_the_profile() {
+    let mut command = Command::cargo_bin("ahead").unwrap();
+    command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
+    if rustix::process::geteuid().is_root() {
+        // The same program as a stranger.
+        let home = tempfile::tempdir().unwrap();
+        let program = home.path().join("ahead");
+        let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&program).status();
+        assert!(copied.unwrap().success());
+        std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
+        let said = command.assert();
+        said.code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
+        return;
+    }
+    command.assert().code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
 }
 
 fn one_line() -> impl Predicate<str> {

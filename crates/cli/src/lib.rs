@@ -7,6 +7,7 @@
 //!
 //! It must never start another program of ours but the one that lies beside it (`laboratory.rs`).
 
+mod account;
 pub mod cli;
 mod compare;
 mod drives;

@@ -15,7 +15,7 @@ use ahead::store::Arguments;
 use ahead::until::Finished;
 use ahead_learn::{Counters, Observation};
 use ahead_model::quantity;
-use ahead_observe::{Options, Scope, SingleFaults, Source, Tracer, now_ns};
+use ahead_observe::{Options, Scope, SingleFaults, Source, Tracer, check_privileges, now_ns};
 use ahead_observe::{switch_fault_around_off, switch_read_ahead_off};
 use ahead_process::family;
 use ahead_process::{Child, Command, Signals};
@@ -110,6 +110,9 @@ fn parse_source(text: &str) -> Result<Source, String> {
     ahead_observe::SOURCES.into_iter().find(|source| source.name() == text).ok_or_else(|| "no such source".into())
 }
 
+/// The status of a recording that did not come to its end.
+const FAILED: u8 = 1;
+
 /// One recorded run.
 struct Recorded {
     profile: Profile,
@@ -161,6 +164,8 @@ impl Record {
             None => User::behind_sudo()?,
         };
         let arguments = if self.any_arguments { Arguments::Any } else { Arguments::Same };
+        // Before a place for the profile is looked for: where nothing can be recorded, none is needed.
+        check_privileges()?;
         let keeper = Keeper::new(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
         if !self.cold {
             restore::try_set_back();
@@ -169,7 +174,11 @@ impl Record {
         // The profile of half a run, or of an error message, in place of a good one would silently make every later start slower.
         let is_good = series.interrupted().is_none() && (series.failed().is_none() || self.even_if_failed);
         let kept = is_good || !keeper.is_taken();
-        let mut summary = Summary::of(&series, self.until.until().is_set(), kept);
+        let waits = self.until.until().is_set();
+        let never_came = waits && series.runs.iter().any(|run| !run.finished.ready && run.finished.stopped.is_none());
+        // A program that ended well before what was waited for came has not done what was to be recorded.
+        let status = if never_came && series.status == 0 { FAILED } else { series.status };
+        let mut summary = Summary::of(&series, waits, kept);
         let mut profile = ahead_profile::merge(series.runs.into_iter().map(|run| run.profile).collect());
         summary.beyond_limits = ahead_profile::fit(&mut profile);
         if let Some(how) = &summary.interrupted {
@@ -182,7 +191,7 @@ impl Record {
             true => eprintln!("{}", summary.json(&profile, keeper.path())),
             false => summary.print(&profile, keeper.path()),
         }
-        Ok(ExitCode::from(series.status))
+        Ok(ExitCode::from(status))
     }
 
     /// All runs, or those until a signal. One that was interrupted is only given when there is no whole one before it.

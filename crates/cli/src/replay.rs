@@ -1,11 +1,11 @@
 //! `ahead replay`: fetches what a profile lists, without starting anything.
 
+use crate::account;
 use crate::exit::{self, Stopped};
 use crate::run::{LOADED, stop_when};
-use ahead::prefetch::{Account, HeadStart, NOT_ANSWERING, Options};
+use ahead::prefetch::{HeadStart, NOT_ANSWERING, Options};
 use ahead_process::Signals;
 use ahead_process::{CancelToken, ResultPipe, Worker};
-use ahead_report::number::{count, size, time};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -101,7 +101,7 @@ impl Replay {
             let account = running.finish();
             let text = match self.json {
                 true => serde_json::to_string(&account)? + "\n",
-                false => text(&account, self.wait),
+                false => account::lines(&account, self.wait),
             };
             Ok(results.write_all(text.as_bytes())?)
         });
@@ -130,41 +130,4 @@ impl Replay {
         }
         Ok(stopped)
     }
-}
-
-/// The account, for people.
-fn text(account: &Account, waited: bool) -> String {
-    let mut lines = Vec::new();
-    let fetched = account.issued_bytes - account.bridged_bytes;
-    lines.push(format!(
-        "fetched           {:>10}  in {}",
-        size(fetched),
-        count(account.requests, "request", "requests")
-    ));
-    let rows = [
-        ("  metadata", account.metadata_bytes),
-        ("  unreadable", account.unreadable_bytes),
-        ("bridged", account.bridged_bytes),
-        ("already there", account.already_resident_bytes),
-        ("changed since", account.stale_bytes),
-        ("failed", account.failed_bytes),
-    ];
-    for (what, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        lines.push(format!("{what:<17} {:>10}", size(bytes)));
-    }
-    for (reason, skipped) in &account.skipped {
-        lines.push(format!("{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes)));
-    }
-    if account.lookups > 0 {
-        lines.push(format!("looked up         {:>10}  paths", account.lookups));
-    }
-    if let Some(failure) = &account.first_failure {
-        lines.push(format!("first failure: {failure}"));
-    }
-    lines.push(match account.arrived_us {
-        Some(arrived_us) => format!("arrived after {}", time(arrived_us)),
-        None if waited => format!("submitted after {}; not all has arrived", time(account.submitted_us)),
-        None => format!("submitted after {}", time(account.submitted_us)),
-    });
-    lines.join("\n") + "\n"
 }

@@ -9,7 +9,7 @@
 //! The worker is a process of its own: it may be waiting for a device that does not answer when the program has ended. So it
 //! has none of our descriptors, and touches every file for us: the profile lies on a file system, too.
 
-use crate::{exit, output};
+use crate::{account, exit, output};
 use ahead::prefetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
 use ahead::store;
 use ahead_process::{CancelToken, ResultPipe, Worker};
@@ -42,6 +42,9 @@ pub struct Run {
     /// Write what was fetched to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
+    /// Print what was prefetched as one line on standard error, after the program's end
+    #[arg(short, long)]
+    verbose: bool,
     /// Write our own messages to this file: standard error is then the program's alone
     #[arg(long, hide = true, value_name = "FILE")]
     messages: Option<PathBuf>,
@@ -66,14 +69,15 @@ impl Run {
         // However it ended, or if it could not be started: the account is kept by then.
         if let Some(worker) = &mut worker {
             worker.cancel();
-            if self.account.is_some() && !worker.wait_complete(LONGEST_ACCOUNT).unwrap_or(false) {
-                warn("the account is not kept: it was not written in time");
+            let is_wanted = self.account.is_some() || self.verbose;
+            if is_wanted && !worker.wait_complete(LONGEST_ACCOUNT).unwrap_or(false) {
+                warn("there is no account: the worker has not written it in time");
             }
             // Whatever comes of it, the program's status counts.
             if !worker.wait_end(LAST_WORD).unwrap_or(false) {
                 tracing::info!("the fetch still waits for a device, and is left to itself");
             }
-            self.keep_told_account(worker.received());
+            self.use_received_account(worker.received());
         }
         Ok(ExitCode::from(ended?.code() as u8))
     }
@@ -88,25 +92,33 @@ impl Run {
         running.hold();
         let _ = results.write_all(&[START]);
         let account = running.finish();
-        let Some(path) = &self.account else { return };
         // The program does its work: its status is what counts.
         let kept = serde_json::to_vec_pretty(&account).map_err(anyhow::Error::from).and_then(|json| {
-            match output::is_open(path) {
-                true => Ok(results.write_all(&json)?),
-                false => output::replace(path, &json),
+            let file = self.account.as_deref().filter(|path| !output::is_open(path));
+            if self.verbose || self.account.is_some() && file.is_none() {
+                results.write_all(&json)?;
             }
+            file.map_or(Ok(()), |file| output::replace(file, &json))
         });
         if let Err(error) = kept {
             warn(&format!("the account is not kept: {error:#}"));
         }
     }
 
-    /// The account, where it goes to a descriptor (`/dev/stdout`) that we have and the worker has not.
-    fn keep_told_account(&self, told: &[u8]) {
-        if let (Some(path), Some((_, json @ [_, ..]))) = (&self.account, told.split_at_checked(2))
+    /// Prints the account that the worker has sent, and writes it where it goes to a descriptor (`/dev/stdout`) that we have and the worker
+    /// has not.
+    fn use_received_account(&self, received: &[u8]) {
+        let Some((_, json @ [_, ..])) = received.split_at_checked(2) else { return };
+        if let Some(path) = self.account.as_deref().filter(|path| output::is_open(path))
             && let Err(error) = output::replace(path, json)
         {
             warn(&format!("the account is not kept: {error:#}"));
+        }
+        if self.verbose {
+            match serde_json::from_slice(json) {
+                Ok(account) => warn(&account::line(&account)),
+                Err(error) => warn(&format!("the account is not complete: {error}")),
+            }
         }
     }
 

@@ -35,7 +35,7 @@ pub use evictions::{Evicted, Evictions};
 pub use exact::{switch_fault_around_off, switch_read_ahead_off};
 pub use single_faults::{SingleFaults, is_fault_around_off};
 pub use source::{SOURCES, Source};
-pub use tracer::{Options, Scope, Tracer};
+pub use tracer::{Options, Scope, Tracer, check_privileges};
 
 /// Now, on the clock of the events (CLOCK_MONOTONIC), nanoseconds.
 pub fn now_ns() -> u64 {

@@ -68,6 +68,21 @@ const WAKE_SHARE: u64 = 16;
 /// Entries in the table of pages, of 64 pages each, for machines with 4 GiB or more; about 100 bytes each.
 const WORDS_MOST: u64 = 1 << 18;
 
+/// Refuses a process that can observe nothing: neither root nor one with CAP_BPF or CAP_SYS_ADMIN. Loads nothing.
+///
+/// # Errors
+/// [`Error::NotPermitted`].
+pub fn check_privileges() -> Result<()> {
+    /// include/uapi/linux/capability.h.
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_BPF: u32 = 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let may = machine::is_root() || effective & (1 << CAP_SYS_ADMIN | 1 << CAP_BPF) != 0;
+    if may { Ok(()) } else { Err(Error::needs_root("observing programs")) }
+}
+
 impl Tracer {
     /// Loads and attaches the best source that works here, and begins to collect. Needs root.
     ///

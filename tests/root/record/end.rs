@@ -204,6 +204,8 @@ fn what_was_waited_for_and_never_came_is_said() {
         serde_json::from_str::<serde_json::Value>(text.lines().last().unwrap()).unwrap()["ready"].clone()
     };
     assert_eq!(ready(waits[0]), false);
+    // Regression: a program that ended well, but before that came, gave status 0.
+    assert_eq!(home.try_record(waits[0], &["true"]).status.code(), Some(1));
     assert_eq!(ready(&["--until-output", "said"]), true);
     assert!(ready(&[]).is_null());
 }

@@ -107,6 +107,9 @@ impl Summary {
             eprintln!("ahead: interrupted {how}: nothing is kept, and {file} stays as it was");
             return;
         }
+        if self.interrupted.is_none() && self.ready == Some(false) {
+            eprintln!("ahead: it ended before what --until-... waits for came");
+        }
         if let Some(status) = self.failed.filter(|_| !self.kept) {
             let file = printable(output.as_os_str().as_bytes());
             eprintln!(
@@ -135,8 +138,6 @@ impl Summary {
             eprintln!("ahead: interrupted {how}: this profile ends there, and says so");
         } else if let Some(status) = self.failed {
             eprintln!("ahead: the program failed with status {status}: this profile is of that run");
-        } else if self.ready == Some(false) {
-            eprintln!("ahead: it ended before what --until-... waits for came");
         }
         let missing = self.missing(profile);
         let notes = missing.iter().filter(|(count, ..)| *count > 0).map(|(count, _, what)| format!("{count} {what}"));
