@@ -256,7 +256,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -l access-time -d 'Unt
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l bandwidth -d 'From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of `ahead sim trace`, which is repeated on files of the same lengths' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l streams -d 'Streams at the same time' -r
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing: this is the window to set with --apply or --persist, KiB (a multiple of 4)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing: this is the window to set with --apply or --persist, as in 512K or 4M; a number alone is KiB' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l root -d 'Keep rules and earlier values below this directory instead of /' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l all -d 'Every device that something is mounted from'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l plan -d 'Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did'

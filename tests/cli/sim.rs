@@ -116,6 +116,13 @@ fn a_profile_is_a_workload() {
     for row in whole["policies"].as_array().unwrap() {
         assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
     }
+    // By itself, on the default machine: what `--window` asks for.
+    let swept = json(&["sim", "sweep", place.to_str().unwrap(), "--window", "128K,4M", "--json"]);
+    let windows: Vec<_> = swept["runs"].as_array().unwrap().iter().map(|run| run["window_bytes"].as_u64()).collect();
+    assert_eq!(windows.len(), 8, "{swept}");
+    assert!(windows.contains(&Some(128 << 10)) && windows.contains(&Some(4 << 20)), "{swept}");
+    let bare = predicate::str::contains("has no unit: write 4096K");
+    ahead(&["sim", "sweep", place.to_str().unwrap(), "--window", "4096"]).assert().code(2).stderr(bare);
     fs::write(&place, "no profile").unwrap();
     let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead").count(1));
     ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
@@ -128,6 +135,8 @@ fn a_trace_is_a_workload() {
     let text = format!("policies = [\"none\", \"linux-6.18\", \"ahead\"]\n[[workload]]\ntrace = \"{trace}\"\n");
     let (_home, path) = scenario(&text);
     let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
+    let by_itself = json(&["sim", "run", trace, "--json"]);
+    assert_eq!(by_itself["policies"][1], whole["policies"][1]);
     let rows = whole["policies"].as_array().unwrap();
     let figure = |row: &Value, key: &str| row[key].as_u64().unwrap();
     let accesses = |row: &Value| ["hits", "locked", "misses"].map(|key| figure(row, key)).iter().sum::<u64>();
@@ -261,7 +270,7 @@ fn a_sweep_runs_nothing_twice() {
     let (_home, path) = scenario(SCENARIO);
     for (axis, says) in [
         (["--device", "hdd,hdd"], "--device hdd is named twice"),
-        (["--window", "128K,131072"], "--window 128K is named twice"),
+        (["--window", "1M,1024K"], "--window 1024K is named twice"),
         (["--policy", "true-readahead(8),true-readahead(8,16)"], "--policy true-readahead(8, 16) is named twice"),
     ] {
         let arguments = [&["sim", "sweep", path.to_str().unwrap()], &axis[..]].concat();

@@ -30,12 +30,14 @@ pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory
 
 use std::io::IsTerminal;
 
-/// Messages go to standard error, as far as `AHEAD_LOG` asks for them.
+/// Messages go to standard error, up to the level in `AHEAD_LOG` (error, warn, info, debug or trace; warn).
 pub fn start_log() {
+    let level = std::env::var("AHEAD_LOG").ok().and_then(|level| level.parse().ok());
+    let level = level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN);
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("AHEAD_LOG").unwrap_or_else(|_| "warn".into()))
+        .with_max_level(level)
         .without_time()
         .with_target(false)
         .init();

@@ -52,8 +52,8 @@ pub struct Tune {
     /// Try every window three times: takes four times as long, and shows the whole curve
     #[arg(long)]
     pub exhaustive: bool,
-    /// Measure nothing: this is the window to set with --apply or --persist, KiB (a multiple of 4)
-    #[arg(long, value_name = "N", value_parser = parse_kb, requires = "sets", conflicts_with_all = ["workload", "exhaustive"])]
+    /// Measure nothing: this is the window to set with --apply or --persist, as in 512K or 4M; a number alone is KiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_kb, requires = "sets", conflicts_with_all = ["workload", "exhaustive"])]
     pub kb: Option<u64>,
     /// Set the window; what is set now is kept for --restore
     #[arg(long)]
@@ -87,9 +87,13 @@ fn parse_bandwidth(text: &str) -> Result<f64, String> {
 const MOST_KB: u64 = 1 << 20;
 
 fn parse_kb(text: &str) -> Result<u64, String> {
-    match text.parse() {
+    let kb = match parse_size(text) {
+        Ok(bytes) if text.ends_with(char::is_alphabetic) => (bytes % 1024 == 0).then_some(bytes / 1024).ok_or(()),
+        _ => text.parse().map_err(drop),
+    };
+    match kb {
         Ok(kb) if kb > 0 && kb % 4 == 0 && kb <= MOST_KB => Ok(kb),
-        _ => Err(format!("{text:?} is not a multiple of 4 from 4 to {MOST_KB}")),
+        _ => Err(format!("{text:?} is not a window; write a multiple of 4 KiB up to 1 GiB, as in 512K or 4M")),
     }
 }
 
@@ -357,8 +361,10 @@ mod tests {
 
     #[test]
     fn windows_are_whole_pages() {
-        assert_eq!(parse_kb("512"), Ok(512));
-        for bad in ["0", "5", "-4", "1048580", "128K"] {
+        for (text, kb) in [("512", 512), ("512K", 512), ("4M", 4096), ("1GiB", 1 << 20)] {
+            assert_eq!(parse_kb(text), Ok(kb));
+        }
+        for bad in ["0", "5", "-4", "1048580", "5K", "2G", "K"] {
             assert!(parse_kb(bad).is_err(), "{bad}");
         }
     }

@@ -10,8 +10,8 @@
 
 use crate::error::DecodeError;
 
-/// A byte no text has, the name, and a line end that any text-mode transfer destroys.
-const MAGIC: [u8; 8] = *b"\x89AHEAD\r\n";
+/// How a profile begins: a byte that no text has, the name, and a line end that any text-mode transfer destroys.
+pub const MAGIC: [u8; 8] = *b"\x89AHEAD\r\n";
 /// Changes when an older reader would misunderstand.
 pub const MAJOR: u16 = 1;
 /// Changes when keys or trailing fields are added, which an older reader skips.

@@ -31,6 +31,6 @@ pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};
 pub use file::{Place, load, save};
 pub use fit::fit;
-pub use header::MAX_FILE_BYTES;
+pub use header::{MAGIC, MAX_FILE_BYTES};
 pub use merge::{Position, merge};
 pub use model::*;

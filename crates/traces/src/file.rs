@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
 
-const MAGIC: &[u8; 8] = b"AHDTRACE";
+/// How a trace begins.
+pub const MAGIC: &[u8; 8] = b"AHDTRACE";
 /// Format of this version; that of the first one lacks a kind of record (`ReadAt`), and is read, too.
 const VERSION: u32 = 2;
 const OLDEST: u32 = 1;

@@ -13,7 +13,7 @@
 mod file;
 mod record;
 
-pub use file::{MOST_BLOCK_BYTES, Reader, TraceError, Writer};
+pub use file::{MAGIC, MOST_BLOCK_BYTES, Reader, TraceError, Writer};
 pub use record::{
     Asked, Cached, Event, Exact, FileSeen, Header, MOST_READ, Mapping, RaState, Record, SPANNING, Trailer, Use,
     VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Validator, Window,

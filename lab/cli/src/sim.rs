@@ -14,9 +14,8 @@ use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
 use ahead_sys::user::User;
-use anyhow::Context;
 use clap::{Args, Subcommand};
-use recordings::Files;
+use recordings::load_scenario;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -45,7 +44,7 @@ enum Command {
 /// Run the policies of a scenario and compare them
 #[derive(Debug, Args)]
 struct Run {
-    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/formats.md)
+    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/formats.md); or a profile or a trace, which is a workload by itself
     scenario: PathBuf,
     /// Print JSON instead of a table (see docs/formats.md)
     #[arg(long, conflicts_with = "csv")]
@@ -83,8 +82,7 @@ impl Run {
         let user = User::behind_sudo()?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
-        let path = self.scenario.display().to_string();
-        let scenario = Scenario::load_with(&self.scenario, &Files).with_context(|| path.clone())?;
+        let scenario = load_scenario(&self.scenario)?;
         let progress = Progress::new(scenario.policies.len() as u64);
         let results = scenario.policies.iter().map(|choice| {
             progress.say(choice.to_string());

@@ -9,12 +9,11 @@ use ahead_profile::Profile;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};
-use ahead_sys::directory::HeldFile;
 use ahead_sys::{daemon, machine};
 use ahead_tune::{System, Target};
 use ahead_tune_measure::{Depth, Disk, Measurement, Plan, Workload, measure};
-use anyhow::{Context, bail};
-use std::io::{Read, Write};
+use anyhow::bail;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -29,20 +28,11 @@ enum Loaded {
 const PROFILE_NOTE: &str = "a profile does not tell faults of mappings from calls: all of it is read by calls, and what a window does to \
                             faults does not show; `ahead sim trace` records both apart";
 
-/// How a trace begins.
-const TRACE_MAGIC: &[u8] = b"AHDTRACE";
-
 impl Loaded {
     /// Reads a profile or a trace, whichever it is.
     fn read(path: &Path) -> anyhow::Result<Loaded> {
-        let mut begin = Vec::new();
-        // What is no regular file the profile's reader refuses, and says so.
-        if path.is_file() {
-            // A FIFO that has taken its place since is not waited for.
-            let file = HeldFile::open(path)?.into_file();
-            file.take(TRACE_MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
-        }
-        if begin != TRACE_MAGIC {
+        // Whatever else it is, the profile's reader refuses, and says why.
+        if recordings::kind_of(path)? != Some(RecordingKind::Trace) {
             return Ok(Loaded::Profile(Box::new(ahead_profile::load(path)?)));
         }
         let trace = recordings::Files.load(RecordingKind::Trace, path);

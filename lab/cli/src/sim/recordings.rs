@@ -9,7 +9,11 @@ mod trace;
 
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_profile::{Extent, LoadError, Profile};
-use ahead_sim::{Op, Recording, RecordingKind, Recordings};
+use ahead_sim::{Op, Recording, RecordingKind, Recordings, Scenario};
+use ahead_sys::directory::HeldFile;
+use anyhow::Context;
+use std::ffi::OsStr;
+use std::io::Read;
 use std::path::Path;
 
 /// What the `ahead` command can read.
@@ -25,6 +29,45 @@ impl Recordings for Files {
             RecordingKind::Trace => trace::load(path),
         }
     }
+}
+
+/// What a file holds, by its first bytes. `None`: neither a profile nor a trace, or no regular file.
+///
+/// Errors: it cannot be read.
+pub fn kind_of(path: &Path) -> anyhow::Result<Option<RecordingKind>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let mut begin = Vec::new();
+    // A FIFO that has taken its place since is not waited for.
+    let file = HeldFile::open(path)?.into_file();
+    file.take(ahead_traces::MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
+    Ok(match &begin[..] {
+        begin if begin == ahead_profile::MAGIC => Some(RecordingKind::Profile),
+        begin if begin == ahead_traces::MAGIC => Some(RecordingKind::Trace),
+        _ => None,
+    })
+}
+
+/// The policies that a recording runs under where no scenario names any: none, today's kernel, ours, and the bound.
+const POLICIES: [&str; 4] = ["none", "linux-6.18", "ahead", "oracle"];
+
+/// The scenario in a file; of a profile or a trace, that of doing once again what was recorded, on the scenario's default machine.
+pub fn load_scenario(path: &Path) -> anyhow::Result<Scenario> {
+    let shown = || path.display().to_string();
+    let key = match kind_of(path)? {
+        None => return Scenario::load_with(path, &Files).with_context(shown),
+        Some(RecordingKind::Profile) => "profile",
+        Some(RecordingKind::Trace) => "trace",
+    };
+    let name =
+        path.file_name().and_then(OsStr::to_str).context("its name is not UTF-8: rename it").with_context(shown)?;
+    // A string of JSON is one of TOML.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let policies = POLICIES.map(quoted).join(", ");
+    let text = format!("name = {0}\npolicies = [{policies}]\n[[workload]]\n{key} = {0}\n", quoted(name));
+    let directory = path.parent().unwrap_or(Path::new("."));
+    Scenario::from_toml_with(&text, directory, &Files).with_context(shown)
 }
 
 /// Why there is no profile, without its path: who asked for it says that.

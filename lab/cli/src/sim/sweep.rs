@@ -1,6 +1,6 @@
 //! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
 
-use super::recordings::Files;
+use super::recordings::load_scenario;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// are shared between all processors.
 #[derive(Debug, Args)]
 pub struct Sweep {
-    /// Scenario whose machine and workloads are used (see docs/formats.md)
+    /// Scenario whose machine and workloads are used (see docs/formats.md); a profile or a trace is a workload by itself
     scenario: PathBuf,
     /// Policies, as `ahead sim policies` lists them; several with commas between them, or the option again
     #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
@@ -80,6 +80,10 @@ fn parse_model(text: &str) -> Result<Model, String> {
 
 /// Pages.
 fn parse_window(text: &str) -> Result<u64, String> {
+    // Elsewhere windows are counted in KiB (read_ahead_kb): a number alone would mean one or the other.
+    if text.chars().all(|digit| digit.is_ascii_digit()) {
+        return Err(format!("{text:?} has no unit: write {text}K, or a size as in 128K or 4M"));
+    }
     let bytes = parse_size(text)?;
     if !bytes.is_multiple_of(PAGE_BYTES) {
         return Err("a window has whole pages: a multiple of 4K".into());
@@ -116,8 +120,7 @@ impl Sweep {
         let user = User::behind_sudo()?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare_page(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
-        let scenario =
-            Scenario::load_with(&self.scenario, &Files).with_context(|| self.scenario.display().to_string())?;
+        let scenario = load_scenario(&self.scenario)?;
         self.check_names(&scenario)?;
         let jobs = self.list(&scenario);
         for job in &jobs {
