@@ -26,10 +26,10 @@ pub enum Arguments {
 }
 
 /// Where `record` keeps the profile of a command that is run in this directory, when `-o` is not given:
-/// `$XDG_STATE_HOME/ahead/NAME-HASH.ahead`. NAME is the program's; HASH tells apart its arguments and directories
+/// `$XDG_STATE_HOME/ahead/NAME-HASH.ahead`. NAME is the program's; HASH distinguishes its arguments and directories
 /// (`git status` reads other files in another repository, `python3` with another script).
 ///
-/// `user`: whose directory, if not our own (a recording that root makes for somebody else). It is `~/.local/state` then:
+/// `user`: whose directory, if not our own (a recording that root makes for another user). It is `~/.local/state` then:
 /// the user's environment has not come through sudo.
 pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> PathBuf {
     places(argv, user, arguments).swap_remove(0)

@@ -90,7 +90,7 @@ impl Until {
     /// their names in `/proc`.
     ///
     /// # Errors
-    /// Somebody listens on the port already.
+    /// A process listens on the port already.
     pub fn signs(&self, processes: &[String]) -> Result<Signs<'_>> {
         let looker = self.file.clone().map(Looker::new).transpose()?;
         let before = looker.as_ref().map(|looker| looker.look(FIRST_ANSWER_TIME).ok_or(Error::FileNotAnswering));
@@ -117,7 +117,7 @@ impl Until {
     }
 }
 
-/// What tells a file from another one that has its name later: inode, size, and time of modification.
+/// Distinguishes a file from a later one of the same name: inode, size, and time of modification.
 type Identity = (u64, u64, i64, i64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -158,7 +158,7 @@ impl Looker {
     }
 }
 
-/// What tells from outside that a program is ready.
+/// Conditions, visible from outside, that a program is ready.
 #[derive(Debug)]
 pub struct Signs<'a> {
     until: &'a Until,

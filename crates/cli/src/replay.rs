@@ -57,8 +57,8 @@ impl Replay {
         let (began, signals) = (Instant::now(), Signals::take()?);
         let mut worker = Worker::fork(|results, cancelled| self.work(results, cancelled, began))?;
         let signal = self.hear(&mut worker, &signals, began)?;
-        let told = worker.received().strip_prefix(&[LOADED]).unwrap_or(worker.received());
-        let (account, failure) = match told {
+        let received = worker.received().strip_prefix(&[LOADED]).unwrap_or(worker.received());
+        let (account, failure) = match received {
             [FAILED, why @ ..] => (&[][..], Some(String::from_utf8_lossy(why))),
             account => (account, None),
         };

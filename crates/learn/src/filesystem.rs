@@ -38,7 +38,7 @@ pub trait FileSystem {
     /// The path without symbolic links, `.` and `..`. `None`: it cannot be resolved.
     fn canonicalize(&self, path: &Path) -> Option<PathBuf>;
 
-    /// The generation of the inode at a path, which tells apart the files that had one inode number one after another. `None`: its file system
+    /// The generation of the inode at a path, which distinguishes files that had the same inode number at different times. `None`: its file system
     /// does not report it.
     fn generation(&self, path: &Path) -> Option<u32>;
 

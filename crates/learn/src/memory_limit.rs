@@ -32,7 +32,7 @@ impl MemoryLimit {
         MemoryLimit { left_bytes: bytes, refused: 0 }
     }
 
-    /// Takes memory for so many elements of a type, with so many bytes elsewhere. `false`: the limit is reached, and the elements are counted.
+    /// Takes memory for `elements` of a type that own `elsewhere_bytes` besides. `false`: the limit is reached, and the elements are counted.
     pub fn take<T>(&mut self, elements: usize, elsewhere_bytes: usize) -> bool {
         let bytes = elements.saturating_mul(size_of::<T>() + OVERHEAD_BYTES).saturating_add(elsewhere_bytes);
         let left = self.left_bytes.checked_sub(bytes);

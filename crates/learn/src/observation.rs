@@ -49,7 +49,7 @@ pub struct FileSeen {
     pub rdev: u32,
     /// Inode number.
     pub inode: u64,
-    /// Inode generation: tells apart the files that had one number after another.
+    /// Inode generation: distinguishes files that had the same inode number at different times.
     pub generation: u32,
     /// Size when it was first touched, bytes.
     pub size_bytes: u64,

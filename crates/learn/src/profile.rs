@@ -221,7 +221,7 @@ fn file_of(
     })
 }
 
-/// The times that files get in a run. By the clock that nobody sets: what lies in the future by a wrong clock is none of it.
+/// The times that files get in a run. The length of the run is taken from CLOCK_MONOTONIC: a wall clock that is set meanwhile must not count.
 fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
     run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
 }

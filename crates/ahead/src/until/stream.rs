@@ -22,7 +22,7 @@ pub(super) struct Stream {
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) signals: &'a Signals,
-    /// Waits for a reader until a signal arrives. After one, what nobody takes at once is dropped.
+    /// Waits for a reader until a signal arrives. After one, output that cannot be written at once is dropped.
     pub(super) is_patient: bool,
 }
 
@@ -85,7 +85,7 @@ impl Stream {
             Err(error) => return Err(Error::io("read the program's output", error)),
         };
         if let Some(pass) = pass {
-            // Nobody listens any more (`| head`): the program need not know.
+            // The reader may have ended (`| head`): the program need not know.
             let _ = if self.is_errors {
                 pass.write(&mut std::io::stderr(), bytes)
             } else {
