@@ -1,6 +1,7 @@
 //! The errors of the library.
 
 use ahead_process::ExecError;
+use ahead_profile::{LoadError, SaveError};
 use std::io;
 
 /// Shorthand.
@@ -32,6 +33,50 @@ pub enum Error {
     /// A signal asked us to stop.
     #[error("{0}")]
     Stopped(#[from] Stopped),
+    /// The profile could not be loaded.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// The profile could not be saved.
+    #[error("{0}")]
+    Save(#[from] SaveError),
+    /// An emulated disk did not do as it was asked.
+    #[error("{0}")]
+    Disk(#[from] ahead_disk::Error),
+    /// One of the above, and what was to be done.
+    #[error("{what}: {source}")]
+    While {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: Box<Error>,
+    },
+    /// A condition that no other variant names: the whole message.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Adds to an error what was to be done.
+pub(crate) trait Context<T> {
+    /// Wraps an error with what was tried.
+    fn context(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Error::While { what: what(), source: Box::new(error.into()) })
+    }
+}
+
+/// Adds to a system error what was tried.
+pub(crate) trait IoContext<T> {
+    /// Wraps a system error with what was tried.
+    fn what(self, what: &str) -> Result<T>;
+}
+
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
+    fn what(self, what: &str) -> Result<T> {
+        self.map_err(|error| Error::io(what, error.into()))
+    }
 }
 
 impl Error {

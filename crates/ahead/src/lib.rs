@@ -11,12 +11,24 @@
 //! Profiles come in, pages in the page cache and accounts come out. This crate must never fail or delay the program that it serves, print
 //! anything, or leave a byte unaccounted for.
 
+pub mod cold;
+pub mod compare;
+mod drives;
 mod error;
+mod machine;
 pub mod prefetch;
 pub mod record;
+pub mod restore;
+pub mod stopping;
 pub mod store;
 pub mod until;
 
-pub use ahead_profile::Profile;
+pub use ahead_process::{Command, Signals};
+pub use ahead_profile::{Profile, load};
+pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
-pub use prefetch::Account;
+pub use machine::{Notify, wait_for_machine, wait_for_machine_as_root};
+pub use prefetch::{Account, Prefetcher};
+#[cfg(feature = "observe")]
+pub use record::Recorder;
+pub use until::Until;

@@ -33,6 +33,7 @@ mod devices;
 mod engine;
 mod gate;
 mod pool;
+mod ranges;
 mod sources;
 mod stages;
 mod warm;
@@ -40,12 +41,69 @@ mod worker;
 
 pub use account::{Account, Issued, Reason, Skipped};
 pub use ahead_plan::{DeviceTraits, Order, Source};
-pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
+pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 
+use crate::{Error, Result};
+use ahead_profile::Profile;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How to fetch.
+/// Prefetches what a profile, or a list of ranges, names.
+///
+/// ```no_run
+/// # fn main() -> ahead::Result<()> {
+/// let profile = ahead::load("app.ahead".as_ref())?;
+/// let account = ahead::Prefetcher::new(profile).wait(true).start()?.finish();
+/// println!("{} bytes in {} requests", account.issued_bytes, account.requests);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Prefetcher {
+    profile: Arc<Profile>,
+    options: Options,
+}
+
+impl Prefetcher {
+    /// Of everything in the profile; the program may start when the plan says so.
+    pub fn new(profile: Profile) -> Prefetcher {
+        Prefetcher { profile: Arc::new(profile), options: Options::default() }
+    }
+
+    /// Of byte ranges of files. Sizes and times of change are those of now; a range beyond the end of its file is cut. Nothing is held: there
+    /// is no program.
+    ///
+    /// # Errors
+    /// A path does not lead to a regular file, or not below a mount of this machine.
+    pub fn of_ranges(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Result<Prefetcher> {
+        let options = Options { head_start: HeadStart::None, ..Options::default() };
+        Ok(Prefetcher { profile: Arc::new(ranges::to_profile(ranges)?), options })
+    }
+
+    /// With these options instead of those of before.
+    pub fn options(self, options: Options) -> Prefetcher {
+        Prefetcher { options, ..self }
+    }
+
+    /// Whether [`Running::finish`] waits until all data has arrived, and not only until all of it is submitted.
+    pub fn wait(mut self, wait: bool) -> Prefetcher {
+        self.options.wait = wait;
+        self
+    }
+
+    /// Starts to prefetch and returns at once. Where no thread can be had and no program waits, it returns when everything is prefetched.
+    ///
+    /// # Errors
+    /// No thread could be had. The caller goes on without prefetching then.
+    pub fn start(self) -> Result<Running> {
+        engine::start(self.profile, self.options).map_err(|error| Error::io("start a thread", error))
+    }
+}
+
+/// How to prefetch.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Bytes that may be fetched at most; `None`: half of the available memory.

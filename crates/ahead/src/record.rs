@@ -1,6 +1,29 @@
-//! From an observation of a program to a profile, on this machine.
+//! Recording: from a program, or from processes that others have started, to a profile.
+//!
+//! ```text
+//!     program ──▶ observe (BPF) ──▶ Observation ──▶ learn ──▶ Profile        Recorder: the whole way (feature `observe`)
+//! ```
+//!
+//! [`learn`] is the part without BPF: it turns an observation into a profile of this machine's files.
 
+#[cfg(feature = "observe")]
+mod exact;
 mod filesystem;
+#[cfg(feature = "observe")]
+mod others;
+#[cfg(feature = "observe")]
+mod read_ahead;
+#[cfg(feature = "observe")]
+mod recorder;
+#[cfg(feature = "observe")]
+mod single_faults;
+
+#[cfg(feature = "observe")]
+pub use ahead_observe::{SOURCES, Scope, Source, check_privileges};
+#[cfg(feature = "observe")]
+pub use recorder::{ReadAhead, Recorder, Recording};
+#[cfg(feature = "observe")]
+pub(crate) use single_faults::is_fault_around_off;
 
 pub use ahead_learn::{FileSystem, Host, LeftOut, Observation, Run};
 pub use filesystem::OsFileSystem;

@@ -7,8 +7,11 @@
 //!
 //! A command is looked for with its arguments first, and then as one with any arguments. As another user's, root's are looked for last.
 
+mod output;
+
 use ahead_profile::{LoadError, Profile};
 use ahead_sys::user::User;
+pub use output::ProfileOutput;
 use rustix::process::geteuid;
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -1,28 +1,12 @@
-//! `ahead compare`: the same command cold, with ahead and warm, interleaved, and what each of them cost.
-//!
-//! ```text
-//!     round 1    evict, check │ cold │ evict, check │ ahead │ warm │ evict, check │ (others) │
-//!     round 2    …                                                       then: one precise run that tells what was used
-//! ```
-//!
-//! Times run from the start of the command line to its end (or readiness) and hold everything: loading the profile, the
-//! head start, the prefetch. Device reads are all reads of the devices, the kernel's included.
+//! `ahead compare`: flags, and the report of the library's comparison.
 
-mod bound;
-mod devices;
-mod input;
-mod late;
-mod ranges;
-mod result;
-mod scratch;
-mod session;
-mod stats;
-mod usage;
+mod render;
 
-use crate::list;
 use crate::output::{self, Output};
 use crate::until::UntilArguments;
-use ahead::store;
+use crate::{list, messages};
+use ahead::compare::{Comparison, Input, ProgramComparison, Rival};
+use ahead::{Signals, store};
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -31,14 +15,13 @@ use ahead_sys::machine;
 use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use clap::Args;
-use input::Input;
-pub use session::observe_evictions;
-use session::{Kind, Session};
+use render::Rendered;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Measure a command cold, with ahead, and warm
 ///
@@ -85,14 +68,7 @@ pub struct Compare {
     command: Vec<OsString>,
 }
 
-/// Somebody else's prefetcher.
-#[derive(Clone, Debug)]
-pub struct Rival {
-    pub name: String,
-    pub shell: String,
-}
-
-/// Whether it is a matter of who reads it, and not of what it is.
+/// Whether another user could read it.
 fn is_denied(error: &LoadError) -> bool {
     matches!(error, LoadError::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied)
 }
@@ -108,43 +84,40 @@ fn parse_rival(text: &str) -> Result<Rival, String> {
 }
 
 impl Compare {
+    /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
         let path = self.profile.clone().unwrap_or_else(|| store::profile_path_for(&self.command, user.as_ref()));
         let profile = self.load(&path, user.as_ref())?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
-        let input = Input::take()?;
-        let mut session = Session::new(&self, path, profile, user.clone(), input)?;
-        let mut kinds = vec![Kind::Cold, Kind::Ahead, Kind::Warm];
-        kinds.extend((0..self.against.len()).map(Kind::Rival));
-        let progress = Progress::new(u64::from(self.runs) * kinds.len() as u64 + 1);
-        for _ in 0..self.runs {
-            for kind in &kinds {
-                progress.say(self.name_of(*kind));
-                session.measure(*kind)?;
-                progress.step();
-            }
-        }
-        progress.say("recording once more what is used");
-        let reference = session.record_reference()?;
-        progress.say("observing what comes late");
-        let late_bytes = session.observe_late()?;
-        drop(progress);
-        let result = session.finish(reference, late_bytes)?;
+        let comparison = ProgramComparison {
+            command: self.command.clone(),
+            profile_path: path,
+            profile: Arc::new(profile),
+            user: user.clone(),
+            until: self.until.until(),
+            comparison: Comparison::new(self.runs),
+            rivals: self.against.clone(),
+            prepare: self.prepare.clone(),
+            observe_use: !self.no_reference,
+            input: Input::take(&messages::print)?,
+            ahead_program: std::env::current_exe().context("find the ahead binary")?,
+        };
+        let rendered = Rendered::new(&comparison, measure(&comparison)?);
         let text = match self.json {
-            true => serde_json::to_string_pretty(&result)? + "\n",
-            false => result.render(Screen::stdout()),
+            true => serde_json::to_string_pretty(&rendered.json())? + "\n",
+            false => rendered.text(Screen::stdout()),
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
         if let Some(html) = &html {
-            output::with_rights_of(user.as_ref(), || html.commit(result.page().as_bytes()))?;
+            output::with_rights_of(user.as_ref(), || html.commit(rendered.page().as_bytes()))?;
         }
         printed?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Reads the profile with the rights of who runs the program: `ahead run` will have no others.
+    /// Reads the profile with the rights of the user as whom the program runs: `ahead run` will have no others.
     fn load(&self, path: &Path, user: Option<&User>) -> anyhow::Result<Profile> {
         let loaded = match user {
             Some(user) => user.with_file_rights(|| ahead_profile::load(path))?,
@@ -179,13 +152,14 @@ impl Compare {
         words.extend(self.command.iter().cloned());
         command_line(&words.into_iter().map(OsStringExt::into_vec).collect::<Vec<_>>())
     }
+}
 
-    pub fn name_of(&self, kind: Kind) -> &str {
-        match kind {
-            Kind::Cold => "cold",
-            Kind::Ahead => "ahead",
-            Kind::Warm => "warm",
-            Kind::Rival(index) => &self.against[index].name,
-        }
-    }
+fn measure(comparison: &ProgramComparison) -> ahead::Result<ahead::compare::Report> {
+    let (bar, mut done) = (Progress::new(1), 0);
+    // A disturbed run is measured again: the bar has as many steps more then.
+    let mut progress = |step: &str, steps: u64| {
+        bar.at(done, steps.max(done), step);
+        done += 1;
+    };
+    comparison.measure(&Signals::take()?, &messages::print, &mut progress)
 }

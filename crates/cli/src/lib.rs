@@ -10,13 +10,12 @@
 mod account;
 pub mod cli;
 mod compare;
-mod drives;
 pub mod exit;
 mod laboratory;
 mod list;
+pub mod messages;
 pub mod output;
-mod patience;
-pub mod record;
+mod record;
 mod replay;
 pub mod restore;
 mod run;
@@ -25,7 +24,6 @@ pub mod tune;
 mod until;
 mod words;
 
-pub use compare::observe_evictions;
 pub use laboratory::{become_laboratory_with_own_arguments, is_help_of_laboratory};
 
 use std::io::IsTerminal;

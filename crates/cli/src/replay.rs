@@ -3,6 +3,7 @@
 use crate::account;
 use crate::exit::{self, Stopped};
 use crate::run::{LOADED, stop_when};
+use ahead::Prefetcher;
 use ahead::prefetch::{HeadStart, NOT_ANSWERING, Options};
 use ahead_process::Signals;
 use ahead_process::{CancelToken, ResultPipe, Worker};
@@ -11,7 +12,6 @@ use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Fetch what a profile lists, without starting anything
@@ -96,7 +96,7 @@ impl Replay {
                 wait: self.wait,
                 ..Options::default()
             };
-            let running = ahead::prefetch::start(Arc::new(profile), options)?;
+            let running = Prefetcher::new(profile).options(options).start()?;
             stop_when(cancelled, running.stopper());
             let account = running.finish();
             let text = match self.json {

@@ -11,7 +11,7 @@
 
 use crate::{account, exit, output};
 use ahead::prefetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
-use ahead::store;
+use ahead::{Prefetcher, store};
 use ahead_process::{CancelToken, ResultPipe, Worker};
 use ahead_process::{Child, Command, Ended, Event, Signals};
 use ahead_profile::Profile;
@@ -150,7 +150,7 @@ impl Run {
     fn start(&self, profile: Profile, began: Instant) -> Option<Running> {
         let (keep_ranges, since) = (self.account.is_some(), Some(began));
         let options = Options { budget_bytes: self.budget, keep_ranges, since, ..Options::default() };
-        match ahead::prefetch::start(Arc::new(profile), options) {
+        match Prefetcher::new(profile).options(options).start() {
             Ok(running) => Some(running),
             Err(error) => {
                 warn(&format!("runs without a fetch: {error}"));

@@ -2,8 +2,7 @@
 
 mod print;
 
-use crate::record::wait_to_be_alone;
-use crate::{exit, laboratory, restore};
+use crate::{exit, laboratory, messages, restore};
 use ahead_model::quantity::{parse_size, parse_time};
 use ahead_process::Signals;
 use ahead_report::table::Screen;
@@ -176,10 +175,10 @@ impl Tune {
         if self.restore {
             let _alone = self.alone()?;
             // What a killed `ahead tune` has left set was not chosen by a user.
-            restore::left_by_killed()?;
+            restore::everything()?;
             return self.restore(&system, &store);
         }
-        restore::try_set_back();
+        ahead::restore::settings_if_free(&messages::print);
         let targets = match &self.target {
             Some(path) => find(&system, path)?,
             None => all(&system)?,
@@ -194,7 +193,7 @@ impl Tune {
     /// measured with, or written down as what was there before. Signals are collected from then on: no change is cut short by one.
     fn alone(&self) -> anyhow::Result<Option<MachineLock>> {
         // Who may not lock may not set anything either, and is told so where something is to be set.
-        machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()
+        Ok(machine::is_root().then(|| ahead::wait_for_machine(&Signals::take()?, &messages::print)).transpose()?)
     }
 
     fn check(&self, store: &Store, targets: &[Target]) -> anyhow::Result<ExitCode> {

@@ -73,7 +73,7 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
 }
 
 /// Splits extents where the file's blocks do not lie side by side, and notes where each part lies.
-pub(crate) fn place(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
+pub fn place_extents(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
     let mut placed = Vec::with_capacity(extents.len());
     for extent in extents {
         let end = extent.offset_bytes + extent.length_bytes;
@@ -167,9 +167,11 @@ mod tests {
     fn extents_are_split_where_blocks_jump() {
         let whole = Extent { offset_bytes: 10, length_bytes: 90, ..Extent::default() };
         let runs = [run(0, 1000, 20), run(20, 1020, 20), run(40, 5000, 20), run(80, 9000, 100)];
-        let found: Vec<_> =
-            place(vec![whole], &runs).iter().map(|e| (e.offset_bytes, e.length_bytes, e.physical_bytes)).collect();
+        let found: Vec<_> = place_extents(vec![whole], &runs)
+            .iter()
+            .map(|e| (e.offset_bytes, e.length_bytes, e.physical_bytes))
+            .collect();
         assert_eq!(found, [(10, 30, Some(1010)), (40, 20, Some(5000)), (60, 20, None), (80, 20, Some(9000))]);
-        assert_eq!(place(vec![whole], &[]), [whole]);
+        assert_eq!(place_extents(vec![whole], &[]), [whole]);
     }
 }

@@ -26,6 +26,7 @@ mod resolve;
 #[cfg(test)]
 mod testing;
 
+pub use extents::place_extents;
 pub use filesystem::{FileSystem, Names, Stat};
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
 pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};

@@ -1,6 +1,6 @@
 //! From what was observed to a profile.
 
-use crate::extents::{Counting, Touch, extents, place, used};
+use crate::extents::{Counting, Touch, extents, place_extents, used};
 use crate::filesystem::{FileSystem, Stat};
 use crate::lookups::{lookups, whole_path};
 use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
@@ -260,7 +260,7 @@ fn place_file(filesystem: &dyn FileSystem, file: &mut File) {
         return;
     }
     let physical = filesystem.physical_extents(as_path(&file.path), file.size_bytes);
-    file.extents = place(std::mem::take(&mut file.extents), &physical);
+    file.extents = place_extents(std::mem::take(&mut file.extents), &physical);
 }
 
 fn device_blocks(

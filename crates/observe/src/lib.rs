@@ -21,9 +21,7 @@ mod collect;
 mod decisions;
 mod event;
 mod evictions;
-mod exact;
 mod objects;
-mod single_faults;
 mod source;
 mod syscalls;
 mod tracer;
@@ -32,8 +30,6 @@ pub use arrivals::{Arrival, Arrivals, Arrived};
 pub use decisions::Decisions;
 pub use event::{DecodeError, Event, decode};
 pub use evictions::{Evicted, Evictions};
-pub use exact::{switch_fault_around_off, switch_read_ahead_off};
-pub use single_faults::{SingleFaults, is_fault_around_off};
 pub use source::{SOURCES, Source};
 pub use tracer::{Options, Scope, Tracer, check_privileges};
 

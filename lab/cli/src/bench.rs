@@ -3,11 +3,11 @@
 mod page;
 mod table;
 
+use ahead::compare::observe_evictions;
 use ahead_bench::{Error, Evicted, Files, How, Job, Plan, Row, Step, Under, jobs, measure};
 use ahead_cli::exit::Stopped;
-use ahead_cli::observe_evictions;
+use ahead_cli::messages;
 use ahead_cli::output::{self, Output};
-use ahead_cli::record::wait_to_be_alone;
 use ahead_live::traits;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
@@ -161,7 +161,8 @@ impl Bench {
         Files::check(&self.directory, &job.file_sizes())?;
         under.iter().try_for_each(|under| under.check(&self.directory))?;
         // A recording that switches read-ahead off would be in the figures; only root can make one.
-        let _alone = machine::is_root().then(|| wait_to_be_alone(&Signals::take()?)).transpose()?;
+        let _alone =
+            machine::is_root().then(|| ahead::wait_for_machine(&Signals::take()?, &messages::print)).transpose()?;
         let measured = interruptible(|stop| self.measure(&job, &under, stop))?;
         end_by_signals();
         let text = if self.json {

@@ -2,7 +2,7 @@
 
 mod print;
 
-use ahead_cli::restore;
+use ahead_cli::messages;
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
 use ahead_disk_server::{Filesystem, Launcher};
 use ahead_model::quantity::{parse_size, parse_time};
@@ -196,7 +196,7 @@ impl Disk {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if matches!(self.command, DiskCommand::Create(_) | DiskCommand::Attach(_)) {
             // They measure what this machine can do.
-            restore::try_set_back();
+            ahead::restore::settings_if_free(&messages::print);
         }
         match self.command {
             DiskCommand::Create(command) => command.run()?,

@@ -1,8 +1,8 @@
 //! `ahead sim trace`: runs a program, and keeps what the kernel's read-ahead decided for it.
 
+use ahead::stopping::check_stopped;
 use ahead_cli::exit;
 use ahead_cli::output::{self, Output};
-use ahead_cli::record::go_on;
 use ahead_observe::Decisions;
 use ahead_process::{Child, Command, Signals};
 use ahead_report::number::{grouped, size};
@@ -59,10 +59,10 @@ impl Trace {
         let decisions = Decisions::start(file.try_clone()?, &self.header())?;
         decisions.follow(child.pid())?;
         if self.cold {
-            go_on(&signals)?;
+            check_stopped(&signals)?;
             evict::everything()?;
         }
-        go_on(&signals)?;
+        check_stopped(&signals)?;
         child.release(&command)?;
         // A signal is the program's affair: what it did until then is kept.
         let ended = child.wait(&signals)?;

@@ -1,7 +1,7 @@
-//! How much of what was fetched was used: by one more run, recorded exactly, or else by the profile.
+//! How much of the prefetched data was used: by one more run, recorded exactly, or else by the profile.
 
-use super::ranges::{ByOwner, Whose, by_owner, common_bytes};
-use ahead::prefetch::{Account, Issued, Source};
+use super::ranges::{ByOwner, Owner, by_owner, common_bytes};
+use crate::prefetch::{Account, Issued, Source};
 use ahead_model::RangeSet;
 use ahead_profile::{Precision, Profile};
 use ahead_sys::machine;
@@ -10,14 +10,20 @@ use std::ops::Range;
 /// Bytes fetched, by what became of them. `prefetched = used + bridged + wasted`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// All that was issued.
     pub prefetched_bytes: u64,
+    /// Of these: used.
     pub used_bytes: u64,
+    /// Of these: read only to join two ranges, and not used.
     pub bridged_bytes: u64,
+    /// Of these: neither.
     pub wasted_bytes: u64,
+    /// Used bytes of files that changed since the recording: not prefetched.
     pub stale_bytes: u64,
 }
 
-/// Judges one run's account by what `reference` says is used (a recording of the same command).
+/// Judges one run's account by the pages that `reference` (a recording of the same command) says are used. The account needs its
+/// [`Account::ranges`].
 pub fn judge(profile: &Profile, reference: &Profile, account: &Account) -> Usage {
     let all = issued(profile, account);
     let bridged = owned(profile, account.ranges.iter().filter(|range| range.bridged));
@@ -40,7 +46,7 @@ pub fn is_exact(profile: &Profile) -> bool {
     profile.recording.precision == Precision::Precise && profile.recording.lost_events == 0
 }
 
-/// All that was issued.
+/// All ranges that were issued.
 pub fn issued(profile: &Profile, account: &Account) -> ByOwner {
     owned(profile, account.ranges.iter())
 }
@@ -50,20 +56,20 @@ fn total(ranges: &ByOwner) -> u64 {
 }
 
 fn owned<'a>(profile: &Profile, issued: impl Iterator<Item = &'a Issued>) -> ByOwner {
-    let whose = |source| match source {
-        Source::File(index) => Some(Whose::File(profile.files.get(index)?.path.clone())),
-        Source::Metadata(index) => Some(Whose::Device(profile.metadata.get(index)?.mount_point.clone())),
+    let owner = |source| match source {
+        Source::File(index) => Some(Owner::File(profile.files.get(index)?.path.clone())),
+        Source::Metadata(index) => Some(Owner::Device(profile.metadata.get(index)?.mount_point.clone())),
     };
-    by_owner(issued.filter_map(|issued| Some((whose(issued.source)?, whole_pages(&issued.range)))))
+    by_owner(issued.filter_map(|issued| Some((owner(issued.source)?, whole_pages(&issued.range)))))
 }
 
 fn used_of(reference: &Profile) -> ByOwner {
-    let files = reference.files.iter().map(|file| (Whose::File(file.path.clone()), &file.extents));
-    let devices = reference.metadata.iter().map(|device| (Whose::Device(device.mount_point.clone()), &device.extents));
-    let ranges = files.chain(devices).flat_map(|(whose, extents)| {
+    let files = reference.files.iter().map(|file| (Owner::File(file.path.clone()), &file.extents));
+    let devices = reference.metadata.iter().map(|device| (Owner::Device(device.mount_point.clone()), &device.extents));
+    let ranges = files.chain(devices).flat_map(|(owner, extents)| {
         extents.iter().map(move |extent| {
             let end = extent.offset_bytes.saturating_add(extent.length_bytes);
-            (whose.clone(), whole_pages(&(extent.offset_bytes..end)))
+            (owner.clone(), whole_pages(&(extent.offset_bytes..end)))
         })
     });
     by_owner(ranges)

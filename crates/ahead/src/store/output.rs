@@ -1,20 +1,20 @@
-//! Where the profile goes, and with whose rights.
+//! The file for a new profile, and the rights with which it is written.
 //!
 //! ```text
-//!     place                       directory opened, file made         where that is refused
+//!     place                       directory opened, file created      where that is refused
 //!     in the user's home          with the user's rights              the error
-//!     named with -o               with the user's rights              as root, by links of root's alone; the file is
-//!                                                                     given to the user
+//!     named by the caller         with the user's rights              as root, through links that root owns; the file is
+//!                                                                     then given to the user
 //! ```
 //!
-//! The user may put a symbolic link anywhere in a directory of his, at any moment, and so may the program that is recorded.
-//! So the directory is opened before the program starts ([`Place`]), and root goes where the user may not write only by a path
-//! that no link of anybody else bends.
+//! The user may put a symbolic link anywhere in a directory of theirs, at any moment, and so may the program that is recorded. So the
+//! directory is opened before the program starts ([`Place`]). Where the user may not write, root follows no link of another user.
 
-use ahead::store::{self, Arguments};
+use super::{Arguments, home, new_profile_path_for};
+use crate::error::IoContext;
+use crate::{Error, Result};
 use ahead_profile::{Place, Profile, SaveError};
 use ahead_sys::user::User;
-use anyhow::{Context, bail};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -24,43 +24,46 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The place of one profile.
+/// The place of a new profile, opened before the recording.
 #[derive(Debug)]
-pub struct Keeper<'a> {
+pub struct ProfileOutput<'a> {
     path: PathBuf,
     place: Place,
     user: Option<&'a User>,
-    /// The file is made by root, and then given to the user.
+    /// Root creates the file, and then gives it to the user.
     by_root: bool,
 }
 
-impl Keeper<'_> {
-    /// For what was named, or else for a command that this user runs. Finds out before the run whether the profile can be
-    /// kept afterwards. Creates the directories of a default place, for their owner alone.
-    pub fn new<'a>(
+impl ProfileOutput<'_> {
+    /// The file of this name, or else that of a command that this user runs. Finds out before the run whether the profile can be saved
+    /// after it. Creates the directories of a default place, for their owner alone.
+    ///
+    /// # Errors
+    /// The profile could not be saved there.
+    pub fn prepare<'a>(
         named: Option<&PathBuf>,
         command: &[OsString],
         arguments: Arguments,
         user: Option<&'a User>,
-    ) -> anyhow::Result<Keeper<'a>> {
-        let path = named.cloned().unwrap_or_else(|| store::new_profile_path_for(command, user, arguments));
+    ) -> Result<ProfileOutput<'a>> {
+        let path = named.cloned().unwrap_or_else(|| new_profile_path_for(command, user, arguments));
         if named.is_none() {
             make_directory(&path, user)?;
         }
         let Some(rights) = user else {
             let place = Place::open(&path)?;
             place.check()?;
-            return Ok(Keeper { path, place, user, by_root: true });
+            return Ok(ProfileOutput { path, place, user, by_root: true });
         };
         let opened = rights.with_file_rights(|| Place::open(&path).and_then(|place| place.check().map(|()| place)))?;
         let (place, by_root) = match opened {
             Err(error) if named.is_some() && is_refused(&error) => (open_as_root(&path)?, true),
             opened => (opened?, false),
         };
-        Ok(Keeper { path, place, user, by_root })
+        Ok(ProfileOutput { path, place, user, by_root })
     }
 
-    /// Where it is kept.
+    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,8 +73,11 @@ impl Keeper<'_> {
         self.place.is_taken()
     }
 
-    /// Saves it in one step.
-    pub fn save(&self, profile: &Profile) -> anyhow::Result<()> {
+    /// Saves the profile in one step.
+    ///
+    /// # Errors
+    /// [`SaveError`]: what was there before is still there.
+    pub fn save(&self, profile: &Profile) -> Result<()> {
         let saved = match self.user {
             Some(user) if !self.by_root => user.with_file_rights(|| self.place.save(profile, None))?,
             user => self.place.save(profile, user.map(|user| (user.uid, user.gid))),
@@ -80,37 +86,40 @@ impl Keeper<'_> {
     }
 }
 
-fn make_directory(path: &Path, user: Option<&User>) -> anyhow::Result<()> {
-    let home = store::home(user);
+fn make_directory(path: &Path, user: Option<&User>) -> Result<()> {
+    let home = home(user);
     if path.starts_with(&home) && !home.is_dir() {
-        bail!("the home directory {} does not exist: name a place for the profile with -o", home.display());
+        let home = home.display();
+        return Err(Error::Failed(format!(
+            "the home directory {home} does not exist: name a place for the profile with -o"
+        )));
     }
     let Some(directory) = path.parent() else { return Ok(()) };
     let make = || std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     let made = user.map_or_else(|| Ok(make()), |user| user.with_file_rights(make))?;
-    made.with_context(|| format!("cannot keep a profile in {} (-o names another place)", directory.display()))
+    made.what(&format!("cannot keep a profile in {} (-o names another place)", directory.display()))
 }
 
-/// Whether it is a matter of who does it.
+/// Whether another user could save it there.
 fn is_refused(error: &SaveError) -> bool {
     matches!(error, SaveError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
 }
 
-fn open_as_root(path: &Path) -> anyhow::Result<Place> {
+fn open_as_root(path: &Path) -> Result<Place> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let opened = open_by_links_of_root(directory).map_err(|error| match error {
-        Errno::LOOP => io::Error::other("a symbolic link on the way is not root's: name the place that it leads to"),
+        Errno::LOOP => io::Error::other("a symbolic link in the path is not root's: name the place that it leads to"),
         other => other.into(),
     });
-    let place = Place::within(opened.with_context(|| format!("cannot save {}", path.display()))?, path)?;
+    let place = Place::within(opened.what(&format!("cannot save {}", path.display()))?, path)?;
     place.check()?;
     Ok(place)
 }
 
-/// As many symbolic links as the kernel follows in one path (`MAXSYMLINKS`).
-const LINKS_MOST: u32 = 40;
+/// The symbolic links that are followed in one path; the kernel's own limit (`MAXSYMLINKS`).
+const MAX_LINKS: u32 = 40;
 
-/// Opens a directory, and follows on the way no symbolic link that is not root's (`ELOOP`).
+/// Opens a directory, and follows no symbolic link on the way that is not root's (`ELOOP`).
 fn open_by_links_of_root(path: &Path) -> rustix::io::Result<OwnedFd> {
     const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
     let mut left = names_of(path);
@@ -124,10 +133,10 @@ fn open_by_links_of_root(path: &Path) -> rustix::io::Result<OwnedFd> {
             continue;
         }
         links += 1;
-        if stat.st_uid != 0 || links > LINKS_MOST {
+        if stat.st_uid != 0 || links > MAX_LINKS {
             return Err(Errno::LOOP);
         }
-        // A descriptor of a process of root's: what it leads to is no text.
+        // A descriptor of one of root's processes: its target is not a path.
         if fstatfs(&next)?.f_type == rustix::fs::PROC_SUPER_MAGIC {
             at = openat(&at, &name, DIRECTORY, Mode::empty())?;
             continue;
@@ -156,9 +165,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, lchown, symlink};
 
-    /// Regression: a link of the user's led root to a place where the user may not write.
+    /// Regression: a link that the user owned led root to a place where the user may not write.
     #[test]
-    fn only_links_of_root_lead_root() {
+    fn root_follows_only_links_of_root() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;

@@ -1,10 +1,10 @@
-//! What was late: fetched, but asked for before it had arrived. Told by one more cold run with `ahead`, observed from both
-//! sides: when each page was first used, and when the disk delivered it. Being observed costs time, so it is not timed.
+//! Late data: prefetched, but asked for before it had arrived. One more cold run with `ahead` is observed from both sides: the first use of
+//! each page, and its delivery by the disk. The observation costs time, so this run is not timed.
 //!
-//! Data only: when a metadata block is used cannot be seen. And only where a file's place, as its file system tells it, is
-//! a place on the disk (not on btrfs, which maps its own addresses to disks).
+//! Data only: the use of a metadata block cannot be seen. And only where the physical address that the file system reports is an address of
+//! the disk (not on btrfs, which maps its own addresses to disks).
 
-use super::ranges::{ByOwner, Whose};
+use super::ranges::{ByOwner, Owner};
 use ahead_model::{DeviceNumber, RangeSet};
 use ahead_observe::Arrived;
 use ahead_profile::{Extent, Profile};
@@ -12,19 +12,19 @@ use ahead_sys::diskstats;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Whether the places of all files are places on their disks.
-pub fn can_be_told(profile: &Profile) -> bool {
+/// Whether the physical addresses of all files are addresses of their disks.
+pub fn is_observable(profile: &Profile) -> bool {
     profile.files.iter().all(|file| matches!(file.fs_type.as_str(), "ext2" | "ext3" | "ext4" | "xfs"))
 }
 
 /// Bytes of `issued` that arrived after their first use.
 ///
-/// `seen`: what the observed run used, its times relative to `started_ns`.
+/// `seen`: the pages that the observed run used, with times relative to `started_ns`.
 pub fn bytes(seen: &Profile, started_ns: u64, issued: &ByOwner, arrived: &Arrived) -> u64 {
     let arrivals = Timetable::new(arrived);
     let mut late = 0;
     for file in &seen.files {
-        let Some(issued) = issued.get(&Whose::File(file.path.clone())) else { continue };
+        let Some(issued) = issued.get(&Owner::File(file.path.clone())) else { continue };
         let device = DeviceNumber::from_key(file.device);
         let Ok((disk, start)) = diskstats::place_on_disk(device) else { continue };
         late += file
@@ -54,7 +54,7 @@ fn late_bytes(
     issued.within(&in_file).map(|range| arrivals.bytes_after(disk, on_disk(&range), used_ns)).sum()
 }
 
-/// When each place of each disk was delivered, the latest time if more than once.
+/// When each range of each disk was delivered, the latest time if more than once.
 struct Timetable(BTreeMap<DeviceNumber, Vec<(Range<u64>, u64)>>);
 
 impl Timetable {
@@ -68,11 +68,10 @@ impl Timetable {
         Timetable(by_disk)
     }
 
-    /// Bytes of a range that were delivered after `time_ns`. In a cold run hardly anything is read twice: an overlap is
-    /// then counted twice at most.
+    /// Bytes of a range that were delivered after `time_ns`. A cold run reads hardly anything twice: an overlap is then counted twice at most.
     fn bytes_after(&self, disk: DeviceNumber, range: Range<u64>, time_ns: u64) -> u64 {
         let reads = self.0.get(&disk).map_or(&[][..], Vec::as_slice);
-        // No request is longer than the block layer makes them.
+        // No request is longer than the block layer's limit.
         let first = reads.partition_point(|(read, _)| read.start + LONGEST_REQUEST_BYTES < range.start);
         let near = reads[first..].iter().take_while(|(read, _)| read.start < range.end);
         let late = near.filter(|(_, arrived_ns)| *arrived_ns > time_ns);
@@ -90,7 +89,7 @@ mod tests {
     use ahead_observe::Arrival;
 
     #[test]
-    fn what_arrives_after_its_use_is_late() {
+    fn data_that_arrives_after_its_use_is_late() {
         let arrival = |offset_bytes, time_ns| Arrival {
             time_ns,
             device: DeviceNumber::new(7, 1),

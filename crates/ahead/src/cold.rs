@@ -1,7 +1,7 @@
-//! Which disks a profile's files lie on, and making them cold.
+//! Making the files of a profile cold, and the disks on which they lie.
 
-use crate::drives;
-use crate::patience::unless_stopped;
+use crate::stopping::unless_stopped;
+use crate::{Result, drives};
 use ahead_model::DeviceNumber;
 use ahead_process::Signals;
 use ahead_profile::{Extent, File, Profile};
@@ -17,27 +17,33 @@ use std::sync::Arc;
 pub type Devices = BTreeMap<DeviceNumber, PathBuf>;
 
 /// The block devices below a profile's files and metadata.
-pub fn of_profile(profile: &Profile) -> anyhow::Result<Devices> {
+///
+/// # Errors
+/// The mount table cannot be read.
+pub fn of_profile(profile: &Profile) -> Result<Devices> {
     Ok(mounts_of(profile)?.iter().filter_map(block_device_of).collect())
 }
 
-/// Under which numbers the page cache knows them: the superblocks (on btrfs a number of its own), and the block devices,
-/// whose pages are metadata.
-pub fn cached_under(profile: &Profile) -> anyhow::Result<BTreeSet<DeviceNumber>> {
+/// The device numbers of their pages in the page cache: the superblocks (btrfs has its own numbers), and the block devices, whose pages are
+/// metadata.
+///
+/// # Errors
+/// The mount table cannot be read.
+pub fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
     let numbers = |mount: &Mount| [Some(mount.device), block_device_of(mount).map(|(device, _)| device)];
     Ok(mounts_of(profile)?.iter().flat_map(numbers).flatten().collect())
 }
 
 /// The mounts on which a profile's files and metadata lie.
-fn mounts_of(profile: &Profile) -> anyhow::Result<Vec<Mount>> {
+fn mounts_of(profile: &Profile) -> Result<Vec<Mount>> {
     let mounts = mounts::own()?;
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
     let found: BTreeSet<usize> = paths.filter_map(|path| mounts::covering(&mounts, path)).collect();
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 
-/// The device that a mount is of, by its number. Only btrfs has one of its own and a source that root alone can have named:
-/// of FUSE, whoever mounts says what the source is called, and root would open that.
+/// The block device of a mount, by its number. Only of btrfs, whose number is no block device's, the source is used: root alone can have
+/// named it. The source of a FUSE mount is any text that its user chose, and root would open it.
 fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     if let Ok(node) = openat::block_device_node(mount.device.key()) {
         return Some((mount.device, node));
@@ -46,12 +52,12 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     Some((block::device_number(&node).ok()?, node))
 }
 
-/// What of a profile's files was still in memory after they were evicted, bytes.
+/// The part of a profile's files that stayed in memory when they were evicted, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Still cached: other processes hold it.
     pub cached: u64,
-    /// Of files about which the kernel does not tell us, or that we cannot open.
+    /// Of files that cannot be opened, or whose residency the kernel does not report to this user.
     pub unknown: u64,
 }
 
@@ -66,14 +72,17 @@ impl Kept {
     }
 }
 
-/// Makes a profile's files cold, as far as we are permitted, and tells what stayed. Emulated disks are put into their
-/// state after power-on: a drive's own buffer, where evicting pages does not reach, would serve much of the next run.
+/// Makes a profile's files cold, as far as the caller is permitted, and returns what stayed. Emulated disks are put into their state after
+/// power-on: a drive's own buffer, which evicting pages does not reach, would serve much of the next run.
 ///
-/// File by file first: to find the files after everything was evicted would bring their names, inodes and blocks back. What
-/// then goes with everything else, a page that was only just given up, is counted as kept all the same.
+/// File by file first: to find the files after everything was evicted would bring their names, inodes and blocks back. A page that only goes
+/// with everything else, because a process had just released it, counts as kept.
 ///
 /// A file system that does not answer is waited for until a signal asks us to stop.
-pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signals) -> anyhow::Result<Kept> {
+///
+/// # Errors
+/// Stopped; the caches could not be dropped.
+pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signals) -> Result<Kept> {
     let (profile, devices) = (profile.clone(), devices.clone());
     unless_stopped(signals, move || {
         let files = profile.files.iter().filter(|file| !file.deleted);
@@ -86,10 +95,10 @@ pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signa
     })?
 }
 
-fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
+fn evict_everything(devices: &Devices) -> Result<()> {
     evict::everything()?;
     for node in devices.values() {
-        // Its cache was dropped with all others; this only gets at blocks that were just used.
+        // Its cache was dropped with all others; this reaches the blocks that were just used.
         if let Err(error) = evict::block_device(node) {
             tracing::debug!("{error}");
         }
@@ -97,14 +106,14 @@ fn evict_everything(devices: &Devices) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Evicts one file and counts what of its extents stays. A profile may name anything: only regular files of file systems with
-/// a page cache are opened, for root would start, stop or drain something by opening others (`/proc/kmsg`, tracefs).
+/// Evicts one file and counts the part of its extents that stays. A profile may name anything: only regular files of file systems with a page
+/// cache are opened, because root would start, stop or drain something by opening others (`/proc/kmsg`, tracefs).
 fn make_file_cold(file: &File) -> Kept {
     let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
     let is_data = |handle: &openat::Handle| {
         handle.is_regular_file() && handle.file_system_magic().is_ok_and(openat::has_page_cache)
     };
-    // One that is gone, or is no file any more, has nothing in memory that the program could read.
+    // A path that is no file any more has nothing in memory that the program could read.
     let Some(handle) = handle.ok().filter(is_data) else { return Kept::default() };
     let fd = handle.reopen().ok();
     if let Some(fd) = &fd
@@ -127,9 +136,9 @@ fn make_file_cold(file: &File) -> Kept {
 mod tests {
     use super::*;
 
-    /// Regression: a profile had root open what the kernel makes up, and whatever device a FUSE mount says it is of.
+    /// Regression: a profile made root open files of procfs, and the source that a FUSE mount names.
     #[test]
-    fn neither_made_up_files_nor_what_fuse_names_is_opened() {
+    fn files_of_procfs_and_sources_of_fuse_are_not_opened() {
         let made_up = File { path: b"/proc/self/stat".to_vec(), extents: vec![extent()], ..File::default() };
         assert_eq!(make_file_cold(&made_up), Kept::default());
         let named = |fs_type: &str| {

@@ -1,17 +1,20 @@
-//! Medians and spread of a handful of runs.
+//! Medians and spread of a few runs.
 
 use serde::Serialize;
 
-/// What repeated measurements of one thing gave, seconds.
+/// Repeated measurements of one thing, seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
+    /// Their median.
     pub median_s: f64,
+    /// The smallest.
     pub min_s: f64,
+    /// The largest.
     pub max_s: f64,
 }
 
 impl Spread {
-    /// Of at least one measurement; an even number of them has the mean of the two middle ones as its median.
+    /// `None` of no measurement. The median of an even number is the mean of the two in the middle.
     pub fn of(seconds: &[f64]) -> Option<Spread> {
         let mut sorted = seconds.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -24,7 +27,7 @@ impl Spread {
         Some(Spread { median_s, min_s: sorted[0], max_s: sorted[sorted.len() - 1] })
     }
 
-    /// How far runs differ by chance: twice the smaller half of the spread, so that one slow run does not speak for all.
+    /// How far runs differ by chance: twice the smaller half of the spread, so that one slow run does not decide.
     pub fn noise_s(&self) -> f64 {
         2.0 * (self.max_s - self.median_s).min(self.median_s - self.min_s)
     }
@@ -35,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle() {
+    fn median_is_the_middle() {
         let spread = Spread::of(&[3.0, 1.0, 2.0]).unwrap();
         assert_eq!(spread, Spread { median_s: 2.0, min_s: 1.0, max_s: 3.0 });
         assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).unwrap().median_s, 2.5);
@@ -44,7 +47,7 @@ mod tests {
 
     /// Regression: one slow run of five took the recovered share away.
     #[test]
-    fn one_slow_run_is_no_noise_of_all() {
+    fn one_slow_run_is_not_noise() {
         assert_eq!(Spread::of(&[1.0, 1.5, 9.0]).unwrap().noise_s(), 1.0);
     }
 }

@@ -10,7 +10,7 @@
 //! The undo notes of the living are the list of those who need it, and each of them holds the value from before the
 //! first. One lock makes looking at that list and changing the setting one step.
 
-use crate::exact::SETTING;
+use super::exact::SETTING;
 use ahead_sys::{Error, Result, machine};
 use ahead_undo::home;
 use ahead_undo::{Action, Guard, Note, ProcessId};
@@ -30,7 +30,7 @@ pub struct SingleFaults {
 
 impl SingleFaults {
     /// Sets this kernel file (its name tells it from others, not its place) to the size of a page.
-    pub(crate) fn switch(file: PathBuf, mounts: Vec<Guard>) -> Result<SingleFaults> {
+    pub(super) fn switch(file: PathBuf, mounts: Vec<Guard>) -> Result<SingleFaults> {
         let _turn = turn()?;
         let (now, single) = (read(&file)?, machine::page_size().to_string());
         // Of a value that is not ours the notes say nothing: somebody else has set it since.

@@ -1,6 +1,6 @@
-//! The least time a cold start can take on an emulated disk: nothing that reads the same bytes can be faster. On btrfs it is
-//! an estimate of that.
+//! The lower bound of a cold start on an emulated disk: no program that reads the same bytes can be faster. On btrfs it is an estimate.
 
+use crate::Result;
 use ahead_device::{Model, Op, Request, time_for};
 use ahead_disk::DiskInfo;
 use ahead_model::RangeSet;
@@ -9,13 +9,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Seconds that the disk's model needs for what was used of it, data and metadata, in ascending order: adjacent extents
-/// read as one, requests as large as the disk takes them. Files elsewhere, and extents whose place is unknown, are left
-/// out: that makes the bound lower, never higher.
+/// Seconds that the disk's model needs for the used extents, data and metadata, in ascending order: adjacent extents are read as one, with
+/// the largest requests that the disk takes. Files on other disks, and extents whose physical address is unknown, are left out: that makes the
+/// bound lower, never higher.
 ///
-/// Places can make it too high on btrfs alone: those that it tells are addresses of its own, which it maps to the disk in
-/// chunks (so the ways between them may be shorter), and what it has compressed is longer in the file than on the disk.
-pub fn device_seconds(profile: &Profile, disk: &DiskInfo) -> anyhow::Result<f64> {
+/// Only on btrfs the addresses can make it too high: btrfs maps its own addresses to the disk in chunks (so the seeks between them may be
+/// shorter), and compressed data is longer in the file than on the disk.
+///
+/// # Errors
+/// The disk's model cannot be read.
+pub fn device_seconds(profile: &Profile, disk: &DiskInfo) -> Result<f64> {
     let model: Model = disk.model()?;
     let mount = disk.mount.as_deref();
     let is_here = |path: &[u8]| mount.is_some_and(|mount| Path::new(OsStr::from_bytes(path)).starts_with(mount));
@@ -35,9 +38,9 @@ fn ascending(
     let metadata = devices.flat_map(|device| &device.extents);
     let places = data.chain(metadata).filter_map(|extent| {
         let start = extent.physical_bytes?;
-        // The last page of a file is read whole, whatever the file's size.
+        // The last page of a file is read whole, also beyond the file's end.
         let end = start.checked_add(extent.length_bytes.checked_next_multiple_of(4096)?)?;
-        // A hostile profile may claim more than there is.
+        // A hostile profile may claim more than the disk has.
         (start < capacity_bytes).then(|| start..end.min(capacity_bytes))
     });
     let merged: RangeSet = places.collect();

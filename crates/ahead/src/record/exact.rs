@@ -10,7 +10,7 @@
 //! pages around it, those that are in the cache, and which of them the program touches then nobody can tell. The setting
 //! is in debugfs, which a locked-down kernel does not give away: then those windows are an upper bound of what was used.
 
-use crate::single_faults::SingleFaults;
+use super::single_faults::SingleFaults;
 use ahead_sys::{Error, Result};
 use ahead_undo::machine_lock::MachineLock;
 use ahead_undo::{Guard, ProcessId};
@@ -49,7 +49,7 @@ fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
 }
 
 const DEBUGFS: &str = "/sys/kernel/debug";
-pub(crate) const SETTING: &str = "fault_around_bytes";
+pub(super) const SETTING: &str = "fault_around_bytes";
 
 /// Makes faults map one page each, on the whole machine, until what this gives is dropped. Needs root.
 ///

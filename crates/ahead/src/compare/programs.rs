@@ -1,0 +1,180 @@
+//! Comparing a program cold, with its profile, and warm.
+//!
+//! ```text
+//!     evict, check │ cold │ evict, check │ ahead │ warm │ evict, check │ (rivals) │ …    ProgramRunner, round after round
+//!     then one precise recording: which bytes are used      one observed run: which bytes come late      ──▶ Report
+//! ```
+//!
+//! Times run from the start of the command line to its end (or readiness) and hold everything: loading the profile, the head start, the
+//! prefetch. Device reads are all reads of the devices, the kernel's own included.
+
+mod observed;
+mod runner;
+
+pub use observed::observe_evictions;
+
+use super::input::Input;
+use super::report::{ColdState, Report, RivalResult, recovered_share, verdict};
+use super::usage::{self, Usage};
+use super::{Comparison, Measured, bound};
+use crate::machine::Notify;
+use crate::until::Until;
+use crate::{Account, Result};
+use ahead_process::Signals;
+use ahead_profile::Profile;
+use ahead_sys::machine;
+use ahead_sys::user::User;
+use runner::{ProgramRunner, Variant};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Another prefetcher: a shell command that runs before the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// Its name in the report.
+    pub name: String,
+    /// The command, for `sh -c`.
+    pub shell: String,
+}
+
+/// What to compare.
+#[derive(Debug)]
+pub struct ProgramComparison {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The file of its profile.
+    pub profile_path: PathBuf,
+    /// The profile.
+    pub profile: Arc<Profile>,
+    /// The user as whom it runs; `None`: the calling one.
+    pub user: Option<User>,
+    /// The end of each run.
+    pub until: Until,
+    /// Rounds, and how many disturbed runs are measured again.
+    pub comparison: Comparison,
+    /// Other prefetchers.
+    pub rivals: Vec<Rival>,
+    /// A shell command before each run; its time does not count.
+    pub prepare: Option<String>,
+    /// Find out by further runs which bytes were used and which came late, where that is permitted.
+    pub observe_use: bool,
+    /// Standard input of each run.
+    pub input: Input,
+    /// The program `ahead`: timed runs with the profile start `ahead run`, because that is what users run.
+    pub ahead_program: PathBuf,
+}
+
+impl ProgramComparison {
+    /// Measures it. `progress`: called before each step with its name, and how many steps there are.
+    ///
+    /// # Errors
+    /// Stopped by a signal; the program cannot be started; the caches cannot be emptied.
+    pub fn measure(
+        &self,
+        signals: &Signals,
+        notify: Notify<'_>,
+        progress: &mut dyn FnMut(&str, u64),
+    ) -> Result<Report> {
+        let mut runner = ProgramRunner::new(self, signals, notify)?;
+        let mut variants = vec![Variant::Cold, Variant::Ahead, Variant::Warm];
+        variants.extend((0..self.rivals.len()).map(Variant::Rival));
+        let steps = u64::from(self.comparison.rounds) * variants.len() as u64 + 2;
+        let mut before_run = |index: usize| progress(self.name_of(variants[index]), steps);
+        let measured = self.comparison.measure(&mut runner, &variants, &mut before_run)?;
+        progress("recording once more which bytes are used", steps);
+        let reference = if self.observe_use { runner.record_reference()? } else { None };
+        progress("observing which bytes come late", steps);
+        let late_bytes = if self.observe_use { runner.observe_late()? } else { None };
+        self.report(&runner, measured, reference, late_bytes)
+    }
+
+    /// The name of a variant in the report.
+    fn name_of(&self, variant: Variant) -> &str {
+        match variant {
+            Variant::Cold => "cold",
+            Variant::Ahead => "ahead",
+            Variant::Warm => "warm",
+            Variant::Rival(index) => &self.rivals[index].name,
+        }
+    }
+
+    /// `measured`: of cold, ahead, warm, and each rival.
+    fn report(
+        &self,
+        runner: &ProgramRunner<'_>,
+        mut measured: Vec<Measured>,
+        reference: Option<Profile>,
+        late_bytes: Option<u64>,
+    ) -> Result<Report> {
+        let rivals = measured.split_off(3);
+        let [cold, ahead, warm] = measured.try_into().expect("three variants of our own were measured");
+        let disk = runner.emulated_disk();
+        let (used, used_according_to) = self.used_profile(reference.as_ref());
+        let device_s = disk.as_ref().map(|disk| bound::device_seconds(used, disk)).transpose()?;
+        let bound_s = device_s.map(|device_s| device_s.max(warm.spread.median_s));
+        let bound_by = device_s.map(|device_s| if device_s > warm.spread.median_s { "disk" } else { "program" });
+        let least_s = bound_s.unwrap_or(warm.spread.median_s);
+        let noise_s = cold.spread.noise_s().max(warm.spread.noise_s());
+        let share =
+            |measured: &Measured| recovered_share(cold.spread.median_s, measured.spread.median_s, least_s, noise_s);
+        let against = rivals.into_iter().enumerate().map(|(index, measured)| {
+            let status = runner.rival_status(index);
+            let recovered_share = share(&measured).filter(|_| status == 0);
+            RivalResult { name: self.rivals[index].name.clone(), status, recovered_share, measured }
+        });
+        let against = against.collect();
+        let (windows, kept, usage) = (runner.windows(), runner.kept(), self.usage(runner.accounts(), used));
+        Ok(Report {
+            kernel: machine::kernel_release(),
+            machine: machine::describe(),
+            read_ahead_kb: windows.first().copied(),
+            read_ahead_kb_seen: windows.to_vec(),
+            recorded_meanwhile: runner.was_recorded_meanwhile(),
+            runs: self.comparison.rounds,
+            program_status: runner.program_status(),
+            ready: self.until.is_set().then(|| runner.was_always_ready()),
+            model: disk.as_ref().map(|disk| disk.model.name.clone()),
+            beyond_rig: disk.as_ref().is_some_and(|disk| disk.beyond_rig),
+            cold_state: ColdState {
+                evicted: if machine::is_root() { "everything" } else { "data" },
+                kept_bytes: kept.cached,
+                unknown_bytes: kept.unknown,
+            },
+            speedup: cold.spread.median_s / ahead.spread.median_s,
+            recovered_share: share(&ahead),
+            bound_s,
+            bound_by,
+            prefetched_bytes: usage.prefetched_bytes,
+            used_bytes: usage.used_bytes,
+            bridged_bytes: usage.bridged_bytes,
+            wasted_bytes: usage.wasted_bytes,
+            late_bytes,
+            stale_bytes: usage.stale_bytes,
+            used_according_to,
+            device: ahead.device,
+            verdict: verdict(&cold.spread, &ahead.spread, self.comparison.rounds),
+            against,
+            cold,
+            ahead,
+            warm,
+        })
+    }
+
+    /// The profile that says which bytes are used, for the bound and the account: an exact recording of now, or else our own profile.
+    fn used_profile<'p>(&'p self, reference: Option<&'p Profile>) -> (&'p Profile, &'static str) {
+        match reference {
+            Some(recorded) if usage::is_exact(recorded) => (recorded, "a recorded run"),
+            _ if usage::is_exact(&self.profile) => (&self.profile, "the profile"),
+            _ => (&self.profile, "the profile, which is an upper bound"),
+        }
+    }
+
+    /// The use of the bytes of the run that prefetched the median amount.
+    fn usage(&self, accounts: &[Account], used: &Profile) -> Usage {
+        let mut judged: Vec<Usage> =
+            accounts.iter().map(|account| usage::judge(&self.profile, used, account)).collect();
+        judged.sort_by_key(|usage| usage.prefetched_bytes);
+        judged.swap_remove(judged.len() / 2)
+    }
+}

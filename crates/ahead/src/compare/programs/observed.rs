@@ -1,0 +1,97 @@
+//! Runs that are observed and not timed: which bytes are used, and which come late.
+
+use super::runner::{ProgramRunner, Variant};
+use crate::compare::{late, usage};
+use crate::record::{Recorder, Run, learn};
+use crate::stopping::{check_stopped, unless_stopped};
+use crate::{Error, Result, Stopped};
+use ahead_observe::{Arrivals, Evictions, Options, Tracer, now_ns};
+use ahead_process::{Child, Command};
+use ahead_profile::Profile;
+use ahead_sys::machine;
+use std::time::{Duration, SystemTime};
+
+/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
+pub fn observe_evictions() -> Option<Evictions> {
+    if !machine::is_root() {
+        return None;
+    }
+    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
+}
+
+impl ProgramRunner<'_> {
+    /// Records the command once more, exactly, where that is permitted: the measure of waste.
+    pub fn record_reference(&mut self) -> Result<Option<Profile>> {
+        let Some(lock) = &self.lock else { return Ok(None) };
+        self.prepare()?;
+        let recorder = Recorder { cold: true, until: self.setup.until.clone(), ..Recorder::default() };
+        let command = Command {
+            argv: self.setup.command.clone(),
+            user: self.setup.user.clone(),
+            discard_output: true,
+            input: Some(self.setup.input.open()?),
+            ..Command::default()
+        };
+        // A notice of the recording explains its result and is no news to the user.
+        let recorded = recorder.record_locked(&command, lock, self.signals, &|notice| tracing::info!("{notice}"));
+        match recorded {
+            Ok(recording) if recording.interrupted.is_none() => Ok(Some(recording.profile)),
+            Ok(recording) => match recording.stopped {
+                Some(signal) => Err(Stopped(signal).into()),
+                None => Ok(None),
+            },
+            Err(Error::Stopped(stopped)) => Err(stopped.into()),
+            Err(error) => {
+                self.notify_once(format!("reference recording failed; using the profile instead: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Runs the command once more with its profile and observes which bytes come late; `None` where that cannot be seen.
+    pub fn observe_late(&mut self) -> Result<Option<u64>> {
+        if !machine::is_root() || !late::is_observable(&self.setup.profile) {
+            return Ok(None);
+        }
+        self.prepare()?;
+        let name = "late";
+        let command = self.command(Variant::Ahead, name)?;
+        let (command, watch) = self.setup.until.prepare(&command)?;
+        let mut child = Child::spawn_held(&command)?;
+        let observers = Tracer::start(&Options::default()).and_then(|tracer| Ok((tracer, Arrivals::start()?)));
+        let (tracer, arrivals) = match observers {
+            Ok(observers) => observers,
+            Err(error) => {
+                self.notify_once(format!("late bytes cannot be observed: {error}"));
+                return Ok(None);
+            }
+        };
+        tracer.follow(child.pid(), true)?;
+        self.make_cold()?;
+        check_stopped(self.signals)?;
+        let (started, started_ns) = (SystemTime::now(), now_ns());
+        child.release(&command)?;
+        let finished = watch.wait(&mut child, self.signals, None)?.unless_stopped()?;
+        let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
+        if observed.lost_events() + arrived.lost_events > 0 {
+            return Ok(None);
+        }
+        let run = Run {
+            command: Vec::new(),
+            directory: Vec::new(),
+            started_ns,
+            ended_ns: now_ns(),
+            started,
+            cpu: Duration::ZERO,
+            ready: finished.ready,
+            cold: true,
+            // Requested pages are used; the windows around faults do not matter here.
+            precise: true,
+            single_faults: false,
+        };
+        let (seen, _) = unless_stopped(self.signals, move || learn(&observed, &run))??;
+        let (account, _) = self.read_account(name, finished.status)?;
+        let issued = usage::issued(&self.setup.profile, &account);
+        Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))
+    }
+}

@@ -1,0 +1,145 @@
+//! What a comparison of program runs found, as `ahead compare --json` prints it.
+
+use super::spread::Spread;
+use super::{DeviceReads, Measured};
+use serde::Serialize;
+
+/// A program cold, with its profile, and warm. Fields as in docs/formats.md; the command line comes before them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Architecture, processors and memory, for people.
+    pub machine: String,
+    /// The read-ahead window of the disk that is measured, KiB.
+    pub read_ahead_kb: Option<u64>,
+    /// All windows that were seen before and after the runs: more than one if another process changed it meanwhile.
+    pub read_ahead_kb_seen: Vec<u64>,
+    /// Another recording had switched fault-around off during a run, on the whole machine.
+    pub recorded_meanwhile: bool,
+    /// Rounds.
+    pub runs: u32,
+    /// The first exit status of the program that was not 0, or 0.
+    pub program_status: i32,
+    /// Whether the end that was asked for came in every run; `null`: none was asked for.
+    pub ready: Option<bool>,
+    /// The emulated disk's model, where the files lie on one.
+    pub model: Option<String>,
+    /// The emulated disk is slower to emulate than its model: times are upper bounds.
+    pub beyond_rig: bool,
+    /// Without a profile, everything evicted before.
+    pub cold: Measured,
+    /// The same, through `ahead run`.
+    pub ahead: Measured,
+    /// Without a profile, everything cached.
+    pub warm: Measured,
+    /// How the page cache was emptied, and what stayed.
+    pub cold_state: ColdState,
+    /// cold / ahead, of the medians.
+    pub speedup: f64,
+    /// The larger of the warm time and the device model's time for the used extents in ascending order; `null` where the disk is not an
+    /// emulated one. On btrfs an estimate.
+    pub bound_s: Option<f64>,
+    /// Which of the two it is: `disk` or `program`; `null` where there is no bound.
+    pub bound_by: Option<&'static str>,
+    /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
+    pub recovered_share: Option<f64>,
+    /// Bytes issued by the median run: used, bridged and wasted.
+    pub prefetched_bytes: u64,
+    /// Of these: used.
+    pub used_bytes: u64,
+    /// Of these: read only to join two used ranges.
+    pub bridged_bytes: u64,
+    /// Of these: neither.
+    pub wasted_bytes: u64,
+    /// Fetched, but asked for before it had arrived; `null`: could not be observed here.
+    pub late_bytes: Option<u64>,
+    /// Used bytes of files that changed since the recording.
+    pub stale_bytes: u64,
+    /// What told which bytes were used: a recorded run or the profile.
+    pub used_according_to: &'static str,
+    /// Device reads of the median `ahead` run.
+    pub device: DeviceReads,
+    /// Other prefetchers.
+    pub against: Vec<RivalResult>,
+    /// One sentence: the result.
+    pub verdict: String,
+}
+
+/// How cold the cold runs were.
+#[derive(Clone, Debug, Serialize)]
+pub struct ColdState {
+    /// `everything` (caches dropped), or `data` (only the pages of files that the caller may evict).
+    pub evicted: &'static str,
+    /// The most bytes of the profile's files that stayed cached when they were evicted before a run.
+    pub kept_bytes: u64,
+    /// The most bytes of the profile of which the kernel did not report whether they were cached (files of other users).
+    pub unknown_bytes: u64,
+}
+
+/// Another prefetcher.
+#[derive(Clone, Debug, Serialize)]
+pub struct RivalResult {
+    /// As it was named.
+    pub name: String,
+    /// The first exit status of the rival, not of the program, that was not 0, or 0.
+    pub status: i32,
+    /// Its runs.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// As in [`Report`].
+    pub recovered_share: Option<f64>,
+}
+
+/// The share of the possible gain that was gained; `None` where the runs differ as much by chance (`noise_s`).
+pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64, noise_s: f64) -> Option<f64> {
+    let gain_possible = cold_s - bound_s;
+    // Below a millisecond the quotient says nothing.
+    (gain_possible > noise_s.max(1e-3)).then(|| (cold_s - fetched_s) / gain_possible)
+}
+
+/// The result, in one sentence. A difference within the spread of the runs is no difference. `runs`: of each variant.
+pub fn verdict(cold: &Spread, ahead: &Spread, runs: u32) -> String {
+    let scope = if runs == 1 { "in the one run of each" } else { "in every run" };
+    if ahead.max_s < cold.min_s {
+        format!("{:.1} times faster with ahead, {scope}", cold.median_s / ahead.median_s)
+    } else if ahead.min_s > cold.max_s {
+        format!("SLOWER with ahead: {:.2} times the cold time, {scope}", ahead.median_s / cold.median_s)
+    } else {
+        "no gain here: the runs with ahead and without overlap".into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spread(min_s: f64, median_s: f64, max_s: f64) -> Spread {
+        Spread { median_s, min_s, max_s }
+    }
+
+    #[test]
+    fn overlapping_runs_are_no_gain() {
+        let verdict = |cold, ahead| verdict(&cold, &ahead, 5);
+        assert!(verdict(spread(1.0, 2.0, 3.0), spread(0.5, 1.0, 1.5)).starts_with("no gain"));
+        let faster = verdict(spread(2.0, 2.0, 3.0), spread(0.5, 1.0, 1.5));
+        assert_eq!(faster, "2.0 times faster with ahead, in every run");
+        assert!(verdict(spread(1.0, 1.0, 1.0), spread(2.0, 2.0, 2.0)).starts_with("SLOWER"));
+    }
+
+    /// Regression: one run of each was "every run".
+    #[test]
+    fn one_run_is_not_called_every_run() {
+        let (slow, fast) = (spread(2.0, 2.0, 2.0), spread(1.0, 1.0, 1.0));
+        assert_eq!(verdict(&slow, &fast, 1), "2.0 times faster with ahead, in the one run of each");
+        assert_eq!(verdict(&fast, &slow, 1), "SLOWER with ahead: 2.00 times the cold time, in the one run of each");
+    }
+
+    #[test]
+    fn share_needs_a_possible_gain() {
+        assert_eq!(recovered_share(3.0, 2.0, 1.0, 0.1), Some(0.5));
+        assert_eq!(recovered_share(1.0, 1.0, 1.0, 0.0), None);
+        // Regression: 13 ms more than a cold time of 5.0 ms (4.8 to 6.2), with a bound of 3.9 ms, was "-1217 %".
+        assert_eq!(recovered_share(0.0050, 0.0184, 0.0039, 0.0014), None);
+    }
+}

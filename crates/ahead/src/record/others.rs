@@ -1,0 +1,117 @@
+//! Observing processes that others have started: until they are ready, the time is over, the one process has ended, or a signal arrives.
+
+use super::Run;
+use super::read_ahead::SwitchedOn;
+use super::recorder::{RecordedRun, Recorder, evaluate, single_faults, working_directory};
+use super::single_faults::SingleFaults;
+use crate::error::IoContext;
+use crate::machine::Notify;
+use crate::stopping::check_stopped;
+use crate::until::{Finished, Signs};
+use crate::{Error, Result};
+use ahead_observe::{Scope, Tracer, now_ns};
+use ahead_process::Signals;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+impl Recorder {
+    pub(super) fn observe_others(&self, scope: &Scope, signals: &Signals, notify: Notify<'_>) -> Result<RecordedRun> {
+        let began = Instant::now();
+        let process = match scope {
+            Scope::Family(pid) => Some(open_process(*pid)?),
+            _ => None,
+        };
+        let signs = self.until.signs(&watched(scope))?;
+        let single_faults = single_faults();
+        let tracer = Tracer::start(&self.tracer_options(scope.clone()))?;
+        check_stopped(signals)?;
+        let setup = began.elapsed();
+        let (started, started_ns) = (SystemTime::now(), now_ns());
+        notify("observing; Ctrl-C ends it");
+        let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
+        let ready = wait(scope, signals, process.as_ref(), &signs, deadline)?;
+        let run = Run {
+            command: Vec::new(),
+            directory: working_directory(),
+            started_ns,
+            ended_ns: now_ns(),
+            started,
+            cpu: Duration::ZERO,
+            ready,
+            cold: false,
+            precise: false,
+            single_faults: single_faults.as_ref().is_some_and(SingleFaults::holds),
+        };
+        let finished = Finished { status: 0, at: Instant::now(), ready, stopped: None };
+        evaluate(tracer, run, SwitchedOn::default(), setup, finished, signals, notify)
+    }
+}
+
+/// Whether what was waited for came; otherwise another end did.
+fn wait(
+    scope: &Scope,
+    signals: &Signals,
+    process: Option<&OwnedFd>,
+    signs: &Signs<'_>,
+    deadline: Option<Instant>,
+) -> Result<bool> {
+    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    fds.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    loop {
+        let next_look = signs.next_look();
+        let wake = [next_look, deadline].into_iter().flatten().min();
+        let left = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut fds, left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(Error::io("wait", error.into())),
+            Ok(0) => {}
+            Ok(_) => {
+                // Taken: a further signal ends the evaluation.
+                let _ = signals.poll();
+                return Ok(false);
+            }
+        }
+        if next_look.is_some() && signs.is_there(&watched(scope)) {
+            return Ok(true);
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(false);
+        }
+    }
+}
+
+/// One process, by its name in `/proc`, for each network namespace in which a port is looked for.
+fn watched(scope: &Scope) -> Vec<String> {
+    match scope {
+        Scope::Cgroup(directory) => by_network(&members(directory)),
+        Scope::Family(pid) => vec![pid.to_string()],
+        Scope::Processes | Scope::Everything => vec!["self".into()],
+    }
+}
+
+fn open_process(pid: u32) -> Result<OwnedFd> {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let raw = raw.ok_or_else(|| Error::Failed("no process has such a number".into()))?;
+    pidfd_open(raw, PidfdFlags::empty()).what(&format!("process {pid}"))
+}
+
+/// The processes of a cgroup and of those below it. Groups come and go: one that cannot be read counts as empty.
+fn members(directory: &Path) -> Vec<String> {
+    let listed = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+    let mut found: Vec<String> = listed.lines().map(str::to_owned).collect();
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    found.extend(below.flat_map(|entry| members(&entry.path())));
+    found
+}
+
+fn by_network(processes: &[String]) -> Vec<String> {
+    let network = |process: &String| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let found = processes.iter().filter_map(|process| Some((network(process)?, process.clone())));
+    found.collect::<BTreeMap<PathBuf, String>>().into_values().collect()
+}

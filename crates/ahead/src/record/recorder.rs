@@ -1,0 +1,378 @@
+//! Runs a command, or observes running processes, and makes a profile of what they read.
+//!
+//! ```text
+//!     child, held ─▶ tracer follows ─▶ (machine's lock ─▶ read-ahead off ─▶ evict) ─▶ exec … end or readiness
+//!                                                                                          │
+//!     profile of all runs ◀── merge ◀── profile of the run ◀── learn ◀── observation ◀─────┘
+//! ```
+
+use super::exact::{switch_fault_around_off, switch_read_ahead_off};
+use super::read_ahead::SwitchedOn;
+use super::single_faults::SingleFaults;
+use super::{LeftOut, Observation, Run, learn};
+use crate::error::Context;
+use crate::machine::{Notify, wait_for_machine};
+use crate::stopping::{check_stopped, unless_stopped};
+use crate::until::{Finished, Until};
+use crate::{Error, Result, Stopped, drives, restore};
+use ahead_learn::Counters;
+use ahead_observe::{Options, Scope, Source, Tracer, now_ns};
+use ahead_process::{Child, Command, Signals, family};
+use ahead_profile::Profile;
+use ahead_sys::{evict, usage};
+use ahead_undo::Guard;
+use ahead_undo::machine_lock::MachineLock;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Whether the kernel's read-ahead is off during a cold recording, so that the recorded pages are those used and no others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadAhead {
+    /// Off where the machine permits that; otherwise on, with a notice.
+    #[default]
+    OffIfPossible,
+    /// Off; an error where the machine does not permit that.
+    Off,
+    /// As it is set.
+    Unchanged,
+}
+
+/// How to record.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    /// Evict the page cache, dentries and inodes of the whole machine before each run, and record metadata, too.
+    pub cold: bool,
+    /// The kernel's read-ahead during a cold recording.
+    pub read_ahead: ReadAhead,
+    /// Runs of the command; the profile stores for each page how many of them used it.
+    pub runs: u32,
+    /// The end of each run.
+    pub until: Until,
+    /// The longest time of each run; then the program and all that it started are ended. `None`: no limit.
+    pub duration: Option<Duration>,
+    /// The only source of events to use. `None`: the best one that works.
+    pub source: Option<Source>,
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder {
+            cold: false,
+            read_ahead: ReadAhead::default(),
+            runs: 1,
+            until: Until::default(),
+            duration: None,
+            source: None,
+        }
+    }
+}
+
+/// What a recording gave.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// All runs, merged.
+    pub profile: Profile,
+    /// Entries that did not fit into the limits of a profile.
+    pub entries_beyond_limits: u64,
+    /// Runs in the profile, at least one.
+    pub runs: usize,
+    /// Runs that were asked for.
+    pub runs_asked: usize,
+    /// The status to pass on: the program's own; 1 where the end that was asked for never came.
+    pub status: u8,
+    /// How a signal ended the recording early, for people; `None`: it did not.
+    pub interrupted: Option<String>,
+    /// The signal that asked us to stop during the last run.
+    pub stopped: Option<i32>,
+    /// The status of the first program that ended by itself with a status other than 0.
+    pub failed_status: Option<i32>,
+    /// Whether the end that was asked for came in the last run; `None`: none was asked for.
+    pub ready: Option<bool>,
+    /// The duration of the last run.
+    pub duration: Duration,
+    /// The time before the program of the last run started.
+    pub setup: Duration,
+    /// The time from the end of the last run to its profile.
+    pub evaluation: Duration,
+    /// What is missing from the profile of the last run, and why.
+    pub left_out: LeftOut,
+    /// Events of the last run that the observer did not keep.
+    pub counters: Counters,
+}
+
+impl Recording {
+    /// Whether it is the recording of a program that did its work, so that it may replace an earlier profile.
+    pub fn is_complete(&self) -> bool {
+        self.interrupted.is_none() && self.failed_status.is_none()
+    }
+}
+
+/// One recorded run.
+#[derive(Debug)]
+pub(super) struct RecordedRun {
+    profile: Profile,
+    left_out: LeftOut,
+    counters: Counters,
+    finished: Finished,
+    setup: Duration,
+    evaluation: Duration,
+}
+
+/// The status of a recording whose end never came.
+const FAILED: u8 = 1;
+
+impl Recorder {
+    /// Runs a command, [`Recorder::runs`] times, and records it. Needs root.
+    ///
+    /// A signal that asks us to stop is passed on to the program, and ends the recording after this run. The runs before it are kept.
+    ///
+    /// # Errors
+    /// Not permitted or not supported here; the program cannot be started; [`Stopped`] where no run was recorded.
+    pub fn record(&self, command: &Command, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
+        if !self.cold {
+            restore::settings_if_free(notify);
+        }
+        self.repeat(self.runs, || self.record_command(command, None, signals, notify))
+    }
+
+    /// Observes processes that others have started: until what [`Recorder::until`] waits for comes, the time is over, the process of
+    /// [`Scope::Family`] has ended, or a signal arrives. Needs root.
+    ///
+    /// # Errors
+    /// Not permitted or not supported here; there is no such process or cgroup.
+    pub fn observe(&self, scope: &Scope, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
+        restore::settings_if_free(notify);
+        self.repeat(1, || self.observe_others(scope, signals, notify))
+    }
+
+    /// Records one run in the hands of a caller that holds the machine's lock already.
+    pub(crate) fn record_locked(
+        &self,
+        command: &Command,
+        lock: &MachineLock,
+        signals: &Signals,
+        notify: Notify<'_>,
+    ) -> Result<Recording> {
+        self.repeat(1, || self.record_command(command, Some(lock), signals, notify))
+    }
+
+    /// All runs, or those before a signal. An interrupted run is kept only where there is no complete one before it.
+    fn repeat(&self, asked: u32, mut record_once: impl FnMut() -> Result<RecordedRun>) -> Result<Recording> {
+        let (mut runs, mut status): (Vec<RecordedRun>, u8) = (Vec::new(), 0);
+        for _ in 0..asked {
+            let recorded = match record_once() {
+                Ok(recorded) => recorded,
+                Err(Error::Stopped(stopped)) if !runs.is_empty() => {
+                    status = stopped.code();
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            let finished = recorded.finished;
+            status = finished.status as u8;
+            if runs.is_empty() || !finished.is_interrupted() {
+                runs.push(recorded);
+            }
+            if finished.is_interrupted() {
+                break;
+            }
+            if let Some(signal) = finished.stopped {
+                // The program of this run ended well, but further runs were asked for.
+                if status == 0 && runs.len() < asked as usize {
+                    status = Stopped(signal).code();
+                }
+                break;
+            }
+        }
+        Ok(self.join(runs, asked as usize, status))
+    }
+
+    /// `runs`: at least one.
+    fn join(&self, runs: Vec<RecordedRun>, runs_asked: usize, status: u8) -> Recording {
+        let waits = self.until.is_set();
+        let never_came = waits && runs.iter().any(|run| !run.finished.ready && run.finished.stopped.is_none());
+        let interrupted = interruption(&runs, runs_asked);
+        let by_themselves = runs.iter().map(|run| run.finished).filter(|run| !run.ready && !run.is_interrupted());
+        let failed_status = by_themselves.map(|run| run.status).find(|status| *status != 0);
+        let last = runs.last().expect("there is at least one run");
+        let RecordedRun { left_out, counters, finished, setup, evaluation, .. } = *last;
+        let duration = Duration::from_micros(last.profile.recording.duration_us);
+        let run_count = runs.len();
+        let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        let entries_beyond_limits = ahead_profile::fit(&mut profile);
+        if let Some(how) = &interrupted {
+            profile.recording.source.push_str(&format!(", INTERRUPTED {how}"));
+        }
+        Recording {
+            profile,
+            entries_beyond_limits,
+            runs: run_count,
+            runs_asked,
+            // A program that ended well before what was waited for came has not done what was to be recorded.
+            status: if never_came && status == 0 { FAILED } else { status },
+            interrupted,
+            stopped: finished.stopped,
+            failed_status,
+            ready: waits.then_some(finished.ready),
+            duration,
+            setup,
+            evaluation,
+            left_out,
+            counters,
+        }
+    }
+
+    pub(super) fn tracer_options(&self, scope: Scope) -> Options {
+        Options { scope, lookups: self.cold, added: self.cold, source: self.source }
+    }
+
+    /// `held`: the machine's lock, where the caller has it already.
+    fn record_command(
+        &self,
+        command: &Command,
+        held: Option<&MachineLock>,
+        signals: &Signals,
+        notify: Notify<'_>,
+    ) -> Result<RecordedRun> {
+        let began = Instant::now();
+        let words = command.argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let (command, watch) = self.until.prepare(command)?;
+        if self.duration.is_some() {
+            family::adopt_orphans()?;
+        }
+        let cpu_before = usage::cpu_of_ended_children();
+        // Before the tracer: the fork of a small process is quick.
+        let mut child = Child::spawn_held(&command)?;
+        let tracer = Tracer::start(&self.tracer_options(Scope::Processes))?;
+        tracer.follow(child.pid(), true)?;
+        check_stopped(signals)?;
+        let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
+        // Not while we wait: it is changed for every process, also for a comparison.
+        let single_faults = single_faults();
+        let guards = match held.or(own.as_ref()).filter(|_| self.cold) {
+            Some(lock) => self.switch_read_ahead(lock, notify)?,
+            None => None,
+        };
+        if self.cold {
+            make_cold(signals)?;
+        }
+        check_stopped(signals)?;
+        let setup = began.elapsed();
+        let (started, started_ns) = (SystemTime::now(), now_ns());
+        let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
+        child.release(&command)?;
+        let finished = watch.wait(&mut child, signals, deadline)?;
+        // In this order: when we are held up between the two, the recorded end is too late, never before the last reads.
+        let since_end = finished.at.elapsed();
+        let ended_ns = now_ns() - u64::try_from(since_end.as_nanos()).unwrap_or(0);
+        let cpu = usage::cpu_of_ended_children() - cpu_before;
+        let precise = guards.is_some();
+        let switched_on = SwitchedOn::now();
+        drop(guards);
+        let was_single = single_faults.as_ref().is_some_and(SingleFaults::holds);
+        drop(single_faults);
+        drop(own);
+        let run = Run {
+            command: words,
+            directory: working_directory(),
+            started_ns,
+            ended_ns,
+            started,
+            cpu,
+            ready: finished.ready,
+            cold: self.cold,
+            precise,
+            single_faults: was_single,
+        };
+        evaluate(tracer, run, switched_on, setup, finished, signals, notify)
+    }
+
+    /// Switches read-ahead off where that was asked for, or is possible in a cold recording. `None`: it stays on.
+    fn switch_read_ahead(&self, lock: &MachineLock, notify: Notify<'_>) -> Result<Option<Vec<Guard>>> {
+        match self.read_ahead {
+            ReadAhead::Unchanged => Ok(None),
+            ReadAhead::Off => {
+                let guards = switch_read_ahead_off(lock);
+                guards.map(Some).context(|| "--precise needs read-ahead switched off".into())
+            }
+            ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
+                Ok(guards) => Ok(Some(guards)),
+                Err(error) => {
+                    notify(&format!("read-ahead stays on, so this will be an upper bound: {error}"));
+                    Ok(None)
+                }
+            },
+        }
+    }
+}
+
+/// How a signal ended the recording early, if it did.
+fn interruption(runs: &[RecordedRun], asked: usize) -> Option<String> {
+    let complete = runs.iter().filter(|run| !run.finished.is_interrupted()).count();
+    let how = match asked {
+        1 => "by a signal".into(),
+        asked => format!("by a signal after {complete} of {asked} runs"),
+    };
+    (complete < asked).then_some(how)
+}
+
+/// Evicts the caches of the whole machine, and the buffers of emulated drives.
+fn make_cold(signals: &Signals) -> Result<()> {
+    // Nothing is evicted for a recording that was stopped already.
+    check_stopped(signals)?;
+    unless_stopped(signals, evict::everything)??;
+    // Which disks the program will read is not known yet, and only times depend on it.
+    if let Err(error) = drives::restart(|_| true) {
+        tracing::info!("{error}");
+    }
+    Ok(())
+}
+
+/// Makes each fault map one page where the kernel lets us: then the recorded pages are those that were touched.
+pub(super) fn single_faults() -> Option<SingleFaults> {
+    switch_fault_around_off().inspect_err(|error| tracing::debug!("faults map windows of pages: {error}")).ok()
+}
+
+/// Makes the profile of a run that has ended. A signal that arrives meanwhile ends that. `switched_on`: the read-ahead that was not off at
+/// the end.
+pub(super) fn evaluate(
+    tracer: Tracer,
+    run: Run,
+    switched_on: SwitchedOn,
+    setup: Duration,
+    finished: Finished,
+    signals: &Signals,
+    notify: Notify<'_>,
+) -> Result<RecordedRun> {
+    let began = Instant::now();
+    let observation = tracer.finish()?;
+    let counters = observation.counters;
+    let learned = unless_stopped(signals, move || learn_checked(&observation, &run, &switched_on))??;
+    if let Some(setting) = learned.switched_on {
+        notify(&format!("read-ahead came back during the run ({}), so this is an upper bound", setting.display()));
+    }
+    let (profile, left_out) = (learned.profile, learned.left_out);
+    Ok(RecordedRun { profile, left_out, counters, finished, setup, evaluation: began.elapsed() })
+}
+
+struct Learned {
+    profile: Profile,
+    left_out: LeftOut,
+    /// A setting of a device that was read, which should have been off.
+    switched_on: Option<PathBuf>,
+}
+
+fn learn_checked(observation: &Observation, run: &Run, switched_on: &SwitchedOn) -> Result<Learned> {
+    let (profile, left_out) = learn(observation, run)?;
+    let setting = switched_on.of_any_in(&profile).filter(|_| run.precise).map(PathBuf::from);
+    if setting.is_none() {
+        return Ok(Learned { profile, left_out, switched_on: None });
+    }
+    let (profile, left_out) = learn(observation, &Run { precise: false, ..run.clone() })?;
+    Ok(Learned { profile, left_out, switched_on: setting })
+}
+
+pub(super) fn working_directory() -> Vec<u8> {
+    std::env::current_dir().map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default()
+}

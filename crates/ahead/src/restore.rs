@@ -1,0 +1,136 @@
+//! Undoing what a killed process of ours left changed.
+
+use crate::machine::Notify;
+use crate::{Error, Result};
+use ahead_disk::DiskInfo;
+use ahead_undo::machine_lock::MachineLock;
+use ahead_undo::{Action, FileIdentity, Note, Outcome, ProcessId, Restored};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long one wait for the end of a process lasts before the next one.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Undoes every noted change whose process is gone, the latest first. What another process has changed since is left alone.
+///
+/// # Errors
+/// Not permitted; the notes cannot be read.
+pub fn everything() -> Result<Vec<Restored>> {
+    check_privileges()?;
+    let mut done = detach_abandoned(|note| !note.owner.is_alive())?;
+    done.extend(ahead_undo::restore()?);
+    Ok(done)
+}
+
+/// Waits for the end of a process, however long that takes, and undoes what is noted for it. A process that ends well has undone
+/// everything by then.
+///
+/// # Errors
+/// The process cannot be waited for; the notes cannot be read.
+pub fn after(process: ProcessId) -> Result<()> {
+    while !ahead_process::wait_end(process, LONG)? {}
+    detach_abandoned(|note| note.owner == process)?;
+    ahead_undo::restore_owned_by(process)?;
+    Ok(())
+}
+
+/// Sets back the kernel's settings that a killed process left changed: with them, measurements would mean nothing. The lock makes sure that
+/// no other process needs them.
+pub fn settings(_lock: &MachineLock, notify: Notify<'_>) {
+    report(ahead_undo::restore_settings(), notify);
+}
+
+/// The same for a process that measures beside others. While another process holds the lock, everything stays as it is.
+pub fn settings_if_free(notify: Notify<'_>) {
+    // A process that finds the lock taken waits and reports that: it is not taken without need.
+    if matches!(ahead_undo::are_settings_left(), Ok(false)) {
+        return;
+    }
+    match MachineLock::try_acquire() {
+        Ok(Some(lock)) => settings(&lock, notify),
+        Ok(None) => {}
+        // A caller that may not lock may not set anything back either: the remedy is reported, and the work goes on.
+        Err(_) => report(ahead_undo::restore_settings(), notify),
+    }
+}
+
+fn report(outcome: ahead_sys::Result<Vec<Restored>>, notify: Notify<'_>) {
+    match outcome {
+        Ok(done) if done.is_empty() => {}
+        Ok(done) => match done.iter().filter(|restored| restored.outcome.is_err()).count() {
+            0 => notify(&format!("set back {} settings that a killed ahead had left changed", done.len())),
+            failed => {
+                notify(&format!(
+                    "a killed ahead left {failed} settings changed that cannot be set back; see: ahead restore"
+                ));
+            }
+        },
+        Err(error) if error.is_unavailable() => {}
+        Err(error) => notify(&format!("unknown whether a killed ahead left settings changed: {error}")),
+    }
+}
+
+/// A caller that may not remove the notes may not undo their changes either: one error, not one for each change.
+fn check_privileges() -> Result<()> {
+    let may_not = accessat(CWD, ahead_undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
+    if may_not && ahead_undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
+        let (what, remedy) = ("undoing what a killed ahead has left".into(), "sudo ahead restore".into());
+        return Err(Error::Sys(ahead_sys::Error::NotPermitted { what, remedy }));
+    }
+    Ok(())
+}
+
+/// Detaches disks whose image lies in a directory that a killed `ahead` made for itself and that is to be removed with its content. The
+/// daemons of these disks live, so that no note of theirs is undone; and their mounts keep the directory.
+fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
+    let notes = ahead_undo::notes()?;
+    let left = notes.iter().filter(|(_, note)| is_left(note));
+    // The path of a disk's image has no symbolic links.
+    let trees: Vec<PathBuf> = left
+        .filter_map(|(_, note)| match &note.action {
+            Action::RemoveTree { path, directory: Some(made) } => tree_at(path, *made),
+            _ => None,
+        })
+        .collect();
+    if trees.is_empty() {
+        return Ok(Vec::new());
+    }
+    let is_abandoned = |disk: &DiskInfo| disk.is_alive() && trees.iter().any(|tree| disk.image.starts_with(tree));
+    let detach = |disk: DiskInfo| {
+        let failed = |error| ahead_sys::Error::io(format!("detach the disk {}", disk.name), io::Error::other(error));
+        let outcome = ahead_disk::detach(&disk).map(|()| Outcome::Undone).map_err(failed);
+        Restored { action: Action::EndProcess { process: disk.daemon }, outcome }
+    };
+    Ok(ahead_disk::list()?.into_iter().filter(is_abandoned).map(detach).collect())
+}
+
+/// The path of a tree that was made here, without symbolic links. Another user may own its directory: a link in the tree's place leads to a
+/// tree that is not ours.
+fn tree_at(path: &Path, made: FileIdentity) -> Option<PathBuf> {
+    let place = fs::canonicalize(path).ok()?;
+    let there = fs::symlink_metadata(&place).ok()?;
+    (FileIdentity::of(&there) == made).then_some(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a link in the place of a tree led to the images of other disks, and `ahead restore` detached them.
+    #[test]
+    fn link_in_the_place_of_a_tree_is_not_followed() {
+        let home = tempfile::tempdir().unwrap();
+        let (tree, away) = (home.path().join("tree"), home.path().join("away"));
+        fs::create_dir(&tree).unwrap();
+        let made = FileIdentity::of(&fs::symlink_metadata(&tree).unwrap());
+        assert_eq!(tree_at(&tree, made), Some(fs::canonicalize(&tree).unwrap()));
+        fs::rename(&tree, &away).unwrap();
+        assert_eq!(tree_at(&tree, made), None);
+        std::os::unix::fs::symlink("/", &tree).unwrap();
+        assert_eq!(tree_at(&tree, made), None);
+    }
+}

@@ -1,0 +1,254 @@
+//! The report of a comparison, for people and programs.
+
+use crate::words;
+use ahead::compare::{Measured, ProgramComparison, Report, Spread};
+use ahead_report::html::Page;
+use ahead_report::number::{count, grouped, size};
+use ahead_report::svg::{self, Bar, Tone};
+use ahead_report::table::{Kind, Screen, Table};
+use ahead_report::text::{command_line, printable};
+use serde::Serialize;
+use std::os::unix::ffi::OsStrExt;
+
+/// A report and what it is of.
+pub struct Rendered<'a> {
+    setup: &'a ProgramComparison,
+    words: Vec<Vec<u8>>,
+    report: Report,
+}
+
+/// The result of `ahead compare --json`; documented in docs/formats.md.
+#[derive(Serialize)]
+pub struct Json<'a> {
+    command: Vec<String>,
+    /// The same, exactly, where not all of it is UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command_percent: Option<Vec<String>>,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// The characters of a command line that are shown to people: two lines of a terminal.
+const COMMAND_SHOWN: usize = 160;
+
+impl<'a> Rendered<'a> {
+    /// The report of this comparison.
+    pub fn new(setup: &'a ProgramComparison, report: Report) -> Rendered<'a> {
+        let words = setup.command.iter().map(|word| word.as_bytes().to_vec()).collect();
+        Rendered { setup, words, report }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Json<'_> {
+        Json {
+            command: words::lossy(&self.words),
+            command_percent: words::percent_where_needed(&self.words),
+            report: &self.report,
+        }
+    }
+
+    /// For people, on a terminal.
+    pub fn text(&self, screen: Screen) -> String {
+        let lines: String = self.remarks().into_iter().map(|remark| remark + "\n").collect();
+        let (heading, table) = (screen.heading(&self.short_command()), self.table().render(screen));
+        format!("{heading}\n{}\n\n{table}\n{lines}{}\n", self.conditions(), screen.heading(&self.report.verdict))
+    }
+
+    /// As a page with a picture.
+    pub fn page(&self) -> String {
+        let bars: Vec<Bar> = self
+            .rows()
+            .into_iter()
+            .filter_map(|(name, measured)| Some((name, measured?.spread.clone())))
+            .map(|(name, spread)| Bar {
+                label: name.to_owned(),
+                tone: match name {
+                    "cold" => Tone::Cold,
+                    "ahead" => Tone::Ahead,
+                    "warm" => Tone::Warm,
+                    _ => Tone::Other,
+                },
+                median: spread.median_s,
+                min: spread.min_s,
+                max: spread.max_s,
+            })
+            .collect();
+        let marker = self.report.bound_s.map(|bound| (bound, "lower bound"));
+        let mut page = Page::new("Cold, with ahead, warm");
+        page.code(&command_line(&self.words)).text(&self.conditions());
+        page.text(&format!("Profile: {}", printable(self.setup.profile_path.as_os_str().as_bytes())));
+        page.section(&self.report.verdict);
+        page.picture(&svg::bars(&bars, "s", marker), &self.legend());
+        page.table(&self.table());
+        for remark in self.remarks() {
+            page.text(&remark);
+        }
+        page.render()
+    }
+
+    /// What the bars, whiskers and the line of the picture mean.
+    fn legend(&self) -> String {
+        let mut legend = "Bar: median. Whisker: from the fastest to the slowest run. cold: nothing cached, without a profile; ahead: nothing \
+                          cached, with the profile; warm: everything cached."
+            .to_owned();
+        if self.report.bound_s.is_some() {
+            legend.push_str(
+                " Line: lower bound, the larger of the program's warm median and the disk's time for the used data.",
+            );
+        }
+        legend
+    }
+
+    /// Name and runs of each variant; `None`: it failed.
+    fn rows(&self) -> Vec<(&str, Option<&Measured>)> {
+        let report = &self.report;
+        let own = [("cold", Some(&report.cold)), ("ahead", Some(&report.ahead)), ("warm", Some(&report.warm))];
+        let rivals =
+            report.against.iter().map(|rival| (rival.name.as_str(), (rival.status == 0).then_some(&rival.measured)));
+        own.into_iter().chain(rivals).collect()
+    }
+
+    fn table(&self) -> Table {
+        let number = Kind::Number;
+        let mut table = Table::new([
+            ("", Kind::Text),
+            ("median", number),
+            ("min", number),
+            ("max", number),
+            ("requests", number),
+            ("device reads", number),
+        ]);
+        for (name, measured) in self.rows() {
+            let Some(measured) = measured else {
+                table.row([name, "failed"]);
+                continue;
+            };
+            let Spread { median_s, min_s, max_s } = measured.spread;
+            let times = [median_s, min_s, max_s].map(|seconds| format!("{seconds:.3} s"));
+            let reads = [grouped(measured.device.requests), size(measured.device.bytes)];
+            table.row([name.to_owned()].into_iter().chain(times).chain(reads));
+        }
+        table
+    }
+
+    /// The lines below the table.
+    fn remarks(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut remarks = Vec::new();
+        remarks.extend(self.bound());
+        if let Some(share) = report.recovered_share {
+            remarks.push(format!("recovered {:.0} % of what can be gained", share * 100.0));
+        }
+        let late = report.late_bytes.map_or("not observed".into(), size);
+        remarks.push(format!(
+            "prefetched {}: used {}, bridged {}, wasted {}; late {late}, stale {}; according to {}",
+            size(report.prefetched_bytes),
+            size(report.used_bytes),
+            size(report.bridged_bytes),
+            size(report.wasted_bytes),
+            size(report.stale_bytes),
+            report.used_according_to,
+        ));
+        remarks.extend(self.failures());
+        remarks.extend(self.disturbances());
+        remarks.extend(self.coldness());
+        remarks
+    }
+
+    /// The lower bound and which of its two causes it is.
+    fn bound(&self) -> Option<String> {
+        let bound = self.report.bound_s?;
+        Some(match self.report.bound_by {
+            Some("disk") => format!("bound {bound:.3} s: the disk needs this time for the used data in one sweep"),
+            _ => format!("bound {bound:.3} s: the program itself needs this time (the warm median)"),
+        })
+    }
+
+    fn failures(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut remarks = Vec::new();
+        if report.program_status != 0 {
+            remarks.push(format!("the program failed: exit status {}", report.program_status));
+        }
+        if report.ready == Some(false) {
+            remarks.push("the program ended without being ready: that time is not its readiness".into());
+        }
+        for rival in report.against.iter().filter(|rival| rival.status != 0) {
+            remarks.push(format!("{} failed: exit status {}; excluded from the results", rival.name, rival.status));
+        }
+        remarks
+    }
+
+    /// What other processes, or the kernel, did to the measurement.
+    fn disturbances(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut remarks = Vec::new();
+        if report.read_ahead_kb_seen.len() > 1 {
+            let seen: Vec<_> = report.read_ahead_kb_seen.iter().map(|kb| format!("{kb} KiB")).collect();
+            let seen = seen.join(", ");
+            remarks.push(format!("another process changed the read-ahead window meanwhile ({seen}): measure again"));
+        }
+        if report.recorded_meanwhile {
+            let what = "another process recorded meanwhile, so that each fault mapped one page only: measure again";
+            remarks.push(what.into());
+        }
+        let measured = || self.rows().into_iter().filter_map(|(_, measured)| measured);
+        let (repeated, evicted) = (
+            measured().map(|one| one.repeated).sum::<u32>(),
+            measured().filter_map(|one| one.evicted_bytes).max().unwrap_or(0),
+        );
+        if repeated > 0 {
+            let runs = count(u64::from(repeated), "run", "runs");
+            remarks.push(format!("{runs} measured again, because the kernel evicted pages during them"));
+        }
+        if evicted > 0 {
+            let evicted = size(evicted);
+            remarks.push(format!(
+                "disturbed: the kernel evicted up to {evicted} of these file systems during a run; such runs read it again"
+            ));
+        }
+        if report.beyond_rig {
+            remarks.push("the disk's model is faster than this machine can emulate: times are too long".into());
+        }
+        remarks
+    }
+
+    /// What was not evicted before cold runs.
+    fn coldness(&self) -> Vec<String> {
+        let (state, mut remarks) = (&self.report.cold_state, Vec::new());
+        if state.evicted == "data" {
+            remarks
+                .push("cold: data (only pages of files that you own could be evicted; root evicts everything)".into());
+        }
+        if state.evicted == "data" && self.report.model.is_some() {
+            remarks.push("not cold: only root can empty the emulated drive's own buffer".into());
+        }
+        if state.kept_bytes > 0 {
+            let kept = size(state.kept_bytes);
+            remarks.push(format!("not cold: up to {kept} were kept in memory by other processes"));
+        }
+        if state.unknown_bytes > 0 {
+            let unknown = size(state.unknown_bytes);
+            remarks.push(format!("perhaps not cold: the kernel does not report whether {unknown} were in memory"));
+        }
+        remarks
+    }
+
+    /// A command line can be a whole script.
+    fn short_command(&self) -> String {
+        let whole = command_line(&self.words);
+        match whole.char_indices().nth(COMMAND_SHOWN) {
+            Some((at, _)) => format!("{}…", &whole[..at]),
+            None => whole,
+        }
+    }
+
+    fn conditions(&self) -> String {
+        let report = &self.report;
+        let disk = |model: &str| format!(", emulated disk: {}", printable(model.as_bytes()));
+        let disk = report.model.as_deref().map_or(String::new(), disk);
+        let window = report.read_ahead_kb.map_or("unknown".into(), |kb| format!("{kb} KiB"));
+        let (kernel, machine, runs) = (&report.kernel, &report.machine, report.runs);
+        format!("Linux {kernel}, {machine}; read-ahead {window}{disk}; {runs} rounds, interleaved")
+    }
+}
