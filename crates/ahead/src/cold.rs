@@ -1,5 +1,6 @@
 //! Making the files of a profile cold, and the disks on which they lie.
 
+use crate::error::IoContext;
 use crate::stopping::unless_stopped;
 use crate::{Result, drives};
 use ahead_model::DeviceNumber;
@@ -50,6 +51,15 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     }
     let node = Some(PathBuf::from(OsStr::from_bytes(&mount.source))).filter(|_| mount.fs_type == "btrfs")?;
     Some((block::device_number(&node).ok()?, node))
+}
+
+/// Evicts the cached pages of one file, as far as the caller may: written pages go to the disk before. Pages that a process has mapped stay.
+///
+/// # Errors
+/// The file cannot be opened or written to its disk.
+pub fn evict_file(path: &Path) -> Result<()> {
+    let file = std::fs::File::open(path).what(&format!("open {}", path.display()))?;
+    Ok(evict::file(&file)?)
 }
 
 /// The part of a profile's files that stayed in memory when they were evicted, bytes.

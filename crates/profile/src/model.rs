@@ -163,6 +163,13 @@ pub enum MilestoneKind {
     Ready,
 }
 
+impl Recording {
+    /// Whether the extents are exactly the pages that were used.
+    pub fn is_exact(&self) -> bool {
+        self.precision == Precision::Precise && self.lost_events == 0
+    }
+}
+
 impl Extent {
     /// Whether fewer than half of the recorded runs used it: it is fetched after everything else.
     pub fn is_seldom(&self, recorded_runs: u32) -> bool {

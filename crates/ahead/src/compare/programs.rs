@@ -164,8 +164,8 @@ impl ProgramComparison {
     /// The profile that says which bytes are used, for the bound and the account: an exact recording of now, or else our own profile.
     fn used_profile<'p>(&'p self, reference: Option<&'p Profile>) -> (&'p Profile, &'static str) {
         match reference {
-            Some(recorded) if usage::is_exact(recorded) => (recorded, "a recorded run"),
-            _ if usage::is_exact(&self.profile) => (&self.profile, "the profile"),
+            Some(recorded) if recorded.recording.is_exact() => (recorded, "a recorded run"),
+            _ if self.profile.recording.is_exact() => (&self.profile, "the profile"),
             _ => (&self.profile, "the profile, which is an upper bound"),
         }
     }

@@ -3,7 +3,7 @@
 use super::ranges::{ByOwner, Owner, by_owner, common_bytes};
 use crate::prefetch::{Account, Issued, Source};
 use ahead_model::RangeSet;
-use ahead_profile::{Precision, Profile};
+use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::ops::Range;
 
@@ -39,11 +39,6 @@ pub fn judge(profile: &Profile, reference: &Profile, account: &Account) -> Usage
         wasted_bytes: prefetched_bytes - used_bytes - bridged_bytes,
         stale_bytes: account.stale_bytes,
     }
-}
-
-/// Whether a profile can say what was used.
-pub fn is_exact(profile: &Profile) -> bool {
-    profile.recording.precision == Precision::Precise && profile.recording.lost_events == 0
 }
 
 /// All ranges that were issued.
