@@ -305,7 +305,7 @@ fn the_guide_s_commands_work() {
 #[test]
 fn a_page_is_written_over_pages_alone() {
     let (home, path) = scenario(SCENARIO);
-    let says = predicate::str::contains("is there, and no page of HTML");
+    let says = predicate::str::contains("is not a page of HTML");
     for command in ["run", "sweep"] {
         let arguments = ["sim", command, path.to_str().unwrap(), "--html", path.to_str().unwrap()];
         ahead(&arguments).assert().code(1).stdout("").stderr(says.clone());

@@ -33,6 +33,7 @@ mod devices;
 mod engine;
 mod gate;
 mod pool;
+mod process;
 mod ranges;
 mod sources;
 mod stages;
@@ -43,6 +44,7 @@ pub use account::{Account, Issued, Reason, Skipped};
 pub use ahead_plan::{DeviceTraits, Order, Source};
 pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
+pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 
 use crate::{Error, Result};
 use ahead_profile::Profile;

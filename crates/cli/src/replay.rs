@@ -1,12 +1,9 @@
 //! `ahead replay`: fetches what a profile lists, without starting anything.
 
-use crate::account;
-use crate::exit::{self, Stopped};
-use crate::run::{LOADED, stop_when};
-use ahead::Prefetcher;
-use ahead::prefetch::{HeadStart, NOT_ANSWERING, Options};
-use ahead_process::Signals;
-use ahead_process::{CancelToken, ResultPipe, Worker};
+use crate::exit::Stopped;
+use crate::{account, messages};
+use ahead::Signals;
+use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Request};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -46,88 +43,52 @@ enum Priority {
     Normal,
 }
 
-/// What the worker says when it could not do its work; the reason follows.
-const FAILED: u8 = b'e';
-
-/// How long the worker may take for its last words once it is stopped, or its time is over.
-const LAST_WORD: Duration = Duration::from_secs(1);
-
 impl Replay {
+    /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (began, signals) = (Instant::now(), Signals::take()?);
-        let mut worker = Worker::fork(|results, cancelled| self.work(results, cancelled, began))?;
-        let signal = self.hear(&mut worker, &signals, began)?;
-        let received = worker.received().strip_prefix(&[LOADED]).unwrap_or(worker.received());
-        let (account, failure) = match received {
-            [FAILED, why @ ..] => (&[][..], Some(String::from_utf8_lossy(why))),
-            account => (account, None),
-        };
-        let printed = std::io::stdout().write_all(account);
-        match (signal, failure) {
-            (Some(number), _) => {
-                let follows =
-                    if account.is_empty() { "there is no account" } else { "the account tells how far it came" };
-                let _ = writeln!(std::io::stderr(), "ahead: stopped by signal {number}; {follows}");
-                Ok(ExitCode::from(Stopped(number).code()))
-            }
-            (None, Some(why)) => bail!("{why}"),
-            (None, None) if !account.is_empty() => printed.map(|()| ExitCode::SUCCESS).map_err(Into::into),
-            (None, None) if worker.is_complete() => bail!("the prefetch worker panicked"),
-            (None, None) => {
-                let after = began.elapsed().as_secs_f64();
-                bail!("{}: no answer of its file system for {after:.1} s", self.profile.display())
-            }
-        }
-    }
-
-    /// The worker's part. A process of its own may be left to a file system that does not answer: that of the profile, too.
-    fn work(&self, mut results: ResultPipe, cancelled: CancelToken, began: Instant) {
-        let told = ahead_profile::load(&self.profile).map_err(anyhow::Error::from).and_then(|profile| {
-            results.write_all(&[LOADED])?;
-            let options = Options {
+        let request = Request {
+            profile: ProfileFile::Named(self.profile.clone()),
+            options: Options {
                 budget_bytes: self.budget,
                 deadline: self.deadline,
                 since: Some(began),
                 priority: match self.priority {
-                    Priority::Idle => ahead::prefetch::Priority::Idle,
-                    Priority::Normal => ahead::prefetch::Priority::Normal,
+                    Priority::Idle => prefetch::Priority::Idle,
+                    Priority::Normal => prefetch::Priority::Normal,
                 },
                 head_start: HeadStart::None,
                 wait: self.wait,
                 ..Options::default()
-            };
-            let running = Prefetcher::new(profile).options(options).start()?;
-            stop_when(cancelled, running.stopper());
-            let account = running.finish();
+            },
+            account_file: None,
+            send_account: true,
+        };
+        let explain = |error: &ahead::Error| error.to_string();
+        let mut process = PrefetchProcess::start(&request, &messages::print, &explain)?;
+        let signal = process.wait(&signals, began, self.deadline)?;
+        let failure = process.failure();
+        let account = if failure.is_none() { process.account().unwrap_or(None) } else { None };
+        let printed = account.as_ref().map(|account| -> anyhow::Result<()> {
             let text = match self.json {
-                true => serde_json::to_string(&account)? + "\n",
-                false => account::lines(&account, self.wait),
+                true => serde_json::to_string(account)? + "\n",
+                false => account::lines(account, self.wait),
             };
-            Ok(results.write_all(text.as_bytes())?)
+            Ok(std::io::stdout().write_all(text.as_bytes())?)
         });
-        if let Err(error) = told {
-            // Nobody may be listening any more.
-            drop(results.write_all(&[FAILED]).and_then(|()| results.write_all(exit::message(&error).as_bytes())));
-        }
-    }
-
-    /// Hears the worker to its end, or as long as it may take, and gives the signal that has stopped it, if one has.
-    fn hear(&self, worker: &mut Worker, signals: &Signals, began: Instant) -> anyhow::Result<Option<i32>> {
-        let mut stopped = None;
-        let mut until = self.deadline.and_then(|deadline| began.checked_add(deadline)?.checked_add(LAST_WORD));
-        while !worker.is_complete() {
-            // Once it has read the profile, it gives up by itself what does not answer.
-            let loads_until = worker.received().is_empty().then(|| began + NOT_ANSWERING);
-            let deadline = [until, loads_until].into_iter().flatten().min();
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                break;
+        match (signal, failure, printed) {
+            (Some(number), _, printed) => {
+                let follows = if printed.is_some() { "the account is partial" } else { "there is no account" };
+                messages::print(&format!("stopped by signal {number}; {follows}"));
+                Ok(ExitCode::from(Stopped(number).code()))
             }
-            if let Some(number) = worker.wait(signals, deadline)? {
-                stopped = stopped.or(Some(number));
-                worker.cancel();
-                until = Some(Instant::now() + LAST_WORD);
+            (None, Some(why), _) => bail!("{why}"),
+            (None, None, Some(printed)) => printed.map(|()| ExitCode::SUCCESS),
+            (None, None, None) if process.is_complete() => bail!("the prefetch process panicked"),
+            (None, None, None) => {
+                let after = began.elapsed().as_secs_f64();
+                bail!("{}: its file system has not answered for {after:.1} s", self.profile.display())
             }
         }
-        Ok(stopped)
     }
 }

@@ -15,19 +15,18 @@
 use crate::error::{LoadError, SaveError};
 use crate::header::MAX_FILE_BYTES;
 use crate::model::Profile;
+use crate::replacement::Replacement;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
-use rustix::fs::{fstat, linkat, open, openat, openat2, renameat, stat, statat, unlinkat};
+use rustix::fs::{fstat, open, openat, openat2, stat, statat};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Profiles name private paths: for their owner alone.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How many temporary names are tried before giving up.
-const NAMES: u32 = 100;
 
 /// Saves a profile with mode 0600, replacing what is there in one step.
 ///
@@ -79,11 +78,11 @@ impl Place {
             return Err(SaveError::Moved { path: self.path.clone() });
         }
         let mut temporary = self.begin()?;
-        temporary.file.write_all(&bytes).map_err(fail("write"))?;
+        temporary.file().write_all(&bytes).map_err(fail("write"))?;
         if let Some((user, group)) = owner {
-            std::os::unix::fs::fchown(&temporary.file, Some(user), Some(group)).map_err(fail("change its owner"))?;
+            std::os::unix::fs::fchown(temporary.file(), Some(user), Some(group)).map_err(fail("change its owner"))?;
         }
-        temporary.file.sync_all().map_err(fail("fsync"))?;
+        temporary.file().sync_all().map_err(fail("fsync"))?;
         temporary.rename_to(&self.name).map_err(fail("rename into place"))?;
         sync_directory(&self.directory).map_err(fail("fsync its directory"))
     }
@@ -95,7 +94,7 @@ impl Place {
         own.is_ok() && own == there
     }
 
-    fn begin(&self) -> Result<Temporary<'_>, SaveError> {
+    fn begin(&self) -> Result<Replacement<'_>, SaveError> {
         if let Ok(there) = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             let in_the_way = match FileType::from_raw_mode(there.st_mode) {
                 FileType::RegularFile => None,
@@ -106,7 +105,7 @@ impl Place {
                 return Err(SaveError::NotAFile { path: self.path.clone(), kind });
             }
         }
-        Temporary::create(self.directory.as_fd()).map_err(failure(&self.path, CREATE))
+        Replacement::create(self.directory.as_fd(), MODE).map_err(failure(&self.path, CREATE))
     }
 
     /// What a symbolic link leads to, unless that is a file, or nothing. The system's links (`/dev/stdout`) must stay even
@@ -138,62 +137,6 @@ fn directory_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// A file that vanishes unless it is renamed into place.
-struct Temporary<'a> {
-    directory: BorrowedFd<'a>,
-    file: File,
-    /// `None`: it has no name yet, and ends with its descriptor.
-    name: Option<String>,
-}
-
-impl Temporary<'_> {
-    fn create(directory: BorrowedFd<'_>) -> io::Result<Temporary<'_>> {
-        match openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, MODE) {
-            Ok(fd) => return Ok(Temporary { directory, file: fd.into(), name: None }),
-            // No O_TMPFILE on this file system (NFS, FUSE, older overlayfs): then with a name from the beginning.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => (),
-            Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        let (fd, name) = with_free_name(|name| openat(directory, name, flags, MODE))?;
-        Ok(Temporary { directory, file: fd.into(), name: Some(name) })
-    }
-
-    fn rename_to(mut self, final_name: &OsStr) -> io::Result<()> {
-        if self.name.is_none() {
-            // linkat with AT_EMPTY_PATH would need a capability; the link in /proc does not.
-            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let link = |name: &str| linkat(CWD, &own, self.directory, name, AtFlags::SYMLINK_FOLLOW);
-            self.name = Some(with_free_name(link)?.1);
-        }
-        let name = self.name.as_ref().expect("it has a name by now");
-        renameat(self.directory, name, self.directory, final_name)?;
-        self.name = None;
-        Ok(())
-    }
-}
-
-impl Drop for Temporary<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = &self.name {
-            // The error that brought us here is the one to report.
-            let _ = unlinkat(self.directory, name, AtFlags::empty());
-        }
-    }
-}
-
-/// Tries hidden names until one is free.
-fn with_free_name<T>(mut create: impl FnMut(&str) -> rustix::io::Result<T>) -> io::Result<(T, String)> {
-    for number in 0..NAMES {
-        let name = format!(".ahead-{}-{number}.tmp", std::process::id());
-        match create(&name) {
-            Err(Errno::EXIST) => continue,
-            other => return Ok((other?, name)),
-        }
-    }
-    Err(Errno::EXIST.into())
 }
 
 /// The new name must survive a power failure too. Some file systems have no fsync for directories.

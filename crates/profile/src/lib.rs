@@ -24,6 +24,7 @@ mod header;
 mod merge;
 mod model;
 mod reader;
+mod replacement;
 
 pub use check::{MAX_PATH_BYTES, check, check_path};
 pub use decode::decode;
@@ -34,3 +35,4 @@ pub use fit::fit;
 pub use header::{MAGIC, MAX_FILE_BYTES};
 pub use merge::{Position, merge};
 pub use model::*;
+pub use replacement::Replacement;

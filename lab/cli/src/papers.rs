@@ -75,7 +75,7 @@ fn prepare(directory: &Path) -> anyhow::Result<()> {
     output::check_link(directory)?;
     if directory.exists() {
         ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-        return output::check(&directory.join(pages::INDEX));
+        return Ok(output::check(&directory.join(pages::INDEX))?);
     }
     // As a file it could be made in the same place.
     output::check(directory).with_context(|| format!("make {}", directory.display()))
@@ -87,7 +87,7 @@ fn write(directory: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
     if !directory.exists() {
         std::fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
     }
-    files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()))
+    Ok(files.iter().try_for_each(|(name, page)| output::replace(&directory.join(name), page.as_bytes()))?)
 }
 
 fn run_all(papers: &'static [Paper], live: Option<&dyn Live>) -> anyhow::Result<Vec<Ran>> {

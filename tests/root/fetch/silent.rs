@@ -168,7 +168,7 @@ fn a_program_starts_though_its_profile_cannot_be_read() {
     let profile = silent.mount.join("p.ahead");
     let (output, errors, after) = outcome(ahead(&["run", "-p", profile.to_str().unwrap(), "--", "echo", "started"]));
     assert_eq!(output, "started\n");
-    assert!(errors.starts_with("ahead: starts without a fetch") && errors.lines().count() == 1, "{errors}");
+    assert!(errors.starts_with("ahead: starts without prefetching") && errors.lines().count() == 1, "{errors}");
     assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
     let state = silent.mount.join("state");
     let mut run = ahead(&["run", "--", "echo", "started"]);
@@ -257,7 +257,7 @@ fn a_replay_ends_though_a_file_system_does_not_answer() {
     assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
     let said = String::from_utf8(unread.stderr).unwrap();
     assert_eq!((unread.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("no answer of its file system"), "{said}");
+    assert!(said.contains("its file system has not answered"), "{said}");
 }
 
 /// Lookups in the silent file system, on so many devices.

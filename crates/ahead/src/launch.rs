@@ -1,0 +1,144 @@
+//! Starting a program with the files that it will read on their way into memory.
+//!
+//! ```text
+//!     PrefetchProcess ─▶ profile loaded ─▶ head start over
+//!                              │                 │
+//!     program, held ··(2 s at most)··(11 s at most)·┴─▶ runs ─▶ its end is ours; the prefetch process is ended, or left to its device
+//! ```
+
+use crate::machine::Notify;
+use crate::prefetch::{Account, LONGEST_HEAD_START, LONGEST_STILL, PrefetchProcess, ProfileFile, Request, Stage};
+use crate::{Error, Result};
+use ahead_process::{Child, Command, Ended, Event, Signals};
+use std::time::{Duration, Instant};
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program.
+    pub command: Command,
+    /// What to prefetch for it.
+    pub request: Request,
+}
+
+/// A launched program, at its end.
+#[derive(Debug)]
+pub struct Launched {
+    /// How it ended, or why it could not be started.
+    pub ended: Result<Ended>,
+    /// The account, if it was asked for and there is one.
+    pub account: Option<Account>,
+}
+
+/// How long the program is held after the profile was loaded, though the prefetch process reports nothing: it may not even come to look at its
+/// clock.
+const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
+
+impl Launch {
+    /// Runs the program to its end. Prefetching never fails it: without a usable profile it just runs, and a notice says why.
+    ///
+    /// `began`: when the caller was started, the beginning of all limits of time. `explain`: see [`PrefetchProcess::start`].
+    pub fn run(
+        &self,
+        signals: &Signals,
+        began: Instant,
+        notify: Notify<'_>,
+        explain: &dyn Fn(&Error) -> String,
+    ) -> Launched {
+        let started = PrefetchProcess::start(&self.request, notify, explain);
+        let mut prefetch = started.inspect_err(|error| notify(&format!("runs without prefetching: {error}"))).ok();
+        let mut held = Held { launch: self, signals, notify, failed: false };
+        let ended = held.run(prefetch.as_mut(), began);
+        // Also where the program could not be started: the account is complete after this.
+        let is_wanted = self.request.send_account || self.request.account_file.is_some();
+        let account = prefetch.as_mut().and_then(|prefetch| {
+            prefetch.end(is_wanted, notify);
+            held.report_failure(prefetch);
+            prefetch.account().inspect_err(|error| notify(&error.to_string())).ok().flatten()
+        });
+        Launched { ended, account }
+    }
+}
+
+/// The program, from the time when it is held.
+struct Held<'a> {
+    launch: &'a Launch,
+    signals: &'a Signals,
+    notify: Notify<'a>,
+    /// The failure of the prefetch process was reported.
+    failed: bool,
+}
+
+impl Held<'_> {
+    fn run(&mut self, mut prefetch: Option<&mut PrefetchProcess>, began: Instant) -> Result<Ended> {
+        let command = &self.launch.command;
+        let mut child = Child::spawn_held(command)?;
+        if let Some(prefetch) = prefetch.as_deref_mut()
+            && let Some(ended) = self.wait_for_head_start(&mut child, prefetch, began)?
+        {
+            return Ok(ended);
+        }
+        child.release(command)?;
+        loop {
+            let streams = prefetch.as_deref_mut().map(|prefetch| prefetch.worker().streams()).unwrap_or_default();
+            match child.wait_event(self.signals, &streams, None)? {
+                Event::Ended(ended) => {
+                    prefetch.iter_mut().for_each(|prefetch| self.receive(prefetch));
+                    return Ok(ended);
+                }
+                Event::Readable(_) => prefetch.iter_mut().for_each(|prefetch| self.receive(prefetch)),
+                Event::Timeout | Event::Signal(_) => {}
+            }
+        }
+    }
+
+    /// Reads what the prefetch process has sent, and reports its failure once.
+    fn receive(&mut self, prefetch: &mut PrefetchProcess) {
+        prefetch.worker().receive();
+        self.report_failure(prefetch);
+    }
+
+    fn report_failure(&mut self, prefetch: &mut PrefetchProcess) {
+        if let Some(why) = prefetch.failure().filter(|_| prefetch.worker().is_complete() && !self.failed) {
+            self.failed = true;
+            (self.notify)(&why);
+        }
+    }
+
+    /// Waits until the head start is over. `Some`: a signal ended the program before it began.
+    fn wait_for_head_start(
+        &mut self,
+        child: &mut Child,
+        prefetch: &mut PrefetchProcess,
+        began: Instant,
+    ) -> Result<Option<Ended>> {
+        loop {
+            let deadline = match prefetch.stage() {
+                Stage::Loading => began + LONGEST_STILL,
+                Stage::Loaded => began + LONGEST_SILENCE,
+                Stage::Started => return Ok(None),
+            };
+            if prefetch.worker().is_complete() {
+                return Ok(None);
+            }
+            match child.wait_event(self.signals, &prefetch.worker().streams(), Some(deadline))? {
+                Event::Ended(ended) => return Ok(Some(ended)),
+                Event::Readable(_) => self.receive(prefetch),
+                // A signal is passed on to the program, which ends by it or not.
+                Event::Signal(_) => {}
+                Event::Timeout if Instant::now() < deadline => {}
+                Event::Timeout => {
+                    if prefetch.stage() == Stage::Loading {
+                        let (limit, profile) = (LONGEST_STILL.as_secs(), &self.launch.request.profile);
+                        let profile = match profile {
+                            ProfileFile::Named(path) => path.display().to_string(),
+                            ProfileFile::OfCommand(_) => "the profile".into(),
+                        };
+                        (self.notify)(&format!("starts without prefetching: {profile} was not read within {limit} s"));
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}

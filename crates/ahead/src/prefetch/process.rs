@@ -1,0 +1,217 @@
+//! Prefetching in a process of its own.
+//!
+//! ```text
+//!     PrefetchProcess::start ──▶ loads the profile ─▶ "l" ─▶ prefetches ─▶ "s": the program may start ─▶ … ─▶ account
+//!                                                                                        "e" and why: it failed ◀─┘
+//! ```
+//!
+//! A process cannot end while one of its threads waits for a device that does not answer. This process can be left to the device; its caller
+//! ends in time. It has none of the caller's descriptors, and it touches every file for the caller: the profile lies on a file system, too.
+
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
+use crate::machine::Notify;
+use crate::{Error, Result, output, store};
+use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Which profile. Even looking for it may have to wait for a file system, so the process does that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileFile {
+    /// This file.
+    Named(PathBuf),
+    /// The profile that the store has for this command in this directory.
+    OfCommand(Vec<OsString>),
+}
+
+/// What the process shall do.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The profile.
+    pub profile: ProfileFile,
+    /// How to prefetch it.
+    pub options: Options,
+    /// The file for the account, as JSON.
+    pub account_file: Option<PathBuf>,
+    /// Send the account back: [`PrefetchProcess::account`].
+    pub send_account: bool,
+}
+
+/// How far the process has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// It loads the profile.
+    Loading,
+    /// It has loaded the profile.
+    Loaded,
+    /// The program may start.
+    Started,
+}
+
+/// A process that prefetches. Dropped, it is cancelled and continues to its end alone.
+#[derive(Debug)]
+pub struct PrefetchProcess {
+    worker: Worker,
+}
+
+const LOADED: u8 = b'l';
+const STARTED: u8 = b's';
+/// The reason follows.
+const FAILED: u8 = b'e';
+
+/// How long it may take to end when it is not needed any more. One that does not wait for a device needs some milliseconds, and 250 to give up
+/// those of its threads that do.
+const END_TIME: Duration = Duration::from_secs(1);
+
+/// How long it may take to write the account when it is not needed any more. The account is never written by a thread that waits for a
+/// device, but the machine may be busy, and the account's own file system may not answer.
+const ACCOUNT_TIME: Duration = Duration::from_secs(10);
+
+impl PrefetchProcess {
+    /// Starts it. `explain`: makes the message for a profile that cannot be used; it runs in that process, as it may have to look at files.
+    ///
+    /// # Errors
+    /// No process could be had; this process has threads already.
+    pub fn start(request: &Request, notify: Notify<'_>, explain: &dyn Fn(&Error) -> String) -> Result<PrefetchProcess> {
+        let worker = Worker::fork(|results, cancelled| work(request, results, cancelled, notify, explain))?;
+        Ok(PrefetchProcess { worker })
+    }
+
+    /// Its pipes, to wait for ([`PrefetchProcess::receive`] reads them).
+    pub fn worker(&mut self) -> &mut Worker {
+        &mut self.worker
+    }
+
+    /// How far it has come.
+    pub fn stage(&self) -> Stage {
+        match self.worker.received() {
+            [LOADED, STARTED, ..] => Stage::Started,
+            [LOADED, ..] => Stage::Loaded,
+            _ => Stage::Loading,
+        }
+    }
+
+    /// Why it failed, if it did.
+    pub fn failure(&self) -> Option<String> {
+        match self.after_stages() {
+            [FAILED, why @ ..] => Some(String::from_utf8_lossy(why).into_owned()),
+            _ => None,
+        }
+    }
+
+    /// The account, once it is complete; `None`: it was not asked for, or nothing was prefetched.
+    ///
+    /// # Errors
+    /// The account is not complete.
+    pub fn account(&self) -> Result<Option<Account>> {
+        let json = match self.after_stages() {
+            [] | [FAILED, ..] => return Ok(None),
+            json => json,
+        };
+        let account = serde_json::from_slice(json).map_err(io::Error::other);
+        account.map(Some).map_err(|error| Error::io("the account is not complete", error))
+    }
+
+    fn after_stages(&self) -> &[u8] {
+        let received = self.worker.received();
+        let stages = received.iter().take(2).take_while(|byte| [LOADED, STARTED].contains(byte)).count();
+        &received[stages..]
+    }
+
+    /// Whether it has sent everything.
+    pub fn is_complete(&self) -> bool {
+        self.worker.is_complete()
+    }
+
+    /// Waits for it to its end, or as long as it may take, for a caller that starts no program. Returns the signal that has stopped it.
+    ///
+    /// `began`: when the caller was started, the beginning of `deadline`.
+    ///
+    /// # Errors
+    /// The signals cannot be read.
+    pub fn wait(&mut self, signals: &Signals, began: Instant, deadline: Option<Duration>) -> Result<Option<i32>> {
+        let mut stopped = None;
+        let mut until = deadline.and_then(|deadline| began.checked_add(deadline)?.checked_add(END_TIME));
+        while !self.worker.is_complete() {
+            // Once it has loaded the profile, it gives up a device that does not answer.
+            let loads_until = (self.stage() == Stage::Loading).then(|| began + NOT_ANSWERING);
+            let limit = [until, loads_until].into_iter().flatten().min();
+            if limit.is_some_and(|limit| Instant::now() >= limit) {
+                break;
+            }
+            if let Some(number) = self.worker.wait(signals, limit)? {
+                stopped = stopped.or(Some(number));
+                self.worker.cancel();
+                until = Some(Instant::now() + END_TIME);
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Ends it when its work is not needed any more; its account is complete then, or a notice says that it is not.
+    pub fn end(&mut self, is_account_wanted: bool, notify: Notify<'_>) {
+        self.worker.cancel();
+        if is_account_wanted && !self.worker.wait_complete(ACCOUNT_TIME).unwrap_or(false) {
+            notify("there is no account: the worker has not written it in time");
+        }
+        if !self.worker.wait_end(END_TIME).unwrap_or(false) {
+            tracing::info!("the prefetch process still waits for a device, and is left to it");
+        }
+    }
+}
+
+fn work(
+    request: &Request,
+    mut results: ResultPipe,
+    cancelled: CancelToken,
+    notify: Notify<'_>,
+    explain: &dyn Fn(&Error) -> String,
+) {
+    if let Err(error) = prefetch(request, &mut results, cancelled, notify) {
+        // The caller may have ended: then there is no reader.
+        drop(results.write_all(&[FAILED]).and_then(|()| results.write_all(explain(&error).as_bytes())));
+    }
+}
+
+fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken, notify: Notify<'_>) -> Result<()> {
+    let profile = match &request.profile {
+        ProfileFile::Named(path) => ahead_profile::load(path)?,
+        ProfileFile::OfCommand(command) => ahead_profile::load(&store::profile_path_for(command, None))?,
+    };
+    // A failed write means that the caller has ended, which cancels the work.
+    let _ = results.write_all(&[LOADED]);
+    let running = Prefetcher::new(profile).options(request.options.clone()).start()?;
+    stop_when(cancelled, running.stopper());
+    if request.options.head_start != HeadStart::None {
+        running.hold();
+    }
+    let _ = results.write_all(&[STARTED]);
+    let account = running.finish();
+    // The program does its work without an account, too.
+    if let Err(error) = hand_over(request, results, &account) {
+        notify(&format!("the account is not kept: {error}"));
+    }
+    Ok(())
+}
+
+fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> Result<()> {
+    let json = serde_json::to_vec_pretty(account).map_err(|error| Error::io("write the account", error.into()))?;
+    if request.send_account {
+        results.write_all(&json).map_err(|error| Error::io("send the account", error))?;
+    }
+    request.account_file.as_deref().map_or(Ok(()), |file| output::replace(file, &json))
+}
+
+/// Stops prefetching when its caller does not need it any more. The thread ends with the process. Where there is none for it, prefetching
+/// goes on to its end.
+fn stop_when(cancelled: CancelToken, stopper: Stopper) {
+    let wait = move || {
+        cancelled.wait();
+        stopper.stop();
+    };
+    if let Err(error) = std::thread::Builder::new().name("ahead-cancelled".into()).spawn(wait) {
+        tracing::debug!("no thread for cancelling: {error}");
+    }
+}
