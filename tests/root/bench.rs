@@ -313,7 +313,18 @@ fn a_stranger_is_told_what_may_be_given() {
     assert!(!is_left(&mounted.root));
 }
 
-/// On a disk whose speed is known: a stream comes to its bandwidth, and its own counts are those that are told.
+/// Microseconds since the start of the machine in which some process waited for a processor (Documentation/accounting/psi.rst). `None`: the
+/// kernel does not count them.
+fn processor_wait_us() -> Option<u64> {
+    let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
+    text.lines().next()?.split_once("total=")?.1.parse().ok()
+}
+
+/// On a disk whose speed is known, one stream reaches its bandwidth, and the counts are those of the file. The lower bound of the throughput
+/// is judged only where processes hardly waited for a processor: with more work than processors, the stream waits for those, not for the
+/// disk.
+///
+/// Regression: with every processor busy the bound failed by chance.
 #[test]
 fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
     unless_reclaimed(|| {
@@ -344,13 +355,20 @@ fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
         let policies =
             ["--policy", "kernel", "--policy", "linux-6.18", "--policy", "ahead", "--policy", "true-readahead(64)"];
         let options = ["streams", "--streams", "1", "--size", "32M", "--runs", "3"];
+        let (began, waited_before) = (Instant::now(), processor_wait_us());
         let rows = std::panic::catch_unwind(|| rows(&[&options[..], &policies].concat(), &mount));
+        let waited = processor_wait_us().zip(waited_before).map(|(after, before)| after - before);
+        let share = waited.unwrap_or(0) as f64 / began.elapsed().as_micros() as f64;
         disk(&["detach", &name]);
         for row in rows.unwrap() {
             assert_eq!(count(&row, "device_bytes"), 32 * MIB, "{row:#}");
-            // 125 MiB/s is what it has; a machine that does something else besides takes some of it.
+            // The disk has 125 MiB/s.
             let fastest = row["throughput_bytes_per_s"]["max"].as_f64().unwrap();
-            assert!((80e6..140e6).contains(&fastest), "{row:#}");
+            assert!(fastest < 140e6, "{row:#}");
+            // A quiet machine of two processors has 0.1 to 0.2 here, one whose processors are all busy more than 0.9.
+            if share < 0.5 {
+                assert!(fastest > 80e6, "processes waited for a processor in {share:.2} of the time: {row:#}");
+            }
         }
     });
 }

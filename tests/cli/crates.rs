@@ -1,0 +1,89 @@
+//! Which crate may depend on which, as docs/architecture.md says, and what the command lines may grow to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Pure crates: no I/O, no clock, no thread. They know only each other.
+const PURE: [&str; 7] = ["model", "policy", "device", "plan", "profile", "traces", "learn"];
+
+/// The most lines of both command lines together: they parse, render and set exit statuses.
+const MAX_COMMAND_LINES: usize = 6000;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().into()
+}
+
+/// Package names and their directories, of one floor of the house.
+fn packages(floor: &str) -> BTreeMap<String, PathBuf> {
+    let entries = fs::read_dir(root().join(floor)).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.join("Cargo.toml").exists()).map(|path| (package_name(&path), path)).collect()
+}
+
+fn manifest(directory: &Path) -> String {
+    fs::read_to_string(directory.join("Cargo.toml")).unwrap()
+}
+
+fn package_name(directory: &Path) -> String {
+    let text = manifest(directory);
+    let name = text.lines().find_map(|line| line.strip_prefix("name = ")).unwrap();
+    name.trim_matches('"').into()
+}
+
+/// The crates of the workspace that a crate depends on, but for its tests.
+fn dependencies(directory: &Path) -> BTreeSet<String> {
+    let (mut section, mut found) = (String::new(), BTreeSet::new());
+    for line in manifest(directory).lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').into();
+        } else if section == "dependencies" || section == "build-dependencies" {
+            let name = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            found.extend(Some(name.to_owned()).filter(|name| name == "ahead" || name.starts_with("ahead-")));
+        }
+    }
+    found
+}
+
+#[test]
+fn shipped_crates_do_not_depend_on_the_laboratory() {
+    let laboratory: BTreeSet<String> = packages("lab").into_keys().collect();
+    assert!(laboratory.len() > 5, "{laboratory:?}");
+    for (name, directory) in packages("crates") {
+        let wrong: Vec<String> = dependencies(&directory).intersection(&laboratory).cloned().collect();
+        assert!(wrong.is_empty(), "{name} depends on {wrong:?}");
+    }
+}
+
+#[test]
+fn pure_crates_depend_only_on_pure_ones() {
+    let pure: BTreeSet<String> = PURE.iter().map(|name| format!("ahead-{name}")).collect();
+    let shipped = packages("crates");
+    for name in &pure {
+        let wrong: Vec<String> = dependencies(&shipped[name]).difference(&pure).cloned().collect();
+        assert!(wrong.is_empty(), "{name} depends on {wrong:?}");
+    }
+}
+
+#[test]
+fn only_command_lines_depend_on_the_command_line() {
+    for (name, directory) in packages("crates").into_iter().chain(packages("lab")) {
+        let depends = dependencies(&directory).contains("ahead-cli");
+        assert!(!depends || name == "ahead-lab-cli", "{name} depends on ahead-cli");
+    }
+}
+
+#[test]
+fn command_lines_stay_small() {
+    let lines: usize = ["crates/cli/src", "lab/cli/src"].iter().map(|directory| lines_below(&root().join(directory))).sum();
+    assert!(lines <= MAX_COMMAND_LINES, "the command lines have {lines} lines, at most {MAX_COMMAND_LINES} are allowed");
+}
+
+fn lines_below(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| match path.is_dir() {
+            true => lines_below(&path),
+            false => fs::read_to_string(&path).unwrap().lines().count(),
+        })
+        .sum()
+}
