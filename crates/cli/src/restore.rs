@@ -143,7 +143,7 @@ pub fn set_back(_lock: &MachineLock) {
 /// The same for who measures beside others. While another process has that right, everything stays as it is.
 pub fn try_set_back() {
     // Who finds the lock taken waits, and says so: it is not taken for nothing.
-    if matches!(ahead_undo::are_settings_left(), Ok(false)) {
+    if matches!(ahead_undo::has_abandoned_settings(), Ok(false)) {
         return;
     }
     match MachineLock::try_acquire() {

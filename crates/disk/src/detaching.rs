@@ -15,9 +15,9 @@ use crate::teardown::{END_TIME, require_root, restore_settings_of, undo_all_of};
 use crate::{Client, Error, Result};
 use ahead_process::Signals;
 use ahead_process::wait_end;
-use ahead_sys::loopdev::Attached;
+use ahead_sys::directory::DirectoryEntry;
+use ahead_sys::loopdev::Attachment;
 use ahead_sys::mounts::{self, Mount};
-use ahead_sys::place::Place;
 use ahead_sys::{block, holders, loopdev, mounting};
 use ahead_undo::Action;
 use std::ffi::OsStr;
@@ -68,7 +68,7 @@ impl Detaching<'_> {
             return Err(busy(&disk.device));
         }
         // Held open while it is mounted there: what lies at that path later may be a link.
-        let place = mount.as_ref().map(|mount| Place::of(point(mount))).transpose()?.flatten();
+        let place = mount.as_ref().map(|mount| DirectoryEntry::of(point(mount))).transpose()?.flatten();
         let mount = mount.zip(place);
         if let Some((mount, place)) = &mount {
             self.unmount(mount, place)?;
@@ -97,7 +97,7 @@ impl Detaching<'_> {
 
     /// Tries again for a while if nobody uses it who could be named: a process that was forked has what its parent had open until
     /// it starts its own program.
-    fn unmount(&self, mount: &Mount, place: &Place) -> Result<()> {
+    fn unmount(&self, mount: &Mount, place: &DirectoryEntry) -> Result<()> {
         let target = point(mount);
         if mounting::mount_number(place).is_some_and(|number| number != mount.id) {
             return Err(Error::Busy(format!("{} was moved just now: detach again", target.display())));
@@ -113,7 +113,7 @@ impl Detaching<'_> {
     /// Whether the loop device is still the disk's: a detach that was killed may have come that far, and the device may
     /// be another one's by now.
     fn is_attached(&self) -> Result<bool> {
-        Ok(loopdev::look(&self.disk.device, &self.file, self.sequence)? == Attached::Still)
+        Ok(loopdev::check_attachment(&self.disk.device, &self.file, self.sequence)? == Attachment::Unchanged)
     }
 
     /// Detaches the loop device, or leaves it as it was.
@@ -129,14 +129,14 @@ impl Detaching<'_> {
                 device.display()
             )));
         }
-        loopdev::detach_if(device, &self.file, self.sequence)?;
+        loopdev::detach_if_unchanged(device, &self.file, self.sequence)?;
         // Whoever has it open keeps it: the kernel detaches it only when the last one closes it.
         let refused = match self.soon(|| matches!(self.is_attached(), Ok(false))) {
             Ok(true) => return Ok(()),
             Ok(false) => busy(device),
             Err(error) => error,
         };
-        match loopdev::stay_attached(device) {
+        match loopdev::cancel_detach(device) {
             Ok(()) => Err(refused),
             // The last one has closed it just now.
             Err(_) if !self.is_attached()? => Ok(()),
@@ -145,7 +145,7 @@ impl Detaching<'_> {
     }
 
     /// Takes the unmount back. Noted anew: it is another mount now.
-    fn mount_again(&self, mount: &Mount, place: &Place) -> Result<()> {
+    fn mount_again(&self, mount: &Mount, place: &DirectoryEntry) -> Result<()> {
         let is_its = |action: &Action| matches!(action, Action::Unmount { target, .. } if target == point(mount));
         ahead_undo::forget(self.disk.daemon, is_its)?;
         ahead_undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, place)?.leave();

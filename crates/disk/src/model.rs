@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use ahead_device::Model;
-use ahead_sys::place;
+use ahead_sys::directory;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl ModelSource {
             _ => Error::io(format!("read {text}"), e),
         };
         // Opened once: it may be another file, or a longer one, at any time.
-        let file = place::open_regular_file(path, false).map_err(failed)?;
+        let file = directory::open_regular_file(path, false).map_err(failed)?;
         let mut toml = String::new();
         file.take(MODEL_MAX_BYTES + 1).read_to_string(&mut toml).map_err(failed)?;
         if toml.len() as u64 > MODEL_MAX_BYTES {

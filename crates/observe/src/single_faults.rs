@@ -55,7 +55,7 @@ impl Drop for SingleFaults {
         // Without the lock rather than not at all.
         let _turn = turn();
         // One of them is ours.
-        let living = notes(&self.file).map_or(1, |all| all.iter().filter(|(owner, _)| owner.is_at_work()).count());
+        let living = notes(&self.file).map_or(1, |all| all.iter().filter(|(owner, _)| owner.is_executing()).count());
         let is_needed = living > 1;
         let done = if is_needed { guard.keep() } else { guard.undo() };
         if let Err(error) = done {
@@ -66,7 +66,7 @@ impl Drop for SingleFaults {
 
 /// Whether a recording that runs now has done this to the machine.
 pub fn is_fault_around_off() -> bool {
-    notes(Path::new(SETTING)).is_ok_and(|all| all.iter().any(|(owner, _)| owner.is_at_work()))
+    notes(Path::new(SETTING)).is_ok_and(|all| all.iter().any(|(owner, _)| owner.is_executing()))
 }
 
 fn read(file: &Path) -> Result<String> {

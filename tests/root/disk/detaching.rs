@@ -161,7 +161,7 @@ fn a_detach_that_waits_for_the_last_user_can_be_taken_back() {
     let disk = home.create("lazy", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
     let open = File::open(&disk.device).unwrap();
     loopdev::detach(&disk.device).unwrap();
-    loopdev::stay_attached(&disk.device).unwrap();
+    loopdev::cancel_detach(&disk.device).unwrap();
     drop(open);
     assert!(loopdev::status(&disk.device).unwrap().is_some_and(|s| s.backing.to_string_lossy().contains(&disk.name)));
     detach(&disk);
