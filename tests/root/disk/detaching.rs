@@ -128,7 +128,7 @@ fn an_interrupted_detach_leaves_the_disk_as_it_was() {
     std::process::Command::new("kill").args(["-INT", &detaching.id().to_string()]).status().unwrap();
     let ended = detaching.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is as it was\n"));
+    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is unchanged\n"));
     assert_eq!(fs::read(Path::new(&mount).join("file")).unwrap(), b"still there");
     assert!(is_mounted() && loopdev::status(&disk.device).unwrap().is_some() && disk.is_alive());
     drop(other);
