@@ -14,7 +14,7 @@ fn main() {
         let source = format!("src/bpf/{name}.bpf.c");
         let object = directory.join(format!("{name}.bpf.o"));
         let mut builder = SkeletonBuilder::new();
-        // v3: atomic operations that give the old value (Linux 5.12).
+        // v3: atomic operations that return the old value (Linux 5.12).
         builder.source(&source).obj(&object).clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Wno-missing-declarations"]);
         if let Some(clang) = env::var_os("CLANG") {
             builder.clang(clang);

@@ -74,8 +74,12 @@ fn only_command_lines_depend_on_the_command_line() {
 
 #[test]
 fn command_lines_stay_small() {
-    let lines: usize = ["crates/cli/src", "lab/cli/src"].iter().map(|directory| lines_below(&root().join(directory))).sum();
-    assert!(lines <= MAX_COMMAND_LINES, "the command lines have {lines} lines, at most {MAX_COMMAND_LINES} are allowed");
+    let lines: usize =
+        ["crates/cli/src", "lab/cli/src"].iter().map(|directory| lines_below(&root().join(directory))).sum();
+    assert!(
+        lines <= MAX_COMMAND_LINES,
+        "the command lines have {lines} lines, at most {MAX_COMMAND_LINES} are allowed"
+    );
 }
 
 fn lines_below(directory: &Path) -> usize {

@@ -163,7 +163,7 @@ fn people_see_the_totals_and_the_stale() {
     let text = text(&sample.profile, &[]);
     for expected in [
         "python3 -c 'import json'",
-        "precise: what was used, and no more",
+        "precise: exactly the pages that were used",
         "cold, with metadata",
         "2 of 5 files are stale (1 missing, 1 changed) and left out of a run.",
         "5 files, 6 extents, 40.0 KiB data used, 12.0 KiB metadata used",
@@ -286,11 +286,11 @@ fn every_bad_profile_of_the_corpus_is_one_clear_line() {
             bad += 1;
         }
         for (which, expected) in [
-            ("bad-truncated-body", "truncated: it ends at byte"),
-            ("bad-flipped-body", "damaged: the checksum"),
+            ("bad-truncated-body", "truncated at byte"),
+            ("bad-flipped-body", "damaged: bytes 0 to"),
             ("bad-flipped-major", "newer than this ahead can read (1.x); upgrade ahead"),
             ("bad-offset-2-63", "files[0].extents[0]: it ends beyond 2^63 bytes"),
-            ("bad-path-upwards", "files[0].path: the path leads upwards with .."),
+            ("bad-path-upwards", "files[0].path: the path contains \"..\""),
         ] {
             assert!(name != which || refused(&path).contains(expected), "{which}");
         }

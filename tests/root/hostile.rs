@@ -199,7 +199,7 @@ fn the_type_of_a_fuse_mount_becomes_no_line_of_a_unit() {
     assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{told}");
     // Escaped, and on one line; another one may say that others are waited for.
     let lines = || told.lines().filter(|line| line.contains("ExecStartPre"));
-    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written into a unit")), "{told}");
+    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{told}");
     assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");
     assert_eq!(files(root.path()), Vec::<PathBuf>::new());
 }

@@ -367,7 +367,7 @@ fn a_device_that_nothing_is_mounted_from_is_measured_and_only_read() {
     let number = mounted.number();
     let (before, written) = (bdi::read_ahead_kb(number).unwrap(), writes(number));
     let found = answer(&[mounted.device.device.to_str().unwrap(), "--streams", "2"]);
-    assert!(found["notes"][0].as_str().unwrap().contains("measured by reading it"), "{found:#}");
+    assert!(found["notes"][0].as_str().unwrap().contains("the device itself is read"), "{found:#}");
     let candidates = found["candidates"].as_array().unwrap();
     assert!(candidates.iter().all(|candidate| candidate["jobs"].as_array().unwrap().len() == 4), "{found:#}");
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();

@@ -47,7 +47,7 @@ pub fn settings(_lock: &MachineLock, notify: Notify<'_>) {
 /// The same for a process that measures beside others. While another process holds the lock, everything stays as it is.
 pub fn settings_if_free(notify: Notify<'_>) {
     // A process that finds the lock taken waits and reports that: it is not taken without need.
-    if matches!(ahead_undo::are_settings_left(), Ok(false)) {
+    if matches!(ahead_undo::has_abandoned_settings(), Ok(false)) {
         return;
     }
     match MachineLock::try_acquire() {

@@ -1,4 +1,4 @@
-//! Asking a disk's daemon.
+//! The client of a disk's daemon.
 
 use crate::protocol::{self, Answer, Ask, FaultChange, Faults, LINE_MAX_BYTES, Lead, Read as Served, Stat};
 use crate::state::Paths;
@@ -7,37 +7,37 @@ use ahead_sys::local_socket;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::time::Duration;
 
-/// How long the daemon may take for an answer. It only looks at counters; a daemon that needs longer is stopped or stuck.
+/// Timeout for an answer. The daemon only reads counters; one that needs longer is stopped or stuck.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// A line to a disk's daemon. Each question opens a connection of its own, so nothing is held open.
+/// A client of a disk's daemon. Each request opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     name: String,
 }
 
 impl Client {
-    /// For this disk.
+    /// The client of this disk.
     pub fn new(disk: &DiskInfo) -> Client {
         Client::named(&disk.name)
     }
 
-    /// For the disk of this name, which may not be complete yet.
+    /// The client of the disk with this name, which may be incomplete yet.
     pub fn named(name: &str) -> Client {
         Client { name: name.into() }
     }
 
-    /// What it has done since its counters were last reset. Needs root.
+    /// The counters since their last reset. Needs root.
     pub fn stat(&self) -> Result<Stat> {
         self.stat_and(false)
     }
 
-    /// Sets its counters to zero, and gives what they were.
+    /// Resets the counters, and returns their values before.
     pub fn reset(&self) -> Result<Stat> {
         self.stat_and(true)
     }
 
-    /// Its last reads since its counters were reset, at most some thousands, in the order they were answered.
+    /// The last reads since the reset, at most [`protocol::READS_KEPT`], in the order of their answers.
     pub fn reads(&self) -> Result<Vec<Served>> {
         match self.ask(&Ask::Reads)? {
             Answer::Reads(reads) => Ok(reads),
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// Changes what is injected, and gives what is injected from now on.
+    /// Changes the injected faults, and returns the new ones.
     pub fn fault(&self, change: FaultChange) -> Result<Faults> {
         match self.ask(&Ask::Fault(change))? {
             Answer::Faults(faults) => Ok(faults),
@@ -53,23 +53,23 @@ impl Client {
         }
     }
 
-    /// Puts its model into the state after power-on: nothing is in the drive's own buffer any more, which evicting pages
-    /// does not reach. What a network volume has spent of its bursts stays spent. Needs root.
+    /// Puts the model into its state after power-on: the drive's buffer, which eviction does not reach, is empty. Burst credits
+    /// of a network volume stay spent. Needs root.
     pub fn restart(&self) -> Result<()> {
-        self.do_it(&Ask::Restart)
+        self.request_done(&Ask::Restart)
     }
 
-    /// Puts the disk's model in force, with answers sent earlier by `lead`; counters and head start anew.
+    /// Enables the disk's model, with answers sent earlier by `lead`. Resets counters and head position.
     pub fn engage(&self, lead: Lead) -> Result<()> {
-        self.do_it(&Ask::Engage { lead })
+        self.request_done(&Ask::Engage { lead })
     }
 
     /// Asks the server to end.
     pub fn end(&self) -> Result<()> {
-        self.do_it(&Ask::End)
+        self.request_done(&Ask::End)
     }
 
-    fn do_it(&self, ask: &Ask) -> Result<()> {
+    fn request_done(&self, ask: &Ask) -> Result<()> {
         match self.ask(ask)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
@@ -87,15 +87,15 @@ impl Client {
         let socket = Paths::of(&self.name).socket;
         let failed = |e: std::io::Error| match e.kind() {
             ErrorKind::PermissionDenied => {
-                Error::Kernel(ahead_sys::Error::needs_root(format!("asking the disk {}", self.name)))
+                Error::Kernel(ahead_sys::Error::needs_root(format!("querying the disk {}", self.name)))
             }
             ErrorKind::ConnectionRefused | ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
-                Error::Daemon(format!("the daemon of the disk {} is gone; clean up with: ahead restore", self.name))
+                Error::Daemon(format!("the daemon of the disk {} has ended; clean up with: ahead restore", self.name))
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 Error::Daemon(format!("the daemon of the disk {} does not answer", self.name))
             }
-            _ => Error::io(format!("ask the disk {}", self.name), e),
+            _ => Error::io(format!("query the disk {}", self.name), e),
         };
         let mut stream = local_socket::connect(&socket, ANSWER_TIME).map_err(failed)?;
         stream.write_all(protocol::encode(ask)?.as_bytes()).map_err(failed)?;
@@ -112,5 +112,5 @@ impl Client {
 }
 
 fn unexpected(answer: &Answer) -> Error {
-    Error::Daemon(format!("the daemon gave an answer to another question: {answer:?}"))
+    Error::Daemon(format!("the daemon's answer does not match the request: {answer:?}"))
 }

@@ -1,23 +1,23 @@
-//! Taking a disk down.
+//! Detaching a disk.
 //!
 //! ```text
 //!     mounted elsewhere? open? ─▶ unmount ─▶ claimed or still open? ─▶ loop device ─▶ queue ─▶ FUSE ─▶ daemon ─▶ notes
 //!          └─ refused, untouched     └─ busy: refused      └─ mounted again, refused
 //! ```
 //!
-//! As umount(8) does: a disk in use is refused and stays as it is, and whoever uses it is named where that can be seen.
-//! Other mount namespaces cannot be judged beforehand (an unmount may reach them or not); what they keep is found out
-//! after the unmount, which is then taken back. A signal while we wait takes it back, too; once the loop device is gone
-//! nothing can be taken back any more, and the rest is finished.
+//! As with umount(8), a disk in use is refused and does not change; the message names its users where they can be seen. Other mount
+//! namespaces cannot be checked in advance (an unmount may reach them or not). If they keep the disk, that is detected after the
+//! unmount, and the disk is mounted again. A signal during a wait has the same effect. After the loop device is detached, the rest is
+//! always completed.
 
 use crate::state::{self, DiskInfo, Paths};
 use crate::teardown::{END_TIME, require_root, restore_settings_of, undo_all_of};
 use crate::{Client, Error, Result};
 use ahead_process::Signals;
 use ahead_process::wait_end;
-use ahead_sys::loopdev::Attached;
+use ahead_sys::directory::DirectoryEntry;
+use ahead_sys::loopdev::Attachment;
 use ahead_sys::mounts::{self, Mount};
-use ahead_sys::place::Place;
 use ahead_sys::{block, holders, loopdev, mounting};
 use ahead_undo::Action;
 use std::ffi::OsStr;
@@ -28,14 +28,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a file system may take to let go of its device after it was unmounted, and whoever looks at new devices
-/// (udev) to close it: a process that is just ending can hold the last reference for some milliseconds.
-const LET_GO_TIME: Duration = Duration::from_secs(2);
+/// Timeout for a file system to release its device after the unmount, and for udev to close a new device: an ending process can hold
+/// the last reference for some milliseconds.
+const RELEASE_TIME: Duration = Duration::from_secs(2);
 
-/// How often that is looked for; there is no event to wait for.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Interval of checks; there is no event to wait for.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// Unmounts and detaches a disk, and ends its daemon. A disk in use is an error, and stays as it is.
+/// Unmounts and detaches a disk, and ends its daemon. A disk in use is an error and does not change.
 pub fn detach(disk: &DiskInfo) -> Result<()> {
     let signals = Signals::take()?;
     require_root()?;
@@ -47,12 +47,12 @@ pub fn detach(disk: &DiskInfo) -> Result<()> {
     Detaching { disk, file, sequence, signals }.run()
 }
 
-/// A disk that is being taken down.
+/// A disk that is being detached.
 struct Detaching<'a> {
     disk: &'a DiskInfo,
-    /// What the loop device is attached to.
+    /// The backing file of the loop device.
     file: PathBuf,
-    /// The loop device's as we began: it can be given to another one meanwhile.
+    /// The disk sequence number at the beginning: the loop device may be reused by another process.
     sequence: Option<u64>,
     signals: Signals,
 }
@@ -64,102 +64,102 @@ impl Detaching<'_> {
             return Err(Error::StillAttached(signal.number));
         }
         let mount = only_mount(disk)?;
-        if self.is_attached()? && !self.soon(|| holders::of(&disk.device).is_empty())? {
+        if self.is_attached()? && !self.wait_until(|| holders::of(&disk.device).is_empty())? {
             return Err(busy(&disk.device));
         }
-        // Held open while it is mounted there: what lies at that path later may be a link.
-        let place = mount.as_ref().map(|mount| Place::of(point(mount))).transpose()?.flatten();
-        let mount = mount.zip(place);
-        if let Some((mount, place)) = &mount {
-            self.unmount(mount, place)?;
+        // Kept open while the disk is mounted: the path may lead to a link later.
+        let entry = mount.as_ref().map(|mount| DirectoryEntry::of(point(mount))).transpose()?.flatten();
+        let mount = mount.zip(entry);
+        if let Some((mount, entry)) = &mount {
+            self.unmount(mount, entry)?;
         }
-        if let Err(error) = self.let_go() {
-            return Err(match mount.map_or(Ok(()), |(mount, place)| self.mount_again(&mount, &place)) {
+        if let Err(error) = self.release_device() {
+            return Err(match mount.map_or(Ok(()), |(mount, entry)| self.mount_again(&mount, &entry)) {
                 Ok(()) => error,
-                Err(again) => Error::Busy(format!("{error}; and it could not be mounted again: {again}")),
+                Err(again) => Error::Busy(format!("{error}; and mounting it again failed: {again}")),
             });
         }
         if let Err(error) = restore_settings_of(disk.daemon) {
-            tracing::debug!("tried again at the end: {error}");
+            tracing::debug!("to be repeated at the end: {error}");
         }
         mounting::unmount_lazy(&Paths::of(&disk.name).directory)?;
-        // It may have ended by itself already, with its file system.
-        let told = Client::new(disk).end();
+        // The daemon may have ended already, with its file system.
+        let asked = Client::new(disk).end();
         if !wait_end(disk.daemon, END_TIME)? {
-            told?;
+            asked?;
             return Err(Error::Daemon(format!(
-                "the daemon of the disk {} does not end: kill {}",
+                "the daemon of the disk {} does not end; kill {}",
                 disk.name, disk.daemon.pid
             )));
         }
         undo_all_of(disk.daemon)
     }
 
-    /// Tries again for a while if nobody uses it who could be named: a process that was forked has what its parent had open until
-    /// it starts its own program.
-    fn unmount(&self, mount: &Mount, place: &Place) -> Result<()> {
+    /// Repeats for a while if no user is visible: a process that was just forked keeps its parent's descriptors until it executes its own
+    /// program.
+    fn unmount(&self, mount: &Mount, entry: &DirectoryEntry) -> Result<()> {
         let target = point(mount);
-        if mounting::mount_number(place).is_some_and(|number| number != mount.id) {
-            return Err(Error::Busy(format!("{} was moved just now: detach again", target.display())));
+        if mounting::mount_number(entry).is_some_and(|number| number != mount.id) {
+            return Err(Error::Busy(format!("{} was moved just now; detach again", target.display())));
         }
         let mut done = Ok(());
-        self.soon(|| {
-            done = mounting::unmount(&place.path());
+        self.wait_until(|| {
+            done = mounting::unmount(&entry.path());
             !matches!(&done, Err(e) if e.is_busy()) || !users(target).is_empty()
         })?;
         done.map_err(|e| if e.is_busy() { busy(target) } else { e.into() })
     }
 
-    /// Whether the loop device is still the disk's: a detach that was killed may have come that far, and the device may
-    /// be another one's by now.
+    /// Whether the loop device still belongs to the disk. A killed detach may have detached it, and another process may have
+    /// attached it since.
     fn is_attached(&self) -> Result<bool> {
-        Ok(loopdev::look(&self.disk.device, &self.file, self.sequence)? == Attached::Still)
+        Ok(loopdev::check_attachment(&self.disk.device, &self.file, self.sequence)? == Attachment::Unchanged)
     }
 
-    /// Detaches the loop device, or leaves it as it was.
-    fn let_go(&self) -> Result<()> {
+    /// Detaches the loop device, or leaves it attached after an error.
+    fn release_device(&self) -> Result<()> {
         let device = &self.disk.device;
         if !self.is_attached()? {
             return Ok(());
         }
-        if !self.soon(|| !is_claimed(device))? {
+        if !self.wait_until(|| !is_claimed(device))? {
             return Err(Error::Busy(format!(
                 "{} is in use: it is mounted in another mount namespace, or part of another device (lsblk {0}); end \
                  that and detach again",
                 device.display()
             )));
         }
-        loopdev::detach_if(device, &self.file, self.sequence)?;
-        // Whoever has it open keeps it: the kernel detaches it only when the last one closes it.
-        let refused = match self.soon(|| matches!(self.is_attached(), Ok(false))) {
+        loopdev::detach_if_unchanged(device, &self.file, self.sequence)?;
+        // The kernel detaches an open device only at its last close.
+        let refused = match self.wait_until(|| matches!(self.is_attached(), Ok(false))) {
             Ok(true) => return Ok(()),
             Ok(false) => busy(device),
             Err(error) => error,
         };
-        match loopdev::stay_attached(device) {
+        match loopdev::cancel_detach(device) {
             Ok(()) => Err(refused),
-            // The last one has closed it just now.
+            // The last process has closed it just now.
             Err(_) if !self.is_attached()? => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes the unmount back. Noted anew: it is another mount now.
-    fn mount_again(&self, mount: &Mount, place: &Place) -> Result<()> {
+    /// Mounts the disk again, with a new note, because it is another mount.
+    fn mount_again(&self, mount: &Mount, entry: &DirectoryEntry) -> Result<()> {
         let is_its = |action: &Action| matches!(action, Action::Unmount { target, .. } if target == point(mount));
         ahead_undo::forget(self.disk.daemon, is_its)?;
-        ahead_undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, place)?.leave();
+        ahead_undo::mounts::mount_again(self.disk.daemon, &self.disk.device, mount, entry)?.leave();
         Ok(())
     }
 
-    /// Waits a little for something that is about to come.
-    fn soon(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
-        let deadline = Instant::now() + LET_GO_TIME;
+    /// Waits for a condition, at most for [`RELEASE_TIME`]. A signal is an error.
+    fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
+        let deadline = Instant::now() + RELEASE_TIME;
         while !is_so() {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            if let Some(signal) = self.signals.wait(Some(LOOK_EVERY))? {
+            if let Some(signal) = self.signals.wait(Some(CHECK_EVERY))? {
                 return Err(Error::StillAttached(signal.number));
             }
         }
@@ -167,7 +167,7 @@ impl Detaching<'_> {
     }
 }
 
-/// Where the disk is mounted, if it is where we mounted it and nowhere else.
+/// The mount of the disk. Errors: the disk is mounted elsewhere, or its mount is covered.
 fn only_mount(disk: &DiskInfo) -> Result<Option<Mount>> {
     let all = mounts::own()?;
     let is_of_disk =
@@ -186,14 +186,14 @@ fn only_mount(disk: &DiskInfo) -> Result<Option<Mount>> {
     match top.filter(is_of_disk) {
         Some(top) => Ok(Some(top.clone())),
         None => Err(Error::Busy(format!(
-            "the disk {} is in use: something else is mounted over it on {}; unmount that and detach again",
+            "the disk {} is in use: another file system is mounted over it on {}; unmount that and detach again",
             disk.name,
             mount.display()
         ))),
     }
 }
 
-/// Opening a block device exclusively fails while it is mounted anywhere, or part of something else.
+/// Whether an exclusive open fails: the device is mounted in some namespace, or part of another device.
 fn is_claimed(device: &Path) -> bool {
     let opened = File::options().read(true).custom_flags(block::O_EXCL).open(device);
     opened.is_err_and(|e| e.kind() == ErrorKind::ResourceBusy)
@@ -203,26 +203,26 @@ fn point(mount: &Mount) -> &Path {
     Path::new(OsStr::from_bytes(&mount.mount_point))
 }
 
-/// More than these are not named.
+/// Maximum number of users in a message.
 const NAMED_MOST: usize = 5;
 
-/// Who has it open, and what is mounted below.
-fn users(place: &Path) -> Vec<String> {
-    let mut who: Vec<String> = holders::of(place).iter().map(|h| format!("{} ({})", h.name, h.pid)).collect();
+/// The processes that use a path, and the mounts below it.
+fn users(path: &Path) -> Vec<String> {
+    let mut users: Vec<String> = holders::of(path).iter().map(|h| format!("{} ({})", h.name, h.pid)).collect();
     let below = |mount: &Mount| {
         let at = point(mount);
-        (at.starts_with(place) && at != place).then(|| format!("a mount on {}", at.display()))
+        (at.starts_with(path) && at != path).then(|| format!("a mount on {}", at.display()))
     };
-    who.extend(mounts::own().unwrap_or_default().iter().filter_map(below));
-    who
+    users.extend(mounts::own().unwrap_or_default().iter().filter_map(below));
+    users
 }
 
-fn busy(place: &Path) -> Error {
-    let mut who = users(place);
-    if who.len() > NAMED_MOST {
-        who.truncate(NAMED_MOST);
-        who.push("others".into());
+fn busy(path: &Path) -> Error {
+    let mut users = users(path);
+    if users.len() > NAMED_MOST {
+        users.truncate(NAMED_MOST);
+        users.push("others".into());
     }
-    let by = if who.is_empty() { String::new() } else { format!(" by {}", who.join(", ")) };
-    Error::Busy(format!("{} is in use{by}: end what uses it and detach again", place.display()))
+    let by = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
+    Error::Busy(format!("{} is in use{by}: end what uses it and detach again", path.display()))
 }

@@ -1,4 +1,4 @@
-//! Emulated disks, seen from the programs that use them: which there are, what they have counted, and how to detach them.
+//! Emulated disks, seen from the programs that use them: lists them, reads their counters, detaches them.
 //!
 //! ```text
 //!     list, find ◀── /run/ahead/disk/NAME.json ◀── the disk's server (laboratory)
@@ -6,10 +6,10 @@
 //!     detach  ──▶ unmount ──▶ detach the loop device ──▶ end the server
 //! ```
 //!
-//! Names and requests come in, descriptions and counters go out. The server, which serves reads in the time of a model, is a part of the
-//! laboratory; this crate ships, so that `ahead restore` can take a disk down and `ahead compare` can count what one has read.
+//! Names and requests come in, descriptions and counters go out. The server, which serves reads in the time of a model, belongs to the
+//! laboratory. This crate ships, so that `ahead restore` can detach a disk and `ahead compare` can count its reads.
 //!
-//! This crate must never touch a disk that it did not find in `/run/ahead/disk`, and never wait for a server without a limit.
+//! This crate must never change a disk that it did not find in `/run/ahead/disk`, and never wait for a server without a timeout.
 
 pub mod accuracy;
 mod client;

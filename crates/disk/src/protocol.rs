@@ -1,38 +1,38 @@
-//! What is said on a disk's control socket: one JSON line asks, one JSON line answers.
+//! The protocol of a disk's control socket: one JSON line as request, one JSON line as answer.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The longest line either side accepts, bytes. [`READS_KEPT`] reads fit, and thousands of ranges to fail.
+/// Maximum length of a line: [`READS_KEPT`] reads fit, and thousands of failing ranges. Unit: bytes.
 pub const LINE_MAX_BYTES: u64 = 1 << 20;
 
-/// How many ranges of a disk may fail. Each read is compared with all of them: some microseconds for so many.
+/// Maximum number of failing ranges of a disk. Each read is compared with all of them, which takes some microseconds.
 pub const FAULTS_MOST: usize = 4096;
 
-/// How many of its last reads a disk remembers.
+/// Number of last reads that a disk remembers.
 pub const READS_KEPT: usize = 4096;
 
-/// A question to the daemon.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
-    /// The counters.
+    /// Query the counters.
     Stat {
-        /// Set them to zero afterwards.
+        /// Reset them afterwards.
         reset: bool,
     },
-    /// The last reads.
+    /// Query the last reads.
     Reads,
-    /// Change what is injected.
+    /// Change the injected faults.
     Fault(FaultChange),
-    /// Put the model in force from now on; until then every read is answered as soon as it can be.
+    /// Enable the model. Until then every read is answered at once.
     Engage {
-        /// How much earlier than due an answer must be sent, to arrive when it is due.
+        /// How much earlier than due answers are sent, so that they arrive when due.
         lead: Lead,
     },
-    /// Put the model into its state after power-on: nothing in its buffer.
+    /// Put the model into its state after power-on: its buffer is empty.
     Restart,
-    /// End: the disk has been taken down. Other mount namespaces may still hold the file system, empty-handed.
+    /// End: the disk has been detached. Other mount namespaces may still have the FUSE file system mounted.
     End,
 }
 
@@ -48,27 +48,27 @@ pub enum Answer {
     Faults(Faults),
     /// To [`Ask::Engage`], [`Ask::Restart`] and [`Ask::End`].
     Done,
-    /// It could not be done, and why.
+    /// The request failed, with the reason.
     Error(String),
 }
 
-/// What the way from the program to the daemon and back takes: it is taken off the model's time, so that the program
-/// sees the model's time and not the model's plus ours.
+/// The time that a request takes to the daemon and back. It is subtracted from the model's time, so that a program sees the model's
+/// time and not the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lead {
-    /// For a request of no length, nanoseconds.
+    /// For a request of length zero, nanoseconds.
     pub base_ns: u64,
-    /// More for each KiB of it (the copy to the kernel), nanoseconds.
+    /// In addition for each KiB (the copy to the kernel), nanoseconds.
     pub per_kib_ns: u64,
-    /// More for each other read under way (they share the processors), nanoseconds.
+    /// In addition for each other outstanding read (they share the processors), nanoseconds.
     pub per_other_ns: u64,
-    /// So many others count at most: beyond, reads wait for the model and not for the processors.
+    /// Maximum number of others that count: beyond it, reads wait for the model and not for the processors.
     pub others_most: u64,
 }
 
 impl Lead {
-    /// For a request of this length (bytes) with so many others under way, nanoseconds.
+    /// The lead of a request of this length (bytes) with this number of other outstanding reads, nanoseconds.
     pub fn ns(self, length_bytes: u64, others: u64) -> u64 {
         let copying_ns = self.per_kib_ns.saturating_mul(length_bytes >> 10);
         let sharing_ns = self.per_other_ns.saturating_mul(others.min(self.others_most));
@@ -87,7 +87,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Whether they have a byte in common.
+    /// Whether the ranges have a byte in common.
     pub fn overlaps(self, other: ByteRange) -> bool {
         let end = |range: ByteRange| range.offset_bytes.saturating_add(range.length_bytes);
         self.length_bytes > 0
@@ -97,13 +97,13 @@ impl ByteRange {
     }
 }
 
-/// The faults that a disk injects into its reads.
+/// The faults that a disk injects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// A read that touches one of these fails with an I/O error, when it is due.
+    /// A read that overlaps one of these fails with an I/O error, when it is due.
     pub fail: Vec<ByteRange>,
-    /// Every read is answered that much later than the model says, milliseconds.
+    /// Additional delay of every answer, milliseconds.
     pub stall_ms: u64,
 }
 
@@ -113,18 +113,18 @@ impl Faults {
         self.fail.iter().any(|bad| bad.overlaps(range))
     }
 
-    /// A range that no read can meet is a mistake, and so are more than are looked at for each read.
+    /// Errors: more than [`FAULTS_MOST`] ranges, or a range beyond the end of the disk.
     pub fn check(&self, capacity_bytes: u64) -> Result<()> {
         if self.fail.len() > FAULTS_MOST {
             return Err(Error::Invalid(format!(
-                "a disk can have at most {FAULTS_MOST} ranges to fail: clear some first"
+                "a disk can have at most {FAULTS_MOST} failing ranges: clear some first"
             )));
         }
         let end = |range: &ByteRange| range.offset_bytes.saturating_add(range.length_bytes);
         match self.fail.iter().find(|range| end(range) > capacity_bytes) {
             None => Ok(()),
             Some(range) => Err(Error::Invalid(format!(
-                "the bytes from {} to {} that shall fail do not lie on the disk: it has {capacity_bytes}",
+                "the failing bytes from {} to {} do not lie on the disk, which has {capacity_bytes}",
                 range.offset_bytes,
                 end(range)
             ))),
@@ -141,13 +141,13 @@ impl Faults {
     }
 }
 
-/// A change of what is injected.
+/// A change of the injected faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultChange {
-    /// Forget all earlier faults first.
+    /// Remove all earlier faults first.
     pub clear: bool,
-    /// Ranges that fail from now on, too.
+    /// Further ranges that fail.
     pub fail: Vec<ByteRange>,
     /// The new stall, milliseconds.
     pub stall_ms: Option<u64>,
@@ -156,98 +156,98 @@ pub struct FaultChange {
 /// A read that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Where it started on the disk, bytes.
+    /// Its offset on the disk, bytes.
     pub offset_bytes: u64,
-    /// How long it was, bytes.
+    /// Its length, bytes.
     pub length_bytes: u64,
-    /// When it arrived at the daemon, on the monotonic clock, nanoseconds.
+    /// Its arrival at the daemon, on the monotonic clock, nanoseconds.
     pub arrived_ns: u64,
-    /// What it was to take from its arrival by the model and the stall, nanoseconds.
+    /// Its due latency by the model and the stall, nanoseconds.
     pub takes_ns: u64,
     /// How much later than due its answer was sent, nanoseconds.
     pub late_ns: u64,
 }
 
-/// What a disk has done since its counters were last reset.
+/// The counters of a disk since their last reset.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stat {
     /// Reads.
     pub requests: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Reads for which the model had to move its head (a rotating disk's).
+    /// Reads for which the model moved its head (rotating disk).
     pub seeks: u64,
-    /// How long the model's device was serving at least one read, microseconds.
+    /// Time in which the model's device served at least one read, microseconds.
     pub busy_us: u64,
-    /// Most reads outstanding at once.
+    /// Maximum queue depth.
     pub depth_max: u64,
     /// Writes (at full speed, without the model).
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// Reads that failed: injected, or the image could not be read.
+    /// Failed reads: injected, or the image could not be read.
     pub failed: u64,
     /// Reads answered later than due by more than 60 µs and by more than 5 % of their time.
     pub late_requests: u64,
-    /// Of these: reads whose data came from the image only after they were due.
+    /// Those of them whose data came from the image only after they were due.
     pub late_image_requests: u64,
-    /// How much later than due the middle read was answered, microseconds.
+    /// Median lateness of an answer, microseconds.
     pub lateness_p50_us: f64,
-    /// The same for the worst but one in a hundred.
+    /// 99th percentile, microseconds.
     pub lateness_p99_us: f64,
-    /// The same for the worst.
+    /// Maximum, microseconds.
     pub lateness_max_us: f64,
     /// Time spent reading the image, microseconds.
     pub image_us: u64,
-    /// The last error that the image gave, if any (not reset).
+    /// The last error of the image, if any (not reset).
     pub image_error: Option<String>,
     /// Time since the last reset, seconds.
     pub seconds: f64,
-    /// What is injected.
+    /// The injected faults.
     pub faults: Faults,
-    /// Whether the model is in force.
+    /// Whether the model is enabled.
     pub engaged: bool,
 }
 
-/// What the daemon gets from its starter as its first line.
+/// The first line that the daemon receives from its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
     /// The disk's name.
     pub name: String,
-    /// Where the image lay when it was opened: to be shown, never to be opened.
+    /// The path of the image when it was opened: to be shown, never to be opened.
     pub image: std::path::PathBuf,
     /// The model.
     pub model: crate::ModelSource,
     /// Size of the image, bytes.
     pub capacity_bytes: u64,
-    /// Serve reads from a copy in memory.
+    /// Whether reads are served from a copy in memory.
     pub preload: bool,
-    /// No writes.
+    /// Whether writes are refused.
     pub read_only: bool,
 }
 
-/// What the daemon says on its standard output when it serves, or why it does not.
+/// The line that the daemon writes to standard output when it serves, or fails.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Started {
     /// It serves.
     Ready,
-    /// It does not, and why.
+    /// It failed, with the reason.
     Failed {
         /// One line.
         message: String,
-        /// Exit status 77 is due.
+        /// Whether the exit status is 77.
         unavailable: bool,
     },
 }
 
 /// Parses a line of the protocol.
 pub fn decode<T: serde::de::DeserializeOwned>(line: &str) -> Result<T> {
-    serde_json::from_str(line.trim_end()).map_err(|e| Error::Daemon(format!("cannot understand {line:?}: {e}")))
+    serde_json::from_str(line.trim_end()).map_err(|e| Error::Daemon(format!("invalid message {line:?}: {e}")))
 }
 
-/// A line of the protocol, with its end.
+/// Encodes a line of the protocol, with its line feed.
 pub fn encode(value: &impl Serialize) -> Result<String> {
     let mut line = serde_json::to_string(value).map_err(|e| Error::io("encode a message", std::io::Error::other(e)))?;
     line.push('\n');
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_overlap_only_where_they_share_a_byte() {
+    fn ranges_overlap_only_if_they_share_a_byte() {
         assert!(range(0, 10).overlaps(range(9, 1)));
         assert!(!range(0, 10).overlaps(range(10, 1)));
         assert!(!range(5, 0).overlaps(range(0, 10)));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_add_up_until_they_are_cleared() {
+    fn faults_accumulate_until_they_are_cleared() {
         let mut faults = Faults::default();
         faults.change(FaultChange { fail: vec![range(0, 1)], stall_ms: Some(5), ..FaultChange::default() });
         faults.change(FaultChange { fail: vec![range(4, 1)], ..FaultChange::default() });
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line() {
+    fn encoded_message_is_one_line() {
         let line = encode(&Answer::Error("two\nlines".into())).unwrap();
         assert_eq!(line.matches('\n').count(), 1);
         assert_eq!(decode::<Answer>(&line).unwrap(), Answer::Error("two\nlines".into()));

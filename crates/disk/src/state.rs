@@ -1,4 +1,4 @@
-//! The disks there are: one JSON file each under `/run/ahead/disk`, readable by everybody.
+//! The list of disks: one JSON file each under `/run/ahead/disk`, readable by all users.
 
 use crate::name::is_valid_name;
 use crate::{Error, Floor, ModelSource, Punctuality, Result};
@@ -13,22 +13,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the disks live. What is left there is removed by `ahead restore` or the next boot.
+/// The directory of disks. `ahead restore` or the next boot removes what is left in it.
 pub const HOME: &str = "/run/ahead/disk";
 
-/// Makes the directory of the disks.
+/// Creates the directory of disks.
 pub fn make_home() -> Result<()> {
     Ok(home::make_directory("emulating a disk", Path::new(HOME))?)
 }
 
-/// Serialises who takes a loop device and sets its queue with who gives one back, until its queue is set back. A free device is
-/// taken at once by the next one, who would note what the last one had set as what was there before.
+/// Serialises attaching a loop device and setting its queue with detaching one, until its queue is restored. Otherwise the next
+/// process could attach a free device at once, and record the settings of the last one as the earlier ones.
 const TURN: &str = "/run/ahead/loop-devices.lock";
 
-/// How long others may have their turn. To take a disk down takes half a minute at worst, and some may be before us.
+/// Timeout for the lock. Detaching a disk takes half a minute at worst, and several processes may wait.
 const TURN_TIME: Duration = Duration::from_secs(300);
 
-/// Waits for the others. Held until the file is closed. A signal ends the wait; `interrupted`: with which error.
+/// Waits for the lock, which is held until the file is closed. A signal ends the wait with the error from `interrupted`.
 pub fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<File> {
     let file = home::open_lock("emulating a disk", Path::new(TURN))?;
     home::lock_within(&file, Path::new(TURN), TURN_TIME, |pause| match signals.wait(Some(pause))? {
@@ -43,7 +43,7 @@ pub fn take_turn(signals: &Signals, interrupted: fn(i32) -> Error) -> Result<Fil
 pub struct DiskInfo {
     /// Its name.
     pub name: String,
-    /// The image behind it, absolute.
+    /// The path of the image, absolute.
     pub image: PathBuf,
     /// Its model.
     pub model: ModelSource,
@@ -53,35 +53,36 @@ pub struct DiskInfo {
     pub device: PathBuf,
     /// The number of `device`, as stat and diskstats report it.
     pub device_number: DeviceNumber,
-    /// Where it is mounted.
+    /// Its mount point.
     pub mount: Option<PathBuf>,
     /// The file system on it, as mount(8) names it.
     pub filesystem: Option<String>,
-    /// No writes.
+    /// Whether writes are refused.
     pub read_only: bool,
-    /// Reads are served from a copy in memory.
+    /// Whether reads are served from a copy in memory.
     pub preload: bool,
-    /// The read-ahead window it was given, KiB.
+    /// The initial read-ahead window, KiB.
     pub read_ahead_kb: u64,
+    /// The speed of the emulation without a model.
     /// How fast the rig is without a model.
     pub floor: Floor,
-    /// How true its times were when it was attached, at each depth of its model.
+    /// The timing accuracy when it was attached, at each depth of its model.
     pub punctuality: Vec<Punctuality>,
-    /// The model is faster than the rig can be, or its times were not true: they are not the model's.
+    /// Whether the model is faster than the emulation, or times were inaccurate: then times are not those of the model.
     pub beyond_rig: bool,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub beyond_rig_why: Option<String>,
     /// The daemon that serves it.
     pub daemon: ProcessId,
 }
 
 impl DiskInfo {
-    /// Whether its daemon runs. A disk whose daemon was killed only gives errors; `ahead restore` removes it.
+    /// Whether its daemon runs. A disk whose daemon was killed returns only errors; `ahead restore` removes it.
     pub fn is_alive(&self) -> bool {
         self.daemon.is_alive()
     }
 
-    /// Its model, for whoever wants to ask it.
+    /// The parsed model.
     pub fn model(&self) -> Result<Model> {
         self.model.model()
     }
@@ -90,19 +91,19 @@ impl DiskInfo {
 /// The paths of one disk.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    /// Where the FUSE file system is mounted.
+    /// The mount point of the FUSE file system.
     pub directory: PathBuf,
     /// The file that the loop device opens.
     pub file: PathBuf,
-    /// What the disk is.
+    /// The description of the disk.
     pub state: PathBuf,
-    /// Where the daemon answers.
+    /// The socket of the daemon.
     pub socket: PathBuf,
-    /// What the daemon has to say.
+    /// The daemon's log.
     pub log: PathBuf,
 }
 
-/// The one file in the FUSE file system.
+/// The name of the only file in the FUSE file system.
 pub const FILE_NAME: &str = "image";
 
 impl Paths {
@@ -120,7 +121,7 @@ impl Paths {
     }
 }
 
-/// Writes what the disk is, under a guard that removes it. Whoever reads half of it sees no disk, as a moment before.
+/// Writes the description of a disk, under a guard that removes it. Readers skip a partial file.
 pub fn write(info: &DiskInfo) -> Result<Guard> {
     let path = Paths::of(&info.name).state;
     let what = || format!("write {}", path.display());
@@ -130,13 +131,13 @@ pub fn write(info: &DiskInfo) -> Result<Guard> {
     Ok(guard)
 }
 
-/// All emulated disks, by name; also those whose daemon was killed ([`DiskInfo::is_alive`]).
+/// All emulated disks, by name, including those whose daemon was killed ([`DiskInfo::is_alive`]).
 pub fn list() -> Result<Vec<DiskInfo>> {
     list_in(Path::new(HOME))
 }
 
 fn list_in(home: &Path) -> Result<Vec<DiskInfo>> {
-    // Root takes down what the files there name: nobody else may have written them.
+    // Root detaches the devices named there, so only root may have written the files.
     if !home::look_for_directory("listing emulated disks", home)? {
         return Ok(Vec::new());
     }
@@ -166,7 +167,7 @@ pub fn find(text: &str) -> Result<DiskInfo> {
     found.cloned().ok_or_else(|| Error::Unknown(text.into()))
 }
 
-/// The living disk with this device number.
+/// The running disk with this device number.
 pub fn find_by_device(device: DeviceNumber) -> Option<DiskInfo> {
     list().ok()?.into_iter().find(|disk| disk.device_number == device && disk.is_alive())
 }
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_no_disks_are_passed_over() {
+    fn invalid_files_are_skipped() {
         let home = tempfile::tempdir().unwrap();
         std::fs::write(home.path().join("broken.json"), "{").unwrap();
         std::fs::write(home.path().join("x.log"), "text").unwrap();
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_not_there_is_not_found() {
+    fn missing_disk_is_unknown() {
         assert!(matches!(find("no such disk"), Err(Error::Unknown(_))));
     }
 }

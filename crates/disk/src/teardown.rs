@@ -1,14 +1,14 @@
-//! Undoing what was noted for the daemon of a disk.
+//! Undoing the changes noted for the daemon of a disk.
 
 use crate::{Error, Result};
 use ahead_sys::machine;
 use ahead_undo::{Outcome, ProcessId, Restored};
 use std::time::Duration;
 
-/// How long a daemon may take to end after it was asked to. It only has to unmount; measured in milliseconds.
+/// Timeout for a daemon to end after the request. It only has to unmount, which takes milliseconds.
 pub const END_TIME: Duration = Duration::from_secs(10);
 
-/// Refuses every other user.
+/// Errors: the caller is not root.
 pub fn require_root() -> Result<()> {
     match machine::is_root() {
         true => Ok(()),
@@ -16,12 +16,12 @@ pub fn require_root() -> Result<()> {
     }
 }
 
-/// Undoes what was noted for a process that has ended, and logs what is left alone. The first failure is the error.
+/// Undoes the changes noted for an ended process, and logs those that are not undone. Returns the first error.
 pub fn undo_all_of(process: ProcessId) -> Result<()> {
     first_failure(ahead_undo::restore_owned_by(process)?)
 }
 
-/// The same for the settings of the kernel only, while the process still lives.
+/// As [`undo_all_of`], only for kernel settings, while the process still runs.
 pub fn restore_settings_of(process: ProcessId) -> Result<()> {
     first_failure(ahead_undo::restore_settings_of(process)?)
 }

@@ -1,11 +1,11 @@
-//! From touched pages to extents: which of them count as used, cut at the file's end, in order of first use.
+//! Converts touched pages to extents: selects those that count as used, clips them to the file, in order of first use.
 
 use crate::observation::AccessKind;
 use ahead_model::{PhysicalExtent, RangeSet};
 use ahead_profile::Extent;
 use std::ops::Range;
 
-/// Pages of one file, touched at one time. `order` numbers all touches of the recording.
+/// Pages of one file, touched at one time. `order` is the index of the touch in the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Touch {
     pub order: usize,
@@ -14,17 +14,17 @@ pub(crate) struct Touch {
     pub kind: AccessKind,
 }
 
-/// Which touches count besides reads and faults, which always do.
+/// Which touches count as use, besides reads and faults, which always do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counting {
-    /// What came into the cache: right where nothing is read ahead, and all there is where accesses are not seen.
+pub(crate) struct CountedKinds {
+    /// Pages added to the cache: exact without read-ahead, and the only source if accesses are not recorded.
     pub added: bool,
-    /// What was mapped around a fault: an upper bound.
+    /// Pages mapped around a fault: an upper bound.
     pub around: bool,
 }
 
-/// The touches that count, in order, without repeats.
-pub(crate) fn used(touches: &[Touch], counting: Counting) -> Vec<Touch> {
+/// The touches that count as use, in order, without repeats.
+pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
     let rank = |kind| match kind {
         AccessKind::Read | AccessKind::Fault => Some(0),
         AccessKind::Added => counting.added.then_some(1),
@@ -32,7 +32,7 @@ pub(crate) fn used(touches: &[Touch], counting: Counting) -> Vec<Touch> {
     };
     let mut known = RangeSet::new();
     let mut used = Vec::new();
-    // What is sure comes first: its time is the time of use.
+    // Certain uses first: their times are times of use.
     for wanted in [0, 1] {
         for touch in touches.iter().filter(|touch| rank(touch.kind) == Some(wanted)) {
             let parts = known.insert_new(touch.pages.clone());
@@ -43,8 +43,8 @@ pub(crate) fn used(touches: &[Touch], counting: Counting) -> Vec<Touch> {
     used
 }
 
-/// Extents in order of first use. Touches that follow each other without another file's between them, each where the
-/// last one ended, become one.
+/// Extents in order of first use. Consecutive touches without another file's between them become one extent if each begins where the
+/// last one ended.
 pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut last_order = None;
@@ -72,8 +72,8 @@ pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<E
     extents
 }
 
-/// Splits extents where the file's blocks do not lie side by side, and notes where each part lies.
-pub fn place_extents(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
+/// Splits extents where the blocks of the file are not contiguous, and adds the position of each part.
+pub fn split_by_position(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<Extent> {
     let mut placed = Vec::with_capacity(extents.len());
     for extent in extents {
         let end = extent.offset_bytes + extent.length_bytes;
@@ -88,7 +88,7 @@ pub fn place_extents(extents: Vec<Extent>, physical: &[PhysicalExtent]) -> Vec<E
     placed
 }
 
-/// Where the byte lies, and up to which byte the file goes on from there without a jump.
+/// The end of the contiguous run of blocks with this byte, and the byte's position.
 fn run_at(physical: &[PhysicalExtent], at: u64) -> (u64, Option<u64>) {
     let index = physical.partition_point(|run| run.logical_bytes + run.length_bytes <= at);
     match physical.get(index) {
@@ -122,11 +122,11 @@ mod tests {
         extents.iter().map(|e| (e.offset_bytes, e.length_bytes, e.first_use_us)).collect()
     }
 
-    const PRECISE: Counting = Counting { added: true, around: false };
-    const UPPER_BOUND: Counting = Counting { added: false, around: true };
+    const PRECISE: CountedKinds = CountedKinds { added: true, around: false };
+    const UPPER_BOUND: CountedKinds = CountedKinds { added: false, around: true };
 
     #[test]
-    fn the_window_around_a_fault_counts_only_where_nothing_better_is_known() {
+    fn pages_around_a_fault_count_only_in_an_upper_bound() {
         let touches = [touch(0, 0..16, AccessKind::Around), touch(1, 3..4, AccessKind::Fault)];
         assert_eq!(used(&touches, PRECISE), [touch(1, 3..4, AccessKind::Fault)]);
         let upper: Vec<_> = used(&touches, UPPER_BOUND).into_iter().map(|t| t.pages).collect();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_only_came_into_the_cache_count_in_a_precise_run() {
+    fn added_pages_count_in_a_precise_run() {
         let touches = [touch(0, 0..4, AccessKind::Added), touch(1, 1..2, AccessKind::Read)];
         let pages: Vec<_> = used(&touches, PRECISE).into_iter().map(|t| t.pages).collect();
         assert_eq!(pages, [0..1, 2..4, 1..2]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn touches_in_a_row_become_one_extent_cut_at_the_end_of_the_file() {
+    fn consecutive_touches_become_one_extent_clipped_to_the_file() {
         let read = |order, pages| touch(order, pages, AccessKind::Read);
         let found = extents(&[read(0, 0..2), read(1, 2..3), read(5, 3..4), read(6, 9..10)], 4096, 14_000);
         assert_eq!(spans(&found), [(0, 12_288, 0), (12_288, 14_000 - 12_288, 50)]);
@@ -167,11 +167,11 @@ mod tests {
     fn extents_are_split_where_blocks_jump() {
         let whole = Extent { offset_bytes: 10, length_bytes: 90, ..Extent::default() };
         let runs = [run(0, 1000, 20), run(20, 1020, 20), run(40, 5000, 20), run(80, 9000, 100)];
-        let found: Vec<_> = place_extents(vec![whole], &runs)
+        let found: Vec<_> = split_by_position(vec![whole], &runs)
             .iter()
             .map(|e| (e.offset_bytes, e.length_bytes, e.physical_bytes))
             .collect();
         assert_eq!(found, [(10, 30, Some(1010)), (40, 20, Some(5000)), (60, 20, None), (80, 20, Some(9000))]);
-        assert_eq!(place_extents(vec![whole], &[]), [whole]);
+        assert_eq!(split_by_position(vec![whole], &[]), [whole]);
     }
 }

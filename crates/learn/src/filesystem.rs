@@ -1,11 +1,11 @@
-//! What the learner asks of the machine.
+//! The learner's queries to the machine.
 
 use ahead_model::{DeviceNumber, PhysicalExtent};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What stat(2) says of a file.
+/// The result of stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// Device number, as stat reports it (on btrfs and overlayfs not the superblock's).
@@ -20,19 +20,19 @@ pub struct Stat {
     pub modified: Option<SystemTime>,
     /// Time of creation, where the file system reports it.
     pub created: Option<SystemTime>,
-    /// It is a regular file.
+    /// Whether it is a regular file.
     pub is_file: bool,
 }
 
 /// The names of some inodes in one directory, each the first that was found.
 pub type Names = HashMap<u64, PathBuf>;
 
-/// The machine's file systems, or a table of a test.
+/// The machine's file systems, or a table in a test.
 pub trait FileSystem {
-    /// lstat(2): of a symbolic link itself. `None`: there is nothing at the path, or it cannot be reached.
+    /// lstat(2): does not follow a symbolic link. `None`: the path does not exist or cannot be reached.
     fn lstat(&self, path: &Path) -> Option<Stat>;
 
-    /// stat(2): of what a symbolic link leads to.
+    /// stat(2): follows symbolic links.
     fn stat(&self, path: &Path) -> Option<Stat>;
 
     /// The path without symbolic links, `.` and `..`. `None`: it cannot be resolved.
@@ -42,15 +42,14 @@ pub trait FileSystem {
     /// does not report it.
     fn generation(&self, path: &Path) -> Option<u32>;
 
-    /// The current path of the inode with this number on the file system that is mounted at `mount_point`. `None`: the file system does not open
-    /// inodes by number, or has none of this number.
+    /// The current path of the inode with this number on the file system mounted at `mount_point`. `None`: the file system cannot open inodes by
+    /// number, or has no such inode.
     fn path_of_inode(&self, mount_point: &Path, fs_type: &str, inode: u64, generation: u32) -> Option<PathBuf>;
 
-    /// The names of the `wanted` inodes in a directory, and how many entries were read: at most `limit`. A directory that cannot be read has no
-    /// entries.
+    /// The names of the `wanted` inodes in a directory, and the number of entries read, at most `limit`. An unreadable directory has no entries.
     fn names_in(&self, directory: &Path, wanted: &HashSet<u64>, limit: usize) -> (Names, usize);
 
-    /// The places of a file's data on its disk, in order of the file. Empty: the file system does not report them.
+    /// The positions of a file's data on its disk, in file order. Empty: the file system does not report them.
     fn physical_extents(&self, path: &Path, size_bytes: u64) -> Vec<PhysicalExtent>;
 
     /// The node of a block device, `/dev/sda1`.

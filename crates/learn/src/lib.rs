@@ -1,4 +1,4 @@
-//! What a run has used: from observed events to a profile.
+//! Learns what a run has used: converts observed events to a profile.
 //!
 //! ```text
 //!     Observation ──┬─ accesses by file ──▶ used pages ──▶ extents, in order of first use, with their places on the disk ──┐
@@ -6,14 +6,14 @@
 //!                   ├─ lookups ──▶ paths whose metadata is needed                                                          │
 //!                   └─ execs ──▶ milestones ───────────────────────────────────────────────────────────────────────────────┘
 //!                                     ▲
-//!                          FileSystem: stat, names of a directory, places of blocks (a trait: the machine, or a test's table)
+//!                          FileSystem: stat, names of a directory, positions of blocks (a trait: the machine, or a test's table)
 //! ```
 //!
-//! Events and answers of a file system come in, a profile and counts of what it leaves out come out. This crate makes no system call: whatever it
-//! asks of the machine, it asks through [`FileSystem`].
+//! Events and answers of a file system come in; a profile and counts of omitted items go out. This crate makes no system call: it queries the
+//! machine only through [`FileSystem`].
 //!
-//! It must never trust a path, a number or a length that an event holds, keep more than [`Host::memory_bytes`] allows, or leave something out
-//! without counting it.
+//! It must never trust a path, a number or a length in an event, keep more than [`Host::memory_bytes`] allows, or omit something without
+//! counting it.
 
 mod extents;
 mod filesystem;
@@ -26,7 +26,7 @@ mod resolve;
 #[cfg(test)]
 mod testing;
 
-pub use extents::place_extents;
+pub use extents::split_by_position;
 pub use filesystem::{FileSystem, Names, Stat};
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
 pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};

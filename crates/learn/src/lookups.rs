@@ -1,4 +1,4 @@
-//! From observed lookups to paths that can be looked up again.
+//! Converts observed lookups to paths that can be looked up again.
 
 use crate::filesystem::FileSystem;
 use crate::memory_limit::MemoryLimit;
@@ -10,7 +10,7 @@ use ahead_profile::{Lookup, PathBytes, check_path};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStringExt;
 
-/// Types of file systems whose lookups cost no device.
+/// Types of file systems whose lookups read no device.
 const WITHOUT_DEVICE: [&str; 16] = [
     "autofs",
     "binfmt_misc",
@@ -30,8 +30,8 @@ const WITHOUT_DEVICE: [&str; 16] = [
     "tracefs",
 ];
 
-/// The lookups of a recording, each path once, in order of time. `links`: symbolic links whose pages were read, and when
-/// (microseconds). Gives, too, how many there was no room for.
+/// The lookups of a recording, each path once, in order of time, and the number of those that exceeded the memory limit. `links`: symbolic links
+/// whose pages were read, with the time (microseconds).
 pub(crate) fn lookups(
     filesystem: &dyn FileSystem,
     host: &Host,
@@ -41,7 +41,7 @@ pub(crate) fn lookups(
     run: &Run,
     links: &[(&FileSeen, u64)],
 ) -> (Vec<Lookup>, u64) {
-    // A short name may be looked up from a deep directory: what comes together here can be longer than what was observed.
+    // A short name may be looked up from a deep directory: joined paths can be longer than the observed ones.
     let mut limit = MemoryLimit::of(host.memory_bytes);
     let mut directories: HashMap<u32, Option<PathBytes>> = HashMap::new();
     let mut found: Vec<Lookup> = Vec::new();
@@ -70,8 +70,8 @@ pub(crate) fn lookups(
     (found, limit.refused())
 }
 
-/// The path that a name means which is looked up from a directory, without doubled slashes and dots. One with `..` in it is resolved, since `..` means
-/// something else behind a link; where that is not possible it is left out.
+/// The path of a name that is looked up from a directory, without double slashes and dots. A path with `..` is resolved, since after a symbolic
+/// link `..` has another meaning; `None` if that fails.
 pub(crate) fn whole_path(filesystem: &dyn FileSystem, base: &[u8], named: &[u8]) -> Option<PathBytes> {
     let mut path = Vec::with_capacity(base.len() + 1 + named.len());
     let names = base.split(|byte| *byte == b'/').chain(named.split(|byte| *byte == b'/'));
@@ -92,7 +92,7 @@ fn names_parent(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|name| name == b"..")
 }
 
-/// The directory resolved, and the last name as it was: that may be a link, or be missing.
+/// The path with its directory resolved. The last name stays: it may be a link, or missing.
 fn resolved(filesystem: &dyn FileSystem, path: &[u8]) -> Option<PathBytes> {
     let at = path.iter().rposition(|byte| *byte == b'/')?;
     let (directory, name) = (&path[..at], &path[at..]);
@@ -103,7 +103,7 @@ fn resolved(filesystem: &dyn FileSystem, path: &[u8]) -> Option<PathBytes> {
     Some([directory.strip_suffix(b"/").unwrap_or(&directory), name].concat())
 }
 
-/// Fills in device and inode; `false`: it costs no device.
+/// Sets device and inode. `false`: the lookup reads no device.
 fn identify(filesystem: &dyn FileSystem, lookup: &mut Lookup, table: &[Mount]) -> bool {
     let path = as_path(&lookup.path);
     let mount = mounts::covering(table, &lookup.path).map(|index| &table[index]);
@@ -139,7 +139,7 @@ mod tests {
         assert!(whole_path(&filesystem(), b"/", "a/".repeat(3000).as_bytes()).is_none());
     }
 
-    /// Regression: below an ext4 that was mounted on its automounter lookups were taken for the automounter's, and dropped.
+    /// Regression: lookups on an ext4 mounted on its automounter were taken for the automounter's, and dropped.
     #[test]
     fn lookups_below_an_automounted_file_system_are_kept() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:40 / /srv rw - autofs systemd-1 rw\n\
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_device_is_left_out() {
+    fn lookups_without_a_device_are_left_out() {
         let mount = |point: &str, fs_type: &str| Mount {
             mount_point: point.into(),
             fs_type: fs_type.into(),

@@ -1,23 +1,23 @@
-//! How much an observation may keep in memory.
+//! The memory limit of an observation.
 //!
-//! A program may look up millions of paths, or start processes until it is stopped; the recorder runs as root and must not be
-//! what the machine runs out of memory by. What exceeds the limit is counted, and the profile says that it is not complete.
+//! A program may look up millions of paths, or start processes until it is stopped. The recorder runs as root and must not exhaust the memory of the
+//! machine. Elements beyond the limit are counted, and the profile reports that it is incomplete.
 
-/// The share of the machine's memory, as one part of so many; what is made of it at the end takes about twice as much again.
+/// The limit is the machine's memory divided by this. Evaluating the observation takes about twice as much in addition.
 const SHARE: u64 = 16;
-/// At least, bytes: a desktop's login fits.
+/// Minimum, bytes: enough for a desktop login.
 const LEAST_BYTES: u64 = 64 << 20;
-/// At most, bytes: some five million lookups, and more than a profile may hold.
+/// Maximum, bytes: some five million lookups, more than a profile may contain.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// What a collection takes for an element beside its content: the allocation's head and the spare limit of tables.
+/// Overhead of an element in a collection: the allocation's header and the spare capacity of tables.
 const OVERHEAD_BYTES: usize = 32;
 
-/// Memory that is handed out element by element.
+/// A budget of memory for elements.
 #[derive(Debug)]
 pub struct MemoryLimit {
     left_bytes: usize,
-    /// What did not fit, in elements.
+    /// Number of elements that exceeded the limit.
     refused: u64,
 }
 
@@ -32,7 +32,7 @@ impl MemoryLimit {
         MemoryLimit { left_bytes: bytes, refused: 0 }
     }
 
-    /// Takes memory for `elements` of a type that own `elsewhere_bytes` besides. `false`: the limit is reached, and the elements are counted.
+    /// Takes memory for `elements` of a type that own further `elsewhere_bytes`. `false`: the limit is reached, and the elements are counted.
     pub fn take<T>(&mut self, elements: usize, elsewhere_bytes: usize) -> bool {
         let bytes = elements.saturating_mul(size_of::<T>() + OVERHEAD_BYTES).saturating_add(elsewhere_bytes);
         let left = self.left_bytes.checked_sub(bytes);
@@ -43,7 +43,7 @@ impl MemoryLimit {
         left.is_some()
     }
 
-    /// How many elements were refused.
+    /// The number of refused elements.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_counted_and_what_fits_later_is_taken() {
+    fn refused_elements_are_counted_and_smaller_ones_still_fit() {
         let mut limit = MemoryLimit::of(200);
         assert!(limit.take::<u64>(1, 100));
         assert!(!limit.take::<u64>(3, 0));

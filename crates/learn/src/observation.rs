@@ -1,4 +1,4 @@
-//! What an observer has seen, as plain values. Numbers and paths come from other programs and the kernel: none is trusted.
+//! The events of an observer, as plain values. Numbers and paths come from other programs and the kernel: none is trusted.
 
 use ahead_model::Mount;
 use std::collections::{BTreeMap, HashMap};
@@ -7,37 +7,37 @@ use std::ops::Range;
 /// How a page was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AccessKind {
-    /// A buffered read asked for it.
+    /// A buffered read requested it.
     Read,
-    /// A mapping was touched and the page was looked up.
+    /// A mapping was accessed, and the fault looked the page up.
     Fault,
-    /// It lay in the window around a touched page and was mapped with it: an upper bound of what was used.
+    /// A fault mapped it together with the accessed page: an upper bound of use.
     Around,
-    /// It came into the page cache, by whatever cause.
+    /// It was added to the page cache, for any reason.
     Added,
 }
 
 /// Pages of one file touched at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// When, on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// Thread group (process id).
     pub tgid: u32,
     /// Thread.
     pub tid: u32,
-    /// The file: an id that a [`FileSeen`] explains.
+    /// The file: the id of a [`FileSeen`].
     pub file: u32,
     /// Page numbers.
     pub pages: Range<u64>,
-    /// How.
+    /// The kind of access.
     pub kind: AccessKind,
 }
 
-/// An inode, with the path that it had in its file system when it was first touched (or after a rename).
+/// An inode, with its path in its file system when it was first touched (or after a rename).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSeen {
-    /// When its path was taken, on CLOCK_MONOTONIC.
+    /// Time at which the path was read, on CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// The id that accesses use.
     pub id: u32,
@@ -45,7 +45,7 @@ pub struct FileSeen {
     pub mode: u32,
     /// Device number of the superblock, in the kernel's own encoding.
     pub device: u32,
-    /// Of a block device's inode: the device's number, encoded likewise.
+    /// For a block device's inode: the device's number, in the same encoding.
     pub rdev: u32,
     /// Inode number.
     pub inode: u64,
@@ -55,22 +55,22 @@ pub struct FileSeen {
     pub size_bytes: u64,
     /// Magic number of the file system.
     pub magic: u64,
-    /// It had no name any more.
+    /// Whether it was unlinked.
     pub unlinked: bool,
-    /// The path is not whole: too deep, too long, or no directory entry is cached.
+    /// Whether the path is incomplete: too deep, too long, or no directory entry is cached.
     pub incomplete: bool,
-    /// From the root of its file system, with a leading slash (`/` alone for the root).
+    /// The path from the root of its file system, with a leading slash (`/` alone for the root).
     pub path: Vec<u8>,
 }
 
-/// A program was executed.
+/// An executed program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecSeen {
-    /// When, on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// Process id.
     pub tgid: u32,
-    /// The program file (of a script: its interpreter), by id; 0: not known.
+    /// The program file (for a script: its interpreter), by id; 0: unknown.
     pub file: u32,
     /// The root directory of the process, by id.
     pub root: u32,
@@ -78,87 +78,87 @@ pub struct ExecSeen {
     pub directory: u32,
     /// Number of its mount namespace.
     pub mount_namespace: u32,
-    /// As it was given to execve.
+    /// The name as given to execve.
     pub name: Vec<u8>,
 }
 
-/// A path was looked up by a system call.
+/// A path that a system call looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupSeen {
-    /// When, on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC.
     pub time_ns: u64,
     /// Process id.
     pub tgid: u32,
     /// The directory that `path` starts from, by id.
     pub base: u32,
-    /// The call gave an error.
+    /// Whether the call failed.
     pub failed: bool,
-    /// The directory `base` itself was listed.
+    /// Whether the directory `base` itself was listed.
     pub listed: bool,
-    /// As the program gave it; empty: `base` itself.
+    /// The path as given by the program; empty: `base` itself.
     pub path: Vec<u8>,
 }
 
-/// What the BPF side counted.
+/// Counters of the BPF programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Events that did not fit into the ring buffer.
     pub ring_full: u64,
-    /// Accesses to files, or processes, for which there was no room in a table.
+    /// Accesses to files, or processes, that did not fit into a table.
     pub table_full: u64,
-    /// Events that no program saw: it had been interrupted on that processor, and is not begun there again before it has ended.
+    /// Events that no BPF program saw: the kernel does not start a program again on a processor where it was interrupted.
     pub passed_over: u64,
     /// Names that could not be sent at once, and were sent later.
     pub busy: u64,
     /// Paths that could not be read from the program's memory.
     pub unreadable: u64,
-    /// Accesses reported without looking whether they repeat: the table of pages was full.
+    /// Accesses reported without a check for repeats: the table of pages was full.
     pub repeated: u64,
-    /// Events that were seen, and not kept: the recorder's memory for them was full.
+    /// Events that were received but not kept: the recorder's memory limit was reached.
     pub unkept: u64,
 }
 
-/// Everything that one observation saw.
+/// The result of an observation.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     /// Pages touched for the first time in each way, in order of time. Repeats were dropped in the kernel.
     pub accesses: Vec<Access>,
-    /// What the file ids stand for.
+    /// The files by id.
     pub files: BTreeMap<u32, FileSeen>,
     /// Programs executed, in order of time.
     pub execs: Vec<ExecSeen>,
-    /// Parent of each process that was started.
+    /// The parent of each started process.
     pub parents: HashMap<u32, u32>,
     /// Paths looked up, each once, in order of time.
     pub lookups: Vec<LookupSeen>,
-    /// Mount tables of other mount namespaces, as processes with this root directory (by id) see them.
+    /// Mount tables of other mount namespaces, as seen by processes with this root directory (by id).
     pub namespaces: BTreeMap<(u32, u32), Vec<Mount>>,
     /// Other mount namespaces that had ended before their table could be opened.
     pub unseen_namespaces: u64,
     /// Our own mount namespace.
     pub own_namespace: u32,
-    /// What the events came from, for users: `tp_btf mm_filemap_get_pages+…`.
+    /// The event sources as text: `tp_btf mm_filemap_get_pages+…`.
     pub source: String,
-    /// Whether accesses to cached pages were seen, too, and not only what came into the cache.
+    /// Whether accesses to cached pages were recorded, and not only pages added to the cache.
     pub sees_hits: bool,
-    /// What the kernel side counted.
+    /// Counters of the BPF programs.
     pub counters: Counters,
-    /// Events that could not be understood.
+    /// Events that could not be decoded.
     pub malformed: u64,
 }
 
-/// Generations that are gone back for an ancestor's exec. Numbers are reused, so a chain of parents can be a circle.
+/// Maximum number of generations in the search for an ancestor's exec. Process numbers are reused, so parents can form a cycle.
 const GENERATIONS_MOST: usize = 4096;
 
 impl Observation {
-    /// Sorts the events by time: each processor delivers its own in its own order.
+    /// Sorts the events by time: each processor delivers its events in its own order.
     pub fn sort(&mut self) {
         self.accesses.sort_by_key(|access| access.time_ns);
         self.execs.sort_by_key(|exec| exec.time_ns);
         self.lookups.sort_by_key(|lookup| lookup.time_ns);
     }
 
-    /// Events that are missing here.
+    /// The number of lost events.
     pub fn lost_events(&self) -> u64 {
         let Counters { ring_full, table_full, passed_over, unkept, .. } = self.counters;
         ring_full + table_full + passed_over + unkept + self.malformed
@@ -174,7 +174,7 @@ pub(crate) struct ExecIndex<'a> {
 }
 
 impl ExecIndex<'_> {
-    /// Of an observation that is sorted.
+    /// The index of a sorted observation.
     pub(crate) fn of(observation: &Observation) -> ExecIndex<'_> {
         let mut by_process: HashMap<u32, Vec<&ExecSeen>> = HashMap::new();
         for exec in &observation.execs {
@@ -183,7 +183,7 @@ impl ExecIndex<'_> {
         ExecIndex { observation, by_process }
     }
 
-    /// The last exec at or before `time_ns` of a process, or of the nearest ancestor that had one.
+    /// The last exec of a process at or before `time_ns`, or that of the nearest ancestor with one.
     pub(crate) fn exec_of(&self, tgid: u32, time_ns: u64) -> Option<&ExecSeen> {
         let mut process = tgid;
         for _ in 0..GENERATIONS_MOST {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exec_of_a_process_is_its_last_one_before_or_an_ancestor_s() {
+    fn exec_of_a_process_is_its_last_one_or_an_ancestors() {
         let exec = |(tgid, time_ns)| ExecSeen {
             time_ns,
             tgid,
@@ -215,7 +215,7 @@ mod tests {
         };
         let mut observation = Observation {
             execs: [(1, 30), (1, 10), (2, 20)].map(exec).to_vec(),
-            // A circle, as reused process numbers make it.
+            // A cycle, as reused process numbers can form.
             parents: HashMap::from([(3, 1), (4, 5), (5, 4)]),
             ..Observation::default()
         };

@@ -1,6 +1,6 @@
-//! From what was observed to a profile.
+//! Converts an observation to a profile.
 
-use crate::extents::{Counting, Touch, extents, place_extents, used};
+use crate::extents::{CountedKinds, Touch, extents, split_by_position, used};
 use crate::filesystem::{FileSystem, Stat};
 use crate::lookups::{lookups, whole_path};
 use crate::observation::{AccessKind, ExecIndex, ExecSeen, FileSeen, Observation};
@@ -12,68 +12,68 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How the run was made that was observed.
+/// The observed run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The command, one entry per argument; empty where none was started.
+    /// The command, one entry per argument; empty if none was started.
     pub command: Vec<Vec<u8>>,
     /// Its working directory.
     pub directory: PathBytes,
-    /// When it was released to exec, on CLOCK_MONOTONIC.
+    /// Time of its release to exec, on CLOCK_MONOTONIC.
     pub started_ns: u64,
-    /// When it ended or was ready, on CLOCK_MONOTONIC.
+    /// Time of its end or readiness, on CLOCK_MONOTONIC.
     pub ended_ns: u64,
     /// The wall clock at `started_ns`.
     pub started: SystemTime,
-    /// Processor time of the program and all that it started; zero where that is not known.
+    /// Processor time of the program and its descendants; zero if unknown.
     pub cpu: Duration,
-    /// It ended because it was ready, as was asked for.
+    /// Whether it ended because it was ready, as requested.
     pub ready: bool,
-    /// Everything was evicted before.
+    /// Whether all caches were evicted before.
     pub cold: bool,
-    /// Cold, and the read-ahead of every device was at 0.
+    /// Whether it was cold, with the read-ahead of every device at 0.
     pub precise: bool,
-    /// Faults mapped one page each.
+    /// Whether each fault mapped only one page.
     pub single_faults: bool,
 }
 
-/// The machine that the run was made on.
+/// The machine of the run.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// Release of its kernel.
     pub kernel: String,
-    /// Processors and memory, in words.
+    /// Processors and memory, as text.
     pub machine: String,
     /// Size of a page, bytes.
     pub page_bytes: u64,
-    /// What may be kept in memory, bytes: [`crate::memory_limit_bytes`].
+    /// Memory limit, bytes: [`crate::memory_limit_bytes`].
     pub memory_bytes: usize,
     /// The mount table of the recorder.
     pub mounts: Vec<Mount>,
     /// Files that the recorder itself has mapped, by device and inode number: before its exec the program is a copy of the recorder, and may
-    /// bring pages of them into the cache.
+    /// add pages of them to the cache.
     pub own_files: BTreeSet<(DeviceNumber, u64)>,
-    /// The time of the evaluation, on CLOCK_MONOTONIC.
+    /// Time of the evaluation, on CLOCK_MONOTONIC.
     pub now_ns: u64,
 }
 
-/// What a profile leaves out, in files.
+/// Omissions of a profile, in files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// On file systems without a device (tmpfs, proc, sysfs): nothing to fetch.
+    /// On file systems without a device (tmpfs, proc, sysfs): they need no prefetching.
     pub without_device: u64,
-    /// On file systems that are mounted nowhere where we can reach them, or without a name.
+    /// On file systems that are not mounted where the recorder can reach them, or without a name.
     pub unreachable: u64,
-    /// Made in this run, or grown: they were not read from a device, or are others in the next run.
+    /// Created or extended in this run: they were not read from a device, or will differ in the next run.
     pub made_here: u64,
     /// Neither file nor block device (directories of network file systems, internal inodes).
     pub other_kinds: u64,
-    /// Not files but mount namespaces, which ended before they could be looked at: the files that were read there are
-    /// kept, but not under which path they were seen.
+    /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths under which
+    /// the program saw them.
     pub unseen_namespaces: u64,
-    /// Files that count as deleted, for their directories have more entries than are looked at.
+    /// Files that count as deleted, because their directories exceed the limit of entries to read.
     pub not_looked_for: u64,
-    /// Looked-up paths that there was no memory for. They count as lost events, too.
+    /// Lookups beyond the memory limit. They also count as lost events.
     pub unkept_lookups: u64,
 }
 
@@ -82,18 +82,18 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFBLK: u32 = 0o060_000;
 pub(crate) const S_IFLNK: u32 = 0o120_000;
 
-/// The file systems that `bpf/path.h` leaves alone.
+/// Magic numbers of the file systems that `bpf/path.h` skips.
 const WITHOUT_DEVICE: [u64; 9] =
     [0x0102_1994, 0x9fa0, 0x6265_6572, 0x5049_5045, 0x6462_6720, 0x7472_6163, 0x8584_58f6, 0x9584_58f6, 0x6367_7270];
 
-/// First uses of files that become milestones: enough to tell how far a start has come, few enough to list.
+/// Maximum number of first uses that become milestones: enough to show progress, few enough to list.
 const FIRST_OPENS: usize = 256;
 
-/// Makes a profile of one run.
+/// Creates a profile of one run.
 pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, run: &Run) -> (Profile, LeftOut) {
     let (table, page_bytes) = (&host.mounts[..], host.page_bytes);
     let resolver = Resolver::new(filesystem, observed, table, run.started);
-    let counting = Counting { added: run.precise || !observed.sees_hits, around: !run.precise };
+    let counting = CountedKinds { added: run.precise || !observed.sees_hits, around: !run.precise };
     let touches = touches_by_file(observed, run);
     let mut left_out = LeftOut {
         without_device: count_without_device(observed),
@@ -112,7 +112,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
             left_out.unreachable += 1;
             continue;
         };
-        ours.leave_out(seen, &mut touches);
+        ours.remove_own_touches(seen, &mut touches);
         if touches.is_empty() {
             continue;
         }
@@ -121,7 +121,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
             S_IFLNK => links.push((seen, touches[0].time_us)),
             S_IFREG => match file_of(observed, &execs, &resolver, &span, seen, &touches) {
                 Ok(file) => {
-                    // One file may have been in memory twice; a deleted one is not the one that has its name now.
+                    // A file may have had two inodes in memory. A deleted file is not the one that has its name now.
                     let key = (file.path.clone(), file.inode, file.deleted);
                     let entry: &mut (File, Vec<Touch>) = files.entry(key).or_insert((file, Vec::new()));
                     entry.1.extend(touches);
@@ -145,7 +145,7 @@ pub fn to_profile(filesystem: &dyn FileSystem, host: &Host, observed: &Observati
 
 /// The files that the recorder has mapped itself.
 struct OwnFiles<'a> {
-    /// Device and inode. On btrfs and overlayfs the device is not the superblock's: there, nothing is left out.
+    /// Device and inode. On btrfs and overlayfs the device differs from the superblock's: there, nothing is removed.
     mapped: &'a BTreeSet<(DeviceNumber, u64)>,
     first_exec_us: u64,
 }
@@ -156,7 +156,7 @@ impl OwnFiles<'_> {
         OwnFiles { mapped: &host.own_files, first_exec_us }
     }
 
-    fn leave_out(&self, seen: &FileSeen, touches: &mut Vec<Touch>) {
+    fn remove_own_touches(&self, seen: &FileSeen, touches: &mut Vec<Touch>) {
         if self.mapped.contains(&(DeviceNumber::from_kernel(seen.device), seen.inode)) {
             touches.retain(|touch| touch.kind != AccessKind::Added || touch.time_us >= self.first_exec_us);
         }
@@ -167,7 +167,7 @@ fn since(start_ns: u64, time_ns: u64) -> u64 {
     time_ns.saturating_sub(start_ns) / 1000
 }
 
-/// What was touched up to the end: a program that was ready and is being ended reads some more.
+/// The touches up to the end of the run: a program that was ready and is being ended reads more.
 fn touches_by_file(observed: &Observation, run: &Run) -> BTreeMap<u32, Vec<Touch>> {
     let mut by_file: BTreeMap<u32, Vec<Touch>> = BTreeMap::new();
     for (order, access) in observed.accesses.iter().enumerate() {
@@ -186,7 +186,7 @@ fn count_without_device(observed: &Observation) -> u64 {
     observed.files.values().filter(is_one).count() as u64
 }
 
-/// Why a file is left out.
+/// Why a file is omitted.
 enum Why {
     Unreachable,
     MadeHere,
@@ -204,7 +204,7 @@ fn file_of(
     if place.stat.is_some_and(|stat| is_product(span, &stat, seen.size_bytes)) {
         return Err(Why::MadeHere);
     }
-    // The last touch: a program's own file is first read before its exec, by what the process was until then.
+    // The last touch: before its exec, another process image reads the program's own file.
     let last = touches.last().map(|touch| &observed.accesses[touch.order]);
     let process = last.and_then(|access| execs.exec_of(access.tgid, access.time_ns));
     Ok(File {
@@ -221,14 +221,13 @@ fn file_of(
     })
 }
 
-/// The times that files get in a run. The length of the run is taken from CLOCK_MONOTONIC: a wall clock that is set meanwhile must not count.
+/// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be changed during the run.
 fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
     run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
 }
 
-/// Whether the run has made a file (then it was read back from memory), or made it longer, as a log: what a profile lists of
-/// that one is stale after the next run. Of what was written in place, as a database, all stays true until somebody writes
-/// again, and a file that has changed is left out of a run anyway.
+/// Whether the run has created a file (then it was read back from memory), or extended it, such as a log: extents of that file are stale after the
+/// next run. A file written in place, such as a database, stays valid until it is written again, and a run skips changed files anyway.
 fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64) -> bool {
     let is_in = |time: Option<SystemTime>| time.is_some_and(|time| span.contains(&time));
     is_in(now.created) || (now.size_bytes > size_at_first && is_in(now.modified))
@@ -237,7 +236,7 @@ fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64)
 fn finish_files(
     filesystem: &dyn FileSystem,
     files: impl Iterator<Item = (File, Vec<Touch>)>,
-    counting: Counting,
+    counting: CountedKinds,
     page_bytes: u64,
 ) -> Vec<File> {
     let mut finished: Vec<(usize, File)> = Vec::new();
@@ -254,13 +253,13 @@ fn finish_files(
     finished.into_iter().map(|(_, file)| file).collect()
 }
 
-/// Asks the file system where the extents lie. Not every one tells: then order is all there is.
+/// Adds positions on disk, if the file system reports them.
 fn place_file(filesystem: &dyn FileSystem, file: &mut File) {
     if file.deleted {
         return;
     }
     let physical = filesystem.physical_extents(as_path(&file.path), file.size_bytes);
-    file.extents = place_extents(std::mem::take(&mut file.extents), &physical);
+    file.extents = split_by_position(std::mem::take(&mut file.extents), &physical);
 }
 
 fn device_blocks(
@@ -271,13 +270,13 @@ fn device_blocks(
     page_bytes: u64,
 ) -> Option<Metadata> {
     let pair = DeviceNumber::from_kernel(seen.rdev);
-    // All that came into a device's own cache was asked for by the file system (or the program): it is all used.
-    let used = used(touches, Counting { added: true, around: false });
+    // The file system (or the program) requested every page in the device's own cache, so all are used.
+    let used = used(touches, CountedKinds { added: true, around: false });
     let mut extents = extents(&used, page_bytes, seen.size_bytes);
     extents.iter_mut().for_each(|extent| extent.physical_bytes = Some(extent.offset_bytes));
     let mount = table.iter().find(|mount| mount.device == pair);
     let node = filesystem.block_device_node(pair).map(|node| node.into_os_string().into_vec());
-    // mountinfo may say /dev/root, which is no node.
+    // mountinfo may say /dev/root, which is not a device node.
     let device_path = node.or_else(|| mount.map(|mount| mount.source.clone()))?;
     (!extents.is_empty()).then(|| Metadata {
         device_path,
@@ -319,7 +318,7 @@ fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, r
     }
 }
 
-/// The program as it was named (of a script: the script, where the file is its interpreter), if that leads somewhere.
+/// The program as it was named (for a script: the script, while `file` is its interpreter), if that path is a file.
 fn program_of(
     filesystem: &dyn FileSystem,
     observed: &Observation,
@@ -373,18 +372,18 @@ mod tests {
         filesystem.files[std::path::Path::new(path)]
     }
 
-    /// Regression: what was written in place was left out, and with a wrong clock everything.
+    /// Regression: files written in place were omitted, and with a wrong clock all files.
     #[test]
-    fn file_made_or_extended_in_the_run_is_its_product() {
+    fn file_created_or_extended_in_the_run_is_its_product() {
         let filesystem = TableFileSystem::of(&[("/x", 1, 5)]);
         let born = long_ago();
         let now = Stat { modified: Some(born + 2 * HOUR), ..stat(&filesystem, "/x") };
         let in_run = |from, to, size_at_first| is_product(&(from..=to), &now, size_at_first);
-        // It was there before, and was written in the run.
+        // The file existed before, and was written in the run.
         let (before, after) = (born + HOUR, born + 3 * HOUR);
         assert!(in_run(before, after, 4));
         assert!(!in_run(before, after, 5));
-        // Written after it, or by a clock that was ahead.
+        // Written after the run, or with a clock that was fast.
         assert!(!in_run(before, before, 4));
         assert!(in_run(born - HOUR, born + HOUR, 5));
         assert!(!in_run(born - 3 * HOUR, born - HOUR, 5));
@@ -426,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn used_pages_become_extents_in_order_of_first_use_with_their_places() {
+    fn used_pages_become_extents_in_order_of_first_use_with_positions() {
         let mut filesystem = TableFileSystem::of(&[("/bin/a", 11, 3 * PAGE), ("/lib/b", 12, 10_000)]);
         let place = PhysicalExtent {
             logical_bytes: 0,
@@ -446,7 +445,7 @@ mod tests {
             accesses: vec![
                 access(300, 1, 1..2, AccessKind::Fault),
                 access(100, 2, 0..3, AccessKind::Read),
-                // Mapped around the fault, not known to be used.
+                // Mapped around the fault: use is unknown.
                 access(300, 1, 0..3, AccessKind::Around),
                 // After the end of the run.
                 access(2_000_000, 1, 2..3, AccessKind::Read),
@@ -497,7 +496,7 @@ mod tests {
         let (profile, left_out) = learn(&filesystem, observation);
         let files: Vec<_> = profile.files.iter().map(|file| (&file.path[..], file.deleted)).collect();
         assert_eq!(files, [(&b"/gone"[..], true), (b"/other", true)]);
-        // The file on the unknown device, and the one that no event explains.
+        // The file on the unknown device, and the one without a FileSeen event.
         assert_eq!((left_out.made_here, left_out.unreachable), (1, 2));
     }
 
@@ -522,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_recorder_s_own_files_before_the_exec_are_not_the_program_s() {
+    fn pages_of_the_recorders_own_files_before_the_exec_are_not_the_programs() {
         let filesystem = TableFileSystem::of(&[("/usr/bin/ahead", 41, 8 * PAGE)]);
         let exec = ExecSeen {
             time_ns: 1_000_500_000,

@@ -1,8 +1,8 @@
-//! Files that have another name now, in the directory that they were seen in.
+//! Files that were renamed within their directory.
 //!
-//! A program that deletes thousands of files in one directory must not have that directory read thousands of times: each is read once, and of its
-//! entries those are kept whose inodes were seen. Directories may be large, and there may be many: the number of entries that are read for one
-//! recording is limited ([`ENTRIES_MOST`]).
+//! If a program deletes thousands of files in one directory, that directory must not be read thousands of times: each directory is read once, and only
+//! entries of observed inodes are kept. Directories may be large, and there may be many: the number of entries read for one recording is limited
+//! ([`ENTRIES_MOST`]).
 
 use crate::filesystem::{FileSystem, Names};
 use std::cell::{Cell, RefCell};
@@ -10,18 +10,18 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Entries that are read for one recording: some seconds' work on a warm directory. A mail spool or a cache of packages has some hundred
+/// Maximum number of entries read for one recording: some seconds of work on warm directories. A mail spool or a package cache has some hundred
 /// thousand.
 const ENTRIES_MOST: usize = 1 << 22;
 
-/// What is known of directories so far.
+/// The directories read so far.
 #[derive(Debug)]
 pub(crate) struct Directories {
-    /// The inodes that are looked for.
+    /// The inodes to find.
     wanted: HashSet<u64>,
     read: RefCell<HashMap<PathBuf, Rc<Names>>>,
     left: Cell<usize>,
-    /// Files that were not found, and not looked for to the end.
+    /// Number of files that were not found before the limit was reached.
     given_up: Cell<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Directories {
         found
     }
 
-    /// How many files may have another name that was not looked for.
+    /// Number of files that may have another name that was not searched.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up.get()
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::testing::TableFileSystem;
 
-    /// Regression: for each deleted file its directory was read once more.
+    /// Regression: for each deleted file its directory was read again.
     #[test]
     fn directory_is_read_once_for_any_number_of_files() {
         let filesystem = TableFileSystem::of(&[("/d/other", 1, 0), ("/d/file2", 2, 0), ("/d/new", 9, 0)]);

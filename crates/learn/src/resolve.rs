@@ -1,11 +1,11 @@
-//! From a path within a file system to one that can be opened, and to the one that the program saw.
+//! Resolves a path within a file system to one that can be opened, and to the one that the program used.
 //!
 //! ```text
 //!     (device, /@/usr/lib/x)  ──our mount table──▶  /mnt/root/usr/lib/x   lstat: the same inode?  ──yes──▶ path
 //!             │                 (every mount whose root is a prefix,           │ no
-//!             │                  the longest first)                            └─ the same inode beside it, or by
-//!             │                                                                   its number: renamed; else deleted
-//!             └──the program's table, its root directory, overlay layers──▶ seen_path, where it differs
+//!             │                  the longest first)                            └─ search its directory, or open by
+//!             │                                                                   number: renamed; otherwise deleted
+//!             └──the program's table, its root directory, overlay layers──▶ seen_path, if it differs
 //! ```
 
 use crate::filesystem::{FileSystem, Stat};
@@ -18,7 +18,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// File systems take the time of the last timer tick; with 100 ticks a second a file looks that much older than it is.
+/// File systems use the time of the last timer tick: with 100 ticks per second, a file looks up to this much older than it is.
 pub(crate) const CLOCK_TICK: Duration = Duration::from_millis(10);
 
 /// Bytes as a path.
@@ -26,7 +26,7 @@ pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// What follows `prefix` in `path`, if `prefix` is it or a directory above it: empty or with a leading slash.
+/// The rest of `path` after `prefix`, if `prefix` is the path or a directory above it: empty or with a leading slash.
 fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
     let rest = path.strip_prefix(prefix)?;
@@ -37,14 +37,14 @@ fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// `rest` (empty or with a leading slash) below `directory`.
+/// Appends `rest` (empty or with a leading slash) to `directory`.
 fn join(directory: &[u8], rest: &[u8]) -> Vec<u8> {
     let directory = directory.strip_suffix(b"/").unwrap_or(directory);
     let joined = [directory, rest].concat();
     if joined.is_empty() { b"/".to_vec() } else { joined }
 }
 
-/// The places where a path of a file system is mounted, the deepest mount root first, the latest mount first.
+/// The paths of a file by all mounts of its file system, the deepest mount root first, then the latest mount.
 fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<Item = (&'a Mount, Vec<u8>)> {
     let device = DeviceNumber::from_kernel(device);
     let mut found: Vec<(&Mount, &[u8])> = table
@@ -57,14 +57,14 @@ fn places<'a>(table: &'a [Mount], device: u32, path: &'a [u8]) -> impl Iterator<
     found.into_iter().map(|(mount, rest)| (mount, join(&mount.mount_point, rest)))
 }
 
-/// Where a file was found.
+/// A file that was found.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Openable from where we are.
+    /// A path that the recorder can open.
     pub path: Vec<u8>,
     /// Type of its file system.
     pub fs_type: String,
-    /// What lstat said of it; `None`: it has no name any more, and `path` is the one that it had.
+    /// The result of lstat; `None`: the file was unlinked, and `path` is its former path.
     pub stat: Option<Stat>,
 }
 
@@ -80,31 +80,31 @@ impl<'a> View<'a> {
         View { table, layers: layers(filesystem, table) }
     }
 
-    /// Where an overlay shows a file of one of its layers.
+    /// The path at which an overlay shows a file of one of its layers.
     fn through_overlay(&self, path: &[u8]) -> Option<Vec<u8>> {
         let inside = |(layer, point): &(PathBuf, Vec<u8>)| {
             let layer = layer.as_os_str().as_bytes();
             Some((layer.len(), join(point, below(path, layer)?)))
         };
-        // The deepest layer is the right one where one lies in another.
+        // If one layer lies in another, the deepest one is the right one.
         self.layers.iter().filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, seen)| seen)
     }
 }
 
-/// Resolves what was observed against the mount tables.
+/// Resolves observed files by the mount tables.
 pub struct Resolver<'a> {
     filesystem: &'a dyn FileSystem,
     observed: &'a Observation,
     own: &'a [Mount],
     began: SystemTime,
-    /// What each way of seeing the mounts is: of our namespace, and of others' by namespace and root directory.
+    /// Views of the mounts: of our own namespace, and of other namespaces by number and root directory.
     own_view: View<'a>,
     views: BTreeMap<(u32, u32), View<'a>>,
     directories: Directories,
 }
 
 impl<'a> Resolver<'a> {
-    /// With our own mount table, for an observation that began at this time.
+    /// Creates a resolver with our own mount table, for an observation that began at this time.
     pub fn new(
         filesystem: &'a dyn FileSystem,
         observed: &'a Observation,
@@ -117,13 +117,12 @@ impl<'a> Resolver<'a> {
         Resolver { filesystem, observed, own, began, own_view: view(own), views, directories }
     }
 
-    /// Files that were not found, for there was too much to look at.
+    /// The number of files that were not found because of the limit of directory entries.
     pub(crate) fn given_up(&self) -> u64 {
         self.directories.given_up()
     }
 
-    /// Finds a file by the path that it had in its file system. `None`: that file system is mounted nowhere where we
-    /// can reach it.
+    /// Finds a file by its path in its file system. `None`: the file system is not mounted where we can reach it.
     pub fn place(&self, file: &FileSeen) -> Option<Place> {
         let mut first = None;
         for (mount, path) in places(self.own, file.device, &file.path) {
@@ -139,11 +138,11 @@ impl<'a> Resolver<'a> {
         Some(elsewhere.unwrap_or(Place { stat: None, ..place }))
     }
 
-    /// Wherever it is now, where the file system opens inodes by number: a directory above it was renamed.
+    /// The current path of a file if a directory above it was renamed and the file system can open inodes by number.
     fn moved(&self, file: &FileSeen, mount: &Mount) -> Option<Place> {
         let point = as_path(&mount.mount_point);
         let path = self.filesystem.path_of_inode(point, &mount.fs_type, file.inode, file.generation)?;
-        // Another file system may be mounted over this one, and know the number, too.
+        // Another file system may be mounted over this one, and have the same inode number.
         let is_there = |stat: &Stat| stat.inode == file.inode && stat.device == DeviceNumber::from_kernel(file.device);
         let stat = self.filesystem.lstat(&path).filter(is_there)?;
         let path = path.into_os_string().into_vec();
@@ -164,7 +163,7 @@ impl<'a> Resolver<'a> {
         Some(Place { path, stat: Some(stat), ..place.clone() })
     }
 
-    /// Whether what is at a path now is the file that was seen, and not one that got its number later.
+    /// Whether the file at a path now is the observed one, and not one that got its inode number later.
     fn is_same(&self, file: &FileSeen, path: &[u8], now: &Stat) -> bool {
         if now.inode != file.inode {
             return false;
@@ -173,19 +172,19 @@ impl<'a> Resolver<'a> {
         if is_older || !now.is_file {
             return true;
         }
-        // Made in this run, or its file system does not say: the number may have been used again.
+        // Created in this run, or the time of creation is unknown: the number may have been reused.
         let generation = self.filesystem.generation(as_path(path));
         generation.is_none_or(|generation| generation == file.generation)
     }
 
-    /// The path of a directory that is known to be there (a root or working directory), as we can open it.
+    /// The path of an existing directory (a root or working directory) that we can open.
     pub fn directory(&self, id: u32) -> Option<Vec<u8>> {
         let file = self.observed.files.get(&id)?;
         let place = self.place(file)?;
         place.stat.is_some().then_some(place.path)
     }
 
-    /// The path by which a process saw a file that we open at `path`, if that is another one.
+    /// The path by which a process saw a file that we open at `path`, if it differs.
     pub fn seen_path(&self, file: &FileSeen, path: &[u8], process: Option<&ExecSeen>) -> Option<Vec<u8>> {
         let elsewhere = process.filter(|exec| exec.mount_namespace != self.observed.own_namespace);
         let seen = match elsewhere {
@@ -199,11 +198,11 @@ impl<'a> Resolver<'a> {
         (seen != path).then_some(seen)
     }
 
-    /// The same for a process in another mount namespace.
+    /// As [`Self::seen_path`], for a process in another mount namespace.
     fn seen_elsewhere(&self, file: &FileSeen, path: &[u8], process: &ExecSeen) -> Option<Vec<u8>> {
         let namespace = process.mount_namespace;
         let root = self.observed.files.get(&process.root)?;
-        // Seen from its own root; or from another process's, and then what lies above its root is taken off.
+        // Seen from its own root, or from another process's; then the path of its root is removed.
         let exact = self.views.get(&(namespace, process.root));
         let (view, above) = match exact {
             Some(view) => (view, b"/".to_vec()),
@@ -216,13 +215,13 @@ impl<'a> Resolver<'a> {
         if let Some(seen) = view.through_overlay(path).or_else(mounted) {
             return Some(join(b"/", below(&seen, &above)?));
         }
-        // A chroot whose root is no mount point is not in its own table.
+        // A chroot whose root is not a mount point is missing in its own table.
         let rest = below(&file.path, &root.path).filter(|_| root.device == file.device)?;
         Some(join(b"/", rest))
     }
 }
 
-/// Layers are named as whoever mounted them saw them, symbolic links included (container engines use short ones).
+/// The layers of all overlays. Their paths are those that the mounting process used, with symbolic links (container engines use short ones).
 fn layers(filesystem: &dyn FileSystem, table: &[Mount]) -> Vec<(PathBuf, Vec<u8>)> {
     let of_mount = |mount: &Mount| {
         let point = mount.mount_point.clone();
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_mount_root_is_tried_first_and_the_latest_of_equals() {
+    fn deepest_mount_root_comes_first_and_then_the_latest_mount() {
         let device = 8 << 20 | 1;
         let table = [
             mount(DeviceNumber::new(8, 1), "/", "/"),

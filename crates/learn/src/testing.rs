@@ -1,4 +1,4 @@
-//! A file system that is a table, for tests.
+//! A file system in a table, for tests.
 
 use crate::filesystem::{FileSystem, Names, Stat};
 use ahead_model::{DeviceNumber, PhysicalExtent};
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// When every file of the table was created and modified: long before any recording.
+/// Time of creation and modification of every file in the table: long before any recording.
 pub(crate) fn long_ago() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)
 }
 
-/// Files by path; directories that are not files themselves exist by what lies in them.
+/// Files by path. A directory without an entry exists if a file lies in it.
 #[derive(Debug, Default)]
 pub(crate) struct TableFileSystem {
     pub files: BTreeMap<PathBuf, Stat>,

@@ -1,4 +1,4 @@
-//! When what was read arrived, by the block layer's own account (`bpf/arrivals.bpf.c`).
+//! Times at which reads completed, from the block layer (`bpf/arrivals.bpf.c`).
 
 use crate::collect::memory_limit;
 use crate::objects::{Compiled, attach_all, bpf_error, map, open, passed_over};
@@ -12,22 +12,22 @@ use std::thread::JoinHandle;
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/arrivals.bpf.o")));
 
-/// The block layer counts in sectors of 512 bytes, whatever the device's own are.
+/// The block layer counts in sectors of 512 bytes, for every device.
 const SECTOR_BYTES: u64 = 512;
 
 /// `struct arrival`: two u64, four u32.
 const EVENT_BYTES: usize = 32;
 
-/// A read that has completed.
+/// A completed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When, on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The whole disk, not its partition.
+    /// The disk, not its partition.
     pub device: DeviceNumber,
-    /// Where on that disk, bytes.
+    /// Offset on that disk, bytes.
     pub offset_bytes: u64,
-    /// How much.
+    /// Length, bytes.
     pub length_bytes: u64,
 }
 
@@ -36,11 +36,11 @@ pub struct Arrival {
 pub struct Arrived {
     /// The reads.
     pub reads: Vec<Arrival>,
-    /// Events that did not fit into the ring buffer or our memory, or that no program saw.
+    /// Events that did not fit into the ring buffer or our memory limit, or that no BPF program saw.
     pub lost_events: u64,
 }
 
-/// An observer of all block devices at work.
+/// A running observer of all block devices.
 #[derive(Debug)]
 pub struct Arrivals {
     object: Object,
@@ -50,7 +50,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Begins to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
+    /// Starts to observe. Needs root, BTF and the tracepoint `block_rq_complete`.
     pub fn start() -> Result<Arrivals> {
         let (object, links) = attach_all(open("arrivals", OBJECT)?)?;
         let events =
@@ -64,12 +64,14 @@ impl Arrivals {
         Ok(Arrivals { object, links, stop, reader })
     }
 
-    /// Detaches, and gives everything that was seen.
+    /// Detaches, and returns all reads.
     pub fn finish(mut self) -> Result<Arrived> {
         self.links.clear();
         drop(self.stop);
-        let (mut reads, unkept) =
-            self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
+        let (mut reads, unkept) = self
+            .reader
+            .join()
+            .map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))??;
         reads.sort_by_key(|read| read.time_ns);
         let lost = map(&self.object, "lost")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
@@ -80,15 +82,15 @@ impl Arrivals {
     }
 }
 
-/// What arrived, and how much more there was no room for.
+/// Completed reads, and the number of those beyond the memory limit.
 type Kept = (Vec<Arrival>, u64);
 
 fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Kept> {
     let kept = std::cell::RefCell::new((Vec::new(), memory_limit()));
     let mut builder = RingBufferBuilder::new();
     let take = |bytes: &[u8]| {
-        let (reads, room) = &mut *kept.borrow_mut();
-        reads.extend(decode(bytes).filter(|_| room.take::<Arrival>(1, 0)));
+        let (reads, limit) = &mut *kept.borrow_mut();
+        reads.extend(decode(bytes).filter(|_| limit.take::<Arrival>(1, 0)));
         0
     };
     builder.add(events, take).map_err(|e| bpf_error("open the ring buffer", e))?;
@@ -106,11 +108,11 @@ fn read(events: &MapHandle, stopped: &OwnedFd) -> Result<Kept> {
         }
     }
     drop(ring);
-    let (reads, room) = kept.into_inner();
-    Ok((reads, room.refused()))
+    let (reads, limit) = kept.into_inner();
+    Ok((reads, limit.refused()))
 }
 
-/// `struct arrival`; `None`: of another size.
+/// Decodes `struct arrival`; `None`: wrong size.
 fn decode(bytes: &[u8]) -> Option<Arrival> {
     let bytes: &[u8; EVENT_BYTES] = bytes.try_into().ok()?;
     let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
@@ -128,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_decoded_and_a_cut_one_is_refused() {
+    fn event_is_decoded_and_a_truncated_one_is_refused() {
         let mut bytes = 7u64.to_ne_bytes().to_vec();
         bytes.extend(8u64.to_ne_bytes());
         bytes.extend([4096u32, 7, 3, 0].map(u32::to_ne_bytes).concat());

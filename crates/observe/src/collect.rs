@@ -1,4 +1,4 @@
-//! Events as they come from the ring buffer, collected into an observation.
+//! Collects events from the ring buffer into an observation.
 
 use crate::event::{Event, decode};
 use crate::source::Source;
@@ -7,19 +7,19 @@ use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Mount tables of other namespaces that are held open, a descriptor each: beyond, a namespace counts as unseen. A machine has
-/// a few containers, and a process 1024 descriptors.
+/// Maximum number of open mount tables of other namespaces, one descriptor each; beyond it, a namespace counts as unseen. A machine
+/// has a few containers, and a process 1024 descriptors.
 const TABLES_MOST: usize = 256;
 
-/// What tells one lookup from another: the directory that it starts from, whether that was listed, and the path.
+/// The identity of a lookup: the directory that it starts from, whether that was listed, and the path.
 type Known = (u32, bool, Vec<u8>);
 
-/// The limit for one observation on this machine.
+/// The memory limit of an observation on this machine.
 pub(crate) fn memory_limit() -> MemoryLimit {
     MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)))
 }
 
-/// Takes events one by one.
+/// Collects events one by one.
 #[derive(Debug)]
 pub(crate) struct Collector {
     accesses: Vec<Access>,
@@ -78,7 +78,7 @@ impl Collector {
 
     fn take_file(&mut self, mut file: FileSeen) {
         match self.files.get_mut(&file.id) {
-            // Announced again under a new name: the size at first tells whether it has grown since.
+            // Announced again with a new name. The first size is kept, to detect whether the file has grown.
             Some(known) => {
                 file.size_bytes = known.size_bytes;
                 *known = file;
@@ -94,15 +94,15 @@ impl Collector {
         if !self.limit.take::<ExecSeen>(1, exec.name.len() + size_of::<usize>()) {
             return;
         }
-        // Paths in a table begin at the root directory of the process that it was opened for; a container's first
-        // programs have another one than those after them.
+        // Paths in a mount table begin at the root directory of the process that it was opened for. The first programs of a container
+        // have another root than later ones.
         let (namespace, key) = (exec.mount_namespace, (exec.mount_namespace, exec.root));
         let is_new = namespace != self.own_namespace && !self.tables.contains_key(&key);
         if is_new && self.tables.len() < TABLES_MOST {
-            // Too late for a program that has ended already; the next one in that namespace may be in time.
+            // Fails if the program has ended already. A later program of that namespace may still succeed.
             match Table::of_process(exec.tgid) {
-                // Another process may have got its number, or it may have entered another namespace. One that has ended
-                // by now was there when its table was opened.
+                // The process number may have been reused, or the process may have entered another namespace. If it has ended by
+                // now, it still existed when its table was opened.
                 Ok(table) if mounts::namespace(Some(exec.tgid)).is_ok_and(|now| now != namespace) => drop(table),
                 Ok(table) => {
                     self.tables.insert(key, table);
@@ -122,7 +122,7 @@ impl Collector {
         self.known_lookups.insert(key);
     }
 
-    /// Reads a mount table, unless it has more mounts than there is limit for.
+    /// Reads a mount table, unless it exceeds the memory limit.
     fn read_table(limit: &mut MemoryLimit, table: &mut Table) -> Option<Vec<Mount>> {
         let mounts = table.read().ok()?;
         let bytes = |mount: &Mount| mount.mount_point.len() + mount.source.len() + mount.super_options.len();
@@ -131,7 +131,7 @@ impl Collector {
     }
 
     pub(crate) fn finish(mut self, source: Source, counters: Counters) -> Observation {
-        // Read now: a program mounts what it needs after its exec.
+        // Read at the end: a program mounts what it needs after its exec.
         let limit = &mut self.limit;
         let namespaces =
             self.tables.iter_mut().filter_map(|(key, table)| Some((*key, Collector::read_table(limit, table)?)));
@@ -175,9 +175,9 @@ mod tests {
         LookupSeen { time_ns, tgid: 1, base: 1, failed: false, listed: false, path: path.into() }
     }
 
-    /// Regression: every path that a program looked up was kept, millions of them, until the memory was full.
+    /// Regression: every path that a program looked up was kept, millions of them, until memory was exhausted.
     #[test]
-    fn what_finds_no_limit_is_not_kept_but_counted() {
+    fn lookups_beyond_the_limit_are_counted_and_not_kept() {
         let mut collector = collector(64 << 10);
         for number in 0..100_000 {
             collector.take_lookup(lookup(&format!("some/path/{number}"), number));
@@ -185,7 +185,7 @@ mod tests {
         let kept = collector.lookups.len();
         assert!((100..1000).contains(&kept), "{kept}");
         assert_eq!(collector.known_lookups.len(), kept);
-        // One that is known takes none.
+        // A known path takes no memory.
         collector.take_lookup(lookup("some/path/7", 0));
         let observed = finish(collector);
         assert_eq!((observed.lookups.len(), observed.counters.unkept), (kept, 100_000 - kept as u64));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_table_has_an_end() {
+    fn every_table_has_a_limit() {
         let mut collector = collector(16 << 10);
         let exec = |tgid: u32| ExecSeen {
             time_ns: tgid.into(),

@@ -1,4 +1,4 @@
-//! What the kernel's read-ahead decides, written to a trace as it happens (`bpf/decisions.bpf.c`).
+//! Writes the kernel's read-ahead decisions to a trace while they happen (`bpf/decisions.bpf.c`).
 
 mod calls;
 mod event;
@@ -18,27 +18,27 @@ use std::thread::JoinHandle;
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/decisions.bpf.o")));
 
-/// The ring buffer, bytes: half a million decisions. Not one event may be lost.
+/// Size of the ring buffer, bytes: half a million decisions, because no event may be lost.
 const RING_BYTES: u32 = 64 << 20;
-/// The reader is woken when this much waits, bytes.
+/// The reader is woken when this many bytes wait.
 const WAKE_BYTES: u64 = 1 << 20;
 
-/// An observer of the decisions at work.
+/// A running observer of decisions.
 #[derive(Debug)]
 pub struct Decisions {
     object: Object,
     links: Vec<Link>,
-    /// Programs that had been passed over when it began.
+    /// Number of missed program runs at the start.
     passed_over: u64,
     stop: OwnedFd,
     reader: JoinHandle<std::result::Result<Output, TraceError>>,
 }
 
 impl Decisions {
-    /// Begins to observe; what is seen goes to `to`. Needs root, and Linux 6.18 or newer.
+    /// Starts to observe, and writes the trace to `to`. Needs root, and Linux 6.18 or newer.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] and [`Error::Unsupported`] with what is missing; nothing stays attached.
+    /// [`Error::NotPermitted`] and [`Error::Unsupported`], with what is missing. Then no program stays attached.
     pub fn start(to: File, header: &Header) -> Result<Decisions> {
         if !machine::is_root() {
             return Err(Error::needs_root("observing read-ahead"));
@@ -54,18 +54,18 @@ impl Decisions {
             };
             outcome.map_err(|e| bpf_error(&format!("set up the BPF map {name}"), e))?;
         }
-        // A kernel without huge pages has nothing to collapse.
+        // A kernel without huge pages lacks this tracepoint.
         let collapses = source::has_tracepoint("mm_khugepaged_collapse_file")?;
         for mut program in open.progs_mut().filter(|program| program.name() == "on_collapsed") {
             program.set_autoload(collapses);
         }
-        objects::choose_turns(&mut open);
+        objects::choose_copies(&mut open);
         let (object, links) = objects::attach_all(open).map_err(|error| Error::Unsupported {
             what: "observing read-ahead".into(),
             why: format!("the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses: {error}"),
         })?;
         fill_calls(&object)?;
-        let passed_over = objects::complete(&object)?;
+        let passed_over = objects::activate(&object)?;
         let events = MapHandle::try_from(&map(&object, "events")?).map_err(|e| bpf_error("open the ring buffer", e))?;
         let (stopped, stop) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))?;
@@ -76,25 +76,26 @@ impl Decisions {
         Ok(Decisions { object, links, passed_over, stop, reader })
     }
 
-    /// Follows a process that has not run its program yet, and all that it starts.
+    /// Follows a process that has not executed its program yet, and its descendants.
     pub fn follow(&self, tgid: u32) -> Result<()> {
         map(&self.object, "followed")?
             .update(&tgid.to_ne_bytes(), &1u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error(&format!("follow process {tgid}"), e))
     }
 
-    /// Detaches, writes what is left, and tells how much there is.
+    /// Detaches, writes the remaining events, and returns the trailer.
     pub fn finish(mut self) -> Result<Trailer> {
         let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
         drop(self.stop);
-        let writer = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))?;
+        let joined = self.reader.join();
+        let writer = joined.map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))?;
         let lost = map(&self.object, "lost")?
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| bpf_error("read counters", e))?;
         let lost = lost.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?))).unwrap_or(0);
-        let (writer, not_understood) = writer.map_err(written)?;
-        let (trailer, file) = writer.finish(lost + passed_over + not_understood).map_err(written)?;
+        let (writer, undecodable) = writer.map_err(written)?;
+        let (trailer, file) = writer.finish(lost + passed_over + undecodable).map_err(written)?;
         file.into_inner().map_err(|e| Error::io("write the trace", e.into_error()))?;
         Ok(trailer)
     }
@@ -122,7 +123,7 @@ fn fill_calls(object: &Object) -> Result<()> {
     Ok(())
 }
 
-/// The trace, and how many events could not be understood.
+/// The trace, and the number of events that could not be decoded.
 type Output = (Writer<BufWriter<File>>, u64);
 
 fn read(

@@ -1,4 +1,4 @@
-//! Events as the BPF side sends them (`bpf/event.h`), decoded. Any bytes give an event or an error, never a panic.
+//! Decodes events of the BPF programs (`bpf/event.h`). Any bytes give an event or an error, never a panic.
 
 use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, LookupSeen};
 use std::ops::Range;
@@ -6,19 +6,19 @@ use std::ops::Range;
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Pages were touched; more than one range where they do not touch each other.
+    /// Pages were touched: one or several ranges.
     Access(Vec<Access>),
-    /// An id got its meaning.
+    /// The file of an id.
     File(FileSeen),
     /// A program was executed.
     Exec(ExecSeen),
     /// A path was looked up.
     Lookup(LookupSeen),
-    /// A process (first) made another one.
+    /// A process (first) started another one (second).
     Fork(u32, u32),
 }
 
-/// Why bytes are no event.
+/// Why bytes are not an event.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The event ends too early.
@@ -26,18 +26,18 @@ pub enum DecodeError {
     Short {
         /// Its type, 0 if even that is missing.
         kind: u32,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
-    /// No such type.
+    /// An unknown type.
     #[error("event of unknown type {0}")]
     UnknownType(u32),
-    /// A field has a value that it cannot have.
+    /// A field has an impossible value.
     #[error("event with an impossible {0}")]
     Impossible(&'static str),
 }
 
-/// Takes numbers from the front of a slice.
+/// Reads numbers from the front of a slice.
 struct Fields<'a> {
     rest: &'a [u8],
     kind: u32,
@@ -96,7 +96,7 @@ fn decode_access(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<Eve
         3 => AccessKind::Added,
         _ => return Err(DecodeError::Impossible("kind of access")),
     };
-    // No file reaches that far, and no sum below overflows.
+    // No file has such pages, and the sums below cannot overflow.
     if first > u64::MAX / 2 {
         return Err(DecodeError::Impossible("page number"));
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_gives_its_runs() {
+    fn mask_gives_its_runs_of_bits() {
         assert_eq!(ranges(&access(64, 0b1011, 0)), [64..66, 67..68]);
         assert_eq!(ranges(&access(64, u64::MAX, 0)), vec![64..128]);
         assert_eq!(ranges(&access(64, 1 << 63, 0)), vec![127..128]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_leaf_first() {
+    fn names_are_stored_leaf_first() {
         assert_eq!(path_from_names(b"c\0b\0a\0").unwrap(), b"/a/b/c");
         assert_eq!(path_from_names(b"").unwrap(), b"/");
         assert_eq!(path_from_names(b"\xff\0").unwrap(), b"/\xff");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_number_beyond_reason_is_an_error() {
+    fn impossible_page_number_is_an_error() {
         assert_eq!(decode(&access(u64::MAX, 1, 0)), Err(DecodeError::Impossible("page number")));
         assert_eq!(decode(&head(99)), Err(DecodeError::UnknownType(99)));
         assert_eq!(decode(&[1, 2]), Err(DecodeError::Short { kind: 0, bytes: 2 }));

@@ -1,4 +1,4 @@
-//! What left the page cache though its file still has it (`bpf/evictions.bpf.c`).
+//! Counts pages evicted from the page cache (`bpf/evictions.bpf.c`).
 
 use crate::objects::{Compiled, attach_all, bpf_error, map, open};
 use ahead_model::DeviceNumber;
@@ -7,16 +7,16 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object};
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/evictions.bpf.o")));
 
-/// What the page cache has lost of one device.
+/// Evicted bytes of a device or file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// All of it.
+    /// All evicted bytes.
     pub bytes: u64,
-    /// The part that the kernel took by itself, to have free memory; the rest was dropped because somebody asked for it.
+    /// The bytes evicted by memory reclaim; the others were evicted on request.
     pub reclaimed_bytes: u64,
 }
 
-/// An observer of the whole page cache: how many bytes of which device were evicted.
+/// A running observer of the whole page cache: counts evicted bytes by device.
 #[derive(Debug)]
 pub struct Evictions {
     object: Object,
@@ -24,7 +24,7 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Begins to observe; ends when dropped. Needs root and BTF.
+    /// Starts to observe, until it is dropped. Needs root and BTF.
     pub fn start() -> Result<Evictions> {
         let mut open = open("evictions", OBJECT)?;
         let shift = machine::page_size().ilog2().to_ne_bytes();
@@ -35,32 +35,32 @@ impl Evictions {
         Ok(Evictions { object, _links: links })
     }
 
-    /// What was evicted so far: file pages of the superblock with this device number, and pages of the block device itself
-    /// (metadata). Pages that left because their file was deleted or cut short don't count.
+    /// The bytes evicted so far: file pages of the superblock with this device number, and pages of the block device itself (metadata).
+    /// Pages removed because their file was deleted or truncated do not count.
     pub fn of(&self, device: DeviceNumber) -> Result<Evicted> {
         self.look_up("evicted", &device.to_kernel().to_ne_bytes())
     }
 
-    /// From now on it is counted what a file loses. `device`: of its superblock.
+    /// Starts to count for a file. `device`: number of its superblock.
     pub fn watch(&self, device: DeviceNumber, inode: u64) -> Result<()> {
         let none = [0; 16];
         let added = map(&self.object, "watched")?.update(&file_key(device, inode), &none, MapFlags::NO_EXIST);
         match added {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::AlreadyExists => {
-                Err(bpf_error("watch what is evicted of a file", error))
+                Err(bpf_error("watch a file for evictions", error))
             }
             _ => Ok(()),
         }
     }
 
-    /// What a file has lost since it is watched; nothing if it is not.
+    /// The bytes of a file evicted since [`Self::watch`]; 0 if it is not watched.
     pub fn of_file(&self, device: DeviceNumber, inode: u64) -> Result<Evicted> {
         self.look_up("watched", &file_key(device, inode))
     }
 
     fn look_up(&self, name: &str, key: &[u8]) -> Result<Evicted> {
         let found = map(&self.object, name)?.lookup(key, MapFlags::ANY);
-        let pages = found.map_err(|e| bpf_error("read what was evicted", e))?.unwrap_or_default();
+        let pages = found.map_err(|e| bpf_error("read counts of evictions", e))?.unwrap_or_default();
         let mut pages = pages.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
         let mut next = || pages.next().unwrap_or(0) * machine::page_size();
         Ok(Evicted { bytes: next(), reclaimed_bytes: next() })

@@ -1,20 +1,19 @@
-//! Who reads what: the BPF observer.
+//! The BPF observer: which process reads which pages.
 //!
-//! In comes a process, a cgroup or the whole machine; out comes every page that it touched, with time, task and file,
-//! the paths that it looked up and the programs that it ran ([`Observed`]), and from that a profile ([`to_profile`]).
+//! A process, a cgroup or the whole machine comes in; an observation goes out: every page that was touched, with time, task and file,
+//! the paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
 //!
 //! ```text
 //!     kernel                                          │ user space
-//!     tracepoint ─▶ followed? ─▶ new pages only ─▶ ring buffer ─▶ decode ─▶ collect ─▶ resolve paths ─▶ Profile
-//!                      ▲             (bitmaps)        │              │                      ▲
-//!     fork, exec, exit ┘                              │            counts of what was lost  └ mount tables, lstat
+//!     tracepoint ─▶ followed? ─▶ new pages only ─▶ ring buffer ─▶ decode ─▶ collect ─▶ Observation ─▶ ahead-learn
+//!                      ▲             (bitmaps)        │              │
+//!     fork, exec, exit ┘                              │            lost events are counted
 //! ```
 //!
-//! `bpf/` tells the kernel's half, `source` which of it fits which kernel, `tracer` how it is run, `collect` what it
-//! gives, `resolve` how paths are found, `extents` what counts as used.
+//! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their events.
 //!
-//! What it must never do: lose an event without counting it; stay attached after its end; trust a length or a path that
-//! comes from the other side; print.
+//! This crate must never lose an event without counting it, stay attached after its end, trust a length or a path in an event, or
+//! print.
 
 mod arrivals;
 mod collect;
@@ -33,7 +32,7 @@ pub use evictions::{Evicted, Evictions};
 pub use source::{SOURCES, Source};
 pub use tracer::{Options, Scope, Tracer, check_privileges};
 
-/// Now, on the clock of the events (CLOCK_MONOTONIC), nanoseconds.
+/// The clock of the events (CLOCK_MONOTONIC). Unit: nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

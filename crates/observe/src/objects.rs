@@ -1,4 +1,4 @@
-//! Loading compiled BPF programs: what every observer needs.
+//! Loading of compiled BPF programs, for all observers.
 
 use ahead_sys::{Error, Result, machine};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -6,12 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A compiled object, aligned as libbpf wants an ELF file.
+/// A compiled object, aligned as libbpf requires for ELF files.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub(crate) struct Compiled<T: ?Sized>(pub T);
 
-/// Opens a compiled object, to be set up and loaded.
+/// Opens a compiled object.
 pub(crate) fn open(name: &str, compiled: &Compiled<[u8]>) -> Result<OpenObject> {
     quiet_libbpf();
     ObjectBuilder::default()
@@ -20,7 +20,7 @@ pub(crate) fn open(name: &str, compiled: &Compiled<[u8]>) -> Result<OpenObject> 
         .map_err(|e| bpf_error("open the BPF object", e))
 }
 
-/// Loads an object, and attaches all its programs that are to be loaded.
+/// Loads an object, and attaches all programs with autoload.
 pub(crate) fn attach_all(open: OpenObject) -> Result<(Object, Vec<Link>)> {
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
     let attach = |program: libbpf_rs::ProgramMut<'_>| {
@@ -31,20 +31,20 @@ pub(crate) fn attach_all(open: OpenObject) -> Result<(Object, Vec<Link>)> {
     Ok((object, links))
 }
 
-/// What the names of programs end with that are there for a second and for the last time (`bpf/thrice.h`).
+/// Suffixes of the second and last copies of a program (`bpf/triple_attach.h`).
 const SECOND: &str = "_second";
 const LAST: &str = "_last";
 
-/// The first Linux whose tracepoints leave preemption on, so that their programs may be interrupted (commit a46023d5616e).
+/// The first Linux whose tracepoints keep preemption enabled, so that BPF programs may be interrupted (commit a46023d5616e).
 const INTERRUPTED_SINCE: u32 = 7;
 
-/// `enum` of `bpf/thrice.h`.
+/// `enum` of `bpf/triple_attach.h`.
 const IS_COMPLETE: u32 = 0;
 const DONE_BEFORE: u32 = 1;
 const NOT_NOTED: u32 = 2;
 
-/// Of the programs that are there three times, the second and the last are loaded where they are needed and the first is.
-pub(crate) fn choose_turns(open: &mut OpenObject) {
+/// Enables the second and last copies of programs if this kernel needs them and the first copy is enabled.
+pub(crate) fn choose_copies(open: &mut OpenObject) {
     let major = machine::kernel_release().split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     let name = |program: &libbpf_rs::OpenProgramMut<'_>| program.name().to_string_lossy().into_owned();
     let is_wanted = |program: &libbpf_rs::OpenProgramMut<'_>| program.autoload() && major >= INTERRUPTED_SINCE;
@@ -57,20 +57,20 @@ pub(crate) fn choose_turns(open: &mut OpenObject) {
     }
 }
 
-/// Tells the programs that are there three times that all are attached. Gives how many had been passed over by then.
-pub(crate) fn complete(object: &Object) -> Result<u64> {
+/// Tells programs with several copies that all are attached. Returns the number of missed runs before.
+pub(crate) fn activate(object: &Object) -> Result<u64> {
     let before = passed_over(object)?;
     let mut loaded = object.progs().filter(|program| program.autoload());
     if loaded.any(|program| program.name().to_string_lossy().ends_with(LAST)) {
-        map(object, "thrice")?
+        map(object, "triple_attach")?
             .update(&IS_COMPLETE.to_ne_bytes(), &1u64.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| bpf_error("begin to observe", e))?;
+            .map_err(|e| bpf_error("start to observe", e))?;
     }
     Ok(before)
 }
 
-/// How often the kernel passed one of an object's programs over, since the same one had begun on that processor and not ended
-/// (`recursion_misses`, Linux 5.12). Of those that do the same, only the last counts.
+/// How often the kernel did not run a program because the same one was interrupted on that processor (`recursion_misses`, Linux
+/// 5.12). For programs with several copies, only the last copy counts.
 pub(crate) fn passed_over(object: &Object) -> Result<u64> {
     let loaded: Vec<_> = object.progs().filter(|program| program.autoload()).collect();
     let name = |program: &libbpf_rs::Program<'_>| program.name().to_string_lossy().into_owned();
@@ -82,7 +82,7 @@ pub(crate) fn passed_over(object: &Object) -> Result<u64> {
     loaded.iter().filter(is_last).map(|program| misses_of(program.as_fd().as_raw_fd())).sum()
 }
 
-/// What /proc tells of a program, to whoever has it open: the call that lists programs takes more privilege than loading them.
+/// The counter in /proc of an open program. The system call that lists programs needs more privilege than loading them.
 fn misses_of(program: i32) -> Result<u64> {
     let path = format!("/proc/self/fdinfo/{program}");
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io(path.clone(), e))?;
@@ -91,32 +91,32 @@ fn misses_of(program: i32) -> Result<u64> {
     number.and_then(|number| number.trim().parse().ok()).ok_or_else(missing)
 }
 
-/// How many events were lost since `complete` gave `before`, or sent twice: those for which the last program was passed over, without
-/// those that another had done; of all threads, whether they are followed or not. While all are attached: without the first, the last
-/// does not know what there is to do. A thread that is just between the two can hide one.
+/// Number of events that were lost, or sent twice, since `activate` returned `before`: missed runs of the last copies, minus those whose
+/// work another copy had done; in all threads, followed or not. Must be called while all copies are attached: without the first, the
+/// last does not know whether work is left. A thread that is between two copies can hide one event.
 pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
     let number = |key: u32| -> Result<u64> {
-        let bytes = map(object, "thrice")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
+        let bytes = map(object, "triple_attach")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);
         let bytes = bytes.map_err(|e| bpf_error("read counters", e))?.unwrap_or_default();
         Ok(bytes.try_into().map_or(0, u64::from_ne_bytes))
     };
     if passed_over(object)? <= before {
         return number(NOT_NOTED);
     }
-    // What comes meanwhile counts as lost rather than not.
-    let not_needed = number(DONE_BEFORE)? + not_needed_yet_unsaid(object)?;
+    // Counted in this order, events in between count as lost.
+    let not_needed = number(DONE_BEFORE)? + unreported_done_before(object)?;
     let passed_over = passed_over(object)?.saturating_sub(before);
     Ok(passed_over.saturating_sub(not_needed) + number(NOT_NOTED)?)
 }
 
-/// How many programs' last ones were passed over and not needed, in threads that have not come to the first one since.
-fn not_needed_yet_unsaid(object: &Object) -> Result<u64> {
+/// Number of missed runs of last copies whose work was done, in threads that have not run the first copy since.
+fn unreported_done_before(object: &Object) -> Result<u64> {
     let begun = map(object, "begun")?;
     let bits = |key: Vec<u8>| {
         let bits = begun.lookup(&key, MapFlags::ANY).ok().flatten()?.try_into().ok()?;
         Some((key, u32::from_ne_bytes(bits).count_ones()))
     };
-    // A walk that meets a thread's end begins anew.
+    // The iteration starts again when it meets a thread that ends.
     let threads: HashMap<Vec<u8>, u32> = begun.keys().filter_map(bits).collect();
     Ok(threads.into_values().map(u64::from).sum())
 }
@@ -127,7 +127,7 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'
     found.ok_or_else(|| Error::io(format!("find the BPF map {name}"), std::io::Error::other("missing")))
 }
 
-/// What libbpf says goes where our own diagnostics go.
+/// Sends messages of libbpf to our own log.
 fn quiet_libbpf() {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |level, text| match level {
         PrintLevel::Debug => tracing::trace!("{}", text.trim_end()),
@@ -135,7 +135,7 @@ fn quiet_libbpf() {
     })));
 }
 
-/// An error of libbpf as one of ours.
+/// Converts an error of libbpf.
 pub(crate) fn bpf_error(what: &str, error: libbpf_rs::Error) -> Error {
     match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => Error::io(what, std::io::Error::from_raw_os_error(libc::EPERM)),

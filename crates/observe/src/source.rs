@@ -1,10 +1,10 @@
-//! What the events come from: which of the BPF programs fit this kernel.
+//! The event sources: which BPF programs fit this kernel.
 //!
 //! ```text
 //!     tracepoints mm_filemap_{get_pages,fault,map_pages}          Linux 6.11 and later
-//!       └─ else fentry on filemap_read, filemap_fault, filemap_map_pages    where trampolines are allowed
-//!            └─ else kprobes on the same                                    where they are compiled in
-//!                 └─ else mm_filemap_add_to_page_cache alone                cold recordings only: what is cached is unseen
+//!       └─ else fentry on filemap_read, filemap_fault, filemap_map_pages    if trampolines are permitted
+//!            └─ else kprobes on the same functions                          if they are compiled in
+//!                 └─ else mm_filemap_add_to_page_cache alone                cold recordings only: accesses to cached pages are unseen
 //! ```
 
 use ahead_sys::{Error, Result};
@@ -12,20 +12,20 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use std::path::Path;
 
-/// Where accesses are seen.
+/// The source of access events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The page cache's own tracepoints.
     Tracepoints,
-    /// The functions that they are in, entered through a BPF trampoline.
+    /// The functions with these tracepoints, through a BPF trampoline.
     Fentry,
-    /// The same functions, by breakpoints.
+    /// The same functions, through breakpoints.
     Kprobes,
-    /// Only what comes into the page cache.
+    /// Only pages added to the page cache.
     Added,
 }
 
-/// From the best to the least.
+/// All sources, the best first.
 pub const SOURCES: [Source; 4] = [Source::Tracepoints, Source::Fentry, Source::Kprobes, Source::Added];
 
 /// Tracepoints that every source needs.
@@ -35,7 +35,7 @@ const BETTER: [&str; 3] = ["mm_filemap_get_pages", "mm_filemap_fault", "mm_filem
 const FUNCTIONS: [&str; 3] = ["filemap_read", "filemap_fault", "filemap_map_pages"];
 
 impl Source {
-    /// For people: `tp_btf mm_filemap_get_pages+fault+map_pages`.
+    /// The description for people: `tp_btf mm_filemap_get_pages+fault+map_pages`.
     pub fn describe(self) -> &'static str {
         match self {
             Source::Tracepoints => "tp_btf mm_filemap_get_pages+mm_filemap_fault+mm_filemap_map_pages",
@@ -45,7 +45,7 @@ impl Source {
         }
     }
 
-    /// The name of the option that forces it.
+    /// The name in options.
     pub fn name(self) -> &'static str {
         match self {
             Source::Tracepoints => "tracepoints",
@@ -55,12 +55,12 @@ impl Source {
         }
     }
 
-    /// Whether it sees accesses to pages that are in the cache already.
+    /// Whether accesses to cached pages are seen.
     pub fn sees_hits(self) -> bool {
         self != Source::Added
     }
 
-    /// The BPF programs to load for it, beside those that are always loaded.
+    /// The BPF programs of this source, besides those that are always loaded.
     pub(crate) fn programs(self) -> &'static [&'static str] {
         match self {
             Source::Tracepoints => &["on_get_pages", "on_fault", "on_map_pages"],
@@ -71,12 +71,12 @@ impl Source {
     }
 }
 
-/// What this kernel's type information says about it.
+/// Abilities of this kernel, from its type information.
 #[derive(Clone, Debug)]
 pub struct Abilities {
-    /// The sources whose tracepoints or functions exist, best first. Whether they may be used is known on loading.
+    /// The sources whose tracepoints or functions exist, the best first. Loading shows whether they are permitted.
     pub sources: Vec<Source>,
-    /// `filemap_splice_read` exists (Linux 6.5); before it, splice goes through `filemap_read`.
+    /// Whether `filemap_splice_read` exists (Linux 6.5); before, splice uses `filemap_read`.
     pub has_splice: bool,
 }
 
@@ -90,7 +90,7 @@ fn types() -> Result<Btf<'static>> {
     if !Path::new(BTF).exists() {
         return Err(unsupported(format!("this kernel has no type information ({BTF}, CONFIG_DEBUG_INFO_BTF)")));
     }
-    Btf::from_vmlinux().map_err(|e| unsupported(format!("its type information cannot be read: {e}")))
+    Btf::from_vmlinux().map_err(|e| unsupported(format!("the kernel's type information cannot be read: {e}")))
 }
 
 fn is_tracepoint(types: &Btf<'_>, name: &str) -> bool {

@@ -1,18 +1,18 @@
-//! The system calls that name a path, with where its argument is (`struct call` in `bpf/lookup.h`).
+//! The system calls that name a path, with the position of the argument (`struct call` in `bpf/lookup.h`).
 //!
-//! Only calls that look something up and read nothing else: what creates, renames or removes is left out, since looking
-//! up what it made is no use to the next run.
+//! Only calls that look up a path: calls that create, rename or remove files are left out, since the next run does not need lookups of
+//! new files.
 
-/// How a call names its path.
+/// The position of a call's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The first argument is the path.
     Path,
-    /// The first is a directory's descriptor, the second the path.
+    /// The first argument is a directory's descriptor, the second the path.
     At,
-    /// The first is the descriptor of a directory that is listed.
+    /// The first argument is the descriptor of a directory that is listed.
     Lists,
-    /// The first is the path of the new working directory.
+    /// The first argument is the path of the new working directory.
     ChangesDirectory,
 }
 
@@ -28,7 +28,7 @@ impl Shape {
     }
 }
 
-/// Every call that is watched. Numbers are this architecture's.
+/// Every watched call with its number on this architecture.
 pub(crate) fn calls() -> Vec<(u32, Shape)> {
     let at = [
         libc::SYS_openat,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_fits_the_map_and_comes_once() {
+    fn call_numbers_fit_the_map_and_are_unique() {
         let mut numbers: Vec<u32> = calls().into_iter().map(|(number, _)| number).collect();
         assert!(numbers.iter().all(|number| *number < 512), "{numbers:?}");
         let count = numbers.len();

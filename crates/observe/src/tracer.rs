@@ -1,4 +1,4 @@
-//! Loading and attaching the BPF programs, and collecting what they send.
+//! Loads and attaches the BPF programs, and collects their events.
 
 use crate::collect::Collector;
 use crate::objects::{self, Compiled, bpf_error, map};
@@ -19,56 +19,56 @@ use std::thread::JoinHandle;
 
 static OBJECT: &Compiled<[u8]> = &Compiled(*include_bytes!(concat!(env!("OUT_DIR"), "/ahead.bpf.o")));
 
-/// Who is observed.
+/// The observed processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The processes given to [`Tracer::follow`] and all that they start.
+    /// The processes given to [`Tracer::follow`], and their descendants.
     #[default]
     Processes,
-    /// This process, all that it has started and that still runs, and all that these start from now on.
+    /// This process, its running descendants, and all that these start from now on.
     Family(u32),
     /// Every process in this directory of the cgroup v2 file system, and below it.
     Cgroup(PathBuf),
-    /// Every process but ourselves.
+    /// Every process except our own.
     Everything,
 }
 
-/// What to observe.
+/// Options of an observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Who.
+    /// The observed processes.
     pub scope: Scope,
-    /// Paths that are looked up, too. Costs something at every system call of every program.
+    /// Whether lookups of paths are recorded. Slows down every system call of every program.
     pub lookups: bool,
-    /// File pages that come into the cache, too ([`crate::AccessKind::Added`]). Block devices' are always seen.
+    /// Whether file pages added to the cache are recorded ([`crate::AccessKind::Added`]). Those of block devices always are.
     pub added: bool,
-    /// Use this source or fail, instead of the best that works.
+    /// Use only this source, instead of the best that works.
     pub source: Option<Source>,
 }
 
-/// An observer at work.
+/// A running observer.
 #[derive(Debug)]
 pub struct Tracer {
     object: Object,
     links: Vec<Link>,
-    /// Programs that had been passed over when it began.
+    /// Number of missed program runs at the start.
     passed_over: u64,
     source: Source,
     stop: OwnedFd,
     reader: JoinHandle<Result<Collector>>,
 }
 
-/// The largest ring buffer, bytes: a million accesses.
+/// Maximum size of the ring buffer, bytes: a million accesses.
 const RING_MOST_BYTES: u64 = 64 << 20;
-/// It takes at most this share of memory: it is locked.
+/// The ring buffer takes at most this fraction of memory, because it is locked.
 const RING_SHARE: u64 = 64;
 const RING_LEAST_BYTES: u64 = 1 << 20;
-/// The reader is woken when a sixteenth of the ring buffer waits.
+/// The reader is woken when this fraction of the ring buffer is full.
 const WAKE_SHARE: u64 = 16;
-/// Entries in the table of pages, of 64 pages each, for machines with 4 GiB or more; about 100 bytes each.
+/// Maximum number of entries in the table of pages, 64 pages each, for 4 GiB of memory or more; an entry takes about 100 bytes.
 const WORDS_MOST: u64 = 1 << 18;
 
-/// Refuses a process that can observe nothing: neither root nor one with CAP_BPF or CAP_SYS_ADMIN. Loads nothing.
+/// Refuses a process that cannot observe: neither root nor with CAP_BPF or CAP_SYS_ADMIN. Loads nothing.
 ///
 /// # Errors
 /// [`Error::NotPermitted`].
@@ -84,10 +84,10 @@ pub fn check_privileges() -> Result<()> {
 }
 
 impl Tracer {
-    /// Loads and attaches the best source that works here, and begins to collect. Needs root.
+    /// Loads and attaches the best source that works here, and starts to collect. Needs root.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] and [`Error::Unsupported`] with what is missing; nothing stays attached.
+    /// [`Error::NotPermitted`] and [`Error::Unsupported`], with what is missing. Then no program stays attached.
     pub fn start(options: &Options) -> Result<Tracer> {
         let abilities = abilities()?;
         let wanted: Vec<Source> = match options.source {
@@ -95,7 +95,7 @@ impl Tracer {
             None => abilities.sources.clone(),
         };
         if let Scope::Cgroup(directory) = &options.scope {
-            // Wrong for every source: said once.
+            // An error here affects every source, so it is reported once.
             cgroup_of(directory)?;
         }
         let (mut refused, mut all_denied) = (Vec::new(), true);
@@ -114,8 +114,8 @@ impl Tracer {
         }
         let what = "observing programs".into();
         if all_denied {
-            let remedy = "give this root CAP_BPF and CAP_PERFMON (a container's may lack them), and see that the kernel is \
-                          not locked down against BPF";
+            let remedy = "give root CAP_BPF and CAP_PERFMON (in a container they may be missing), and check that the kernel's \
+                          lockdown mode permits BPF";
             return Err(Error::NotPermitted { what, remedy: remedy.into() });
         }
         Err(Error::Unsupported { what, why: refused.join("; ") })
@@ -130,7 +130,7 @@ impl Tracer {
         let reader = std::thread::Builder::new()
             .name("observer".into())
             .spawn(move || {
-                be_in_time();
+                raise_priority();
                 read_events(&events, &stopped, Collector::new(namespace))
             })
             .map_err(|e| Error::io("start a thread", e))?;
@@ -141,13 +141,13 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// What the events come from.
+    /// The source of the events.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Follows a process and all that it starts from now on. `before_exec`: it is a fork of ours that has not run its
-    /// program yet; what it touches of ours is not counted.
+    /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed its
+    /// program yet; its accesses to our files do not count.
     pub fn follow(&self, tgid: u32, before_exec: bool) -> Result<()> {
         map(&self.object, "followed")?
             .update(&tgid.to_ne_bytes(), &u32::from(before_exec).to_ne_bytes(), MapFlags::ANY)
@@ -156,8 +156,8 @@ impl Tracer {
 
     fn follow_family(&self, tgid: u32, listing: &Link) -> Result<()> {
         self.follow(tgid, false)?;
-        let failed = |e| Error::io(format!("list what process {tgid} has started"), e);
-        // Numbers are reused: a child may have a lower one than its parent, and is found in the next round.
+        let failed = |e| Error::io(format!("list descendants of process {tgid}"), e);
+        // Process numbers are reused: a child may have a lower number than its parent, and is then found in the next pass.
         loop {
             let mut pass = Iter::new(listing).map_err(|e| bpf_error("list processes", e))?;
             let mut found = Vec::new();
@@ -167,12 +167,14 @@ impl Tracer {
         }
     }
 
-    /// Detaches, and gives everything that was seen.
+    /// Detaches, and returns the observation.
     pub fn finish(mut self) -> Result<Observation> {
         let passed_over = objects::lost_since(&self.object, self.passed_over)?;
         self.links.clear();
         drop(self.stop);
-        let collector = self.reader.join().map_err(|_| Error::io("observe", std::io::Error::other("panicked")))??;
+        let joined = self.reader.join();
+        let collector =
+            joined.map_err(|_| Error::io("observe", std::io::Error::other("the reader thread panicked")))??;
         let counters = counters(&self.object, passed_over)?;
         Ok(collector.finish(self.source, counters))
     }
@@ -205,14 +207,14 @@ struct Attached {
     object: Object,
     links: Vec<Link>,
     passed_over: u64,
-    /// Runs `on_listed` when it is read.
+    /// Reading it runs `on_listed`.
     listing: Option<Link>,
 }
 
 fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<Attached> {
     let mut open = objects::open("ahead", OBJECT)?;
     choose_programs(&mut open, options, source, abilities);
-    objects::choose_turns(&mut open);
+    objects::choose_copies(&mut open);
     size_maps(&mut open, options, source)?;
     let object = open.load().map_err(|e| bpf_error("load BPF programs", e))?;
     fill_calls(&object, options)?;
@@ -225,7 +227,7 @@ fn attach(options: &Options, source: Source, abilities: &Abilities) -> Result<At
             false => links.push(link),
         }
     }
-    let passed_over = objects::complete(&object)?;
+    let passed_over = objects::activate(&object)?;
     Ok(Attached { object, links, passed_over, listing })
 }
 
@@ -263,7 +265,7 @@ fn size_maps(open: &mut OpenObject, options: &Options, source: Source) -> Result
     Ok(())
 }
 
-/// A power of two, as a ring buffer must be.
+/// The size of the ring buffer: a power of two, as required.
 fn ring_bytes(memory_bytes: u64) -> u64 {
     let most = (memory_bytes / RING_SHARE).clamp(RING_LEAST_BYTES, RING_MOST_BYTES);
     1 << most.ilog2()
@@ -290,7 +292,7 @@ fn settings(options: &Options, source: Source, ring_bytes: u64) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// The id of a cgroup (its directory's inode number), and how deep below the root it is.
+/// The id of a cgroup (its directory's inode number), and its depth below the root.
 fn cgroup_of(directory: &Path) -> Result<(u64, u32)> {
     let canonical = std::fs::canonicalize(directory).map_err(|e| Error::io(directory.display().to_string(), e))?;
     let inode = std::fs::metadata(&canonical).map_err(|e| Error::io(canonical.display().to_string(), e))?.ino();
@@ -302,7 +304,7 @@ fn cgroup_of(directory: &Path) -> Result<(u64, u32)> {
         .find(|point| canonical.starts_with(point))
         .ok_or_else(|| Error::Unsupported {
             what: format!("following {}", directory.display()),
-            why: "it is no directory of a mounted cgroup v2 file system".into(),
+            why: "it is not a directory of a mounted cgroup v2 file system".into(),
         })?;
     let below = canonical.strip_prefix(root).map_or(0, |rest| rest.components().count());
     Ok((inode, below as u32))
@@ -321,13 +323,13 @@ fn fill_calls(object: &Object, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The mount table of another namespace must be opened before the last program in it has ended, and the ring buffer be
-/// read before it is full, however busy the machine is.
+/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it ends, and
+/// the ring buffer must be read before it is full, however busy the machine is.
 ///
-/// This has a price: each time it wakes, it takes what waits (a sixteenth of the ring buffer and more, megabytes) in one go,
-/// before every ordinary thread. The thread that answers an emulated disk's reads has the same priority, and may wait for a
-/// processor as long. So `compare` times no run that is observed.
-fn be_in_time() {
+/// This has a cost: each time the thread wakes, it processes the waiting events (a sixteenth of the ring buffer or more, megabytes)
+/// before any ordinary thread runs. The thread that answers reads of an emulated disk has the same priority, and may wait for a
+/// processor as long. Therefore `compare` times no run that is observed.
+fn raise_priority() {
     if let Err(error) = daemon::set_fifo().or_else(|_| daemon::set_nice()) {
         tracing::debug!("observing with ordinary priority: {error}");
     }
@@ -336,8 +338,8 @@ fn be_in_time() {
 const EVENTS: u64 = 0;
 const STOPPED: u64 = 1;
 
-/// The ring buffer is edge-triggered: the BPF side decides when it is worth waking us. Otherwise we would be awake for as
-/// long as there is anything in it, and fight the program for its cache lines.
+/// Registers the ring buffer edge-triggered, so that the BPF programs decide when to wake the reader. Otherwise it would stay awake while
+/// there are any events, and compete with the program for cache lines.
 fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, events, epoll::EventData::new_u64(EVENTS), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
@@ -345,8 +347,7 @@ fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<
     Ok(epoll)
 }
 
-/// Collects events until the other end of `stopped` is closed and the buffer is empty. Blocks: the BPF side wakes it
-/// when enough has come together.
+/// Collects events until the other end of `stopped` is closed and the buffer is empty. Blocks until the BPF programs wake it.
 fn read_events(events: &MapHandle, stopped: &OwnedFd, collector: Collector) -> Result<Collector> {
     let collector = std::cell::RefCell::new(collector);
     let mut builder = RingBufferBuilder::new();
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ring_buffer_is_a_power_of_two_and_a_small_share() {
+    fn ring_buffer_is_a_power_of_two_and_a_small_share_of_memory() {
         for memory in [64 << 20, 256 << 20, 1 << 30, 3 << 30, 24 << 30, 1 << 40] {
             let bytes = ring_bytes(memory);
             assert!(bytes.is_power_of_two() && (RING_LEAST_BYTES..=RING_MOST_BYTES).contains(&bytes));
@@ -385,9 +386,9 @@ mod tests {
         }
     }
 
-    /// Regression: every recording of a program loaded and attached what lists running processes.
+    /// Regression: every recording of a program loaded and attached the program that lists running processes.
     #[test]
-    fn only_who_follows_a_family_lists_processes() {
+    fn processes_are_listed_only_to_follow_a_family() {
         let is_loaded = |scope| {
             let mut open = objects::open("ahead", OBJECT).unwrap();
             let options = Options { scope, ..Options::default() };
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_settings_have_the_size_of_the_structure() {
+    fn settings_have_the_size_of_the_structure() {
         assert_eq!(settings(&Options::default(), Source::Tracepoints, 1 << 20).unwrap().len(), 40);
     }
 }

@@ -1,4 +1,4 @@
-//! Starting a program so that nothing it does is missed, and passing on its signals and its status.
+//! Starts a program so that a tracer misses none of its events, and passes on its signals and its status.
 //!
 //! ```text
 //!     spawn_held ──▶ child waits on a pipe ──▶ (the caller arms its tracer, starts its prefetch) ──▶ release ──▶ exec
@@ -6,14 +6,14 @@
 //!                      exit status  ◀── wait: signals sent to us are passed on to the child ◀───────────┘
 //! ```
 //!
-//! Signals that would end us are blocked and read from a descriptor ([`Signals`]), so that every guard runs. One that
-//! the terminal sends goes to the whole foreground group, the child included: we only keep living until it ends. One
-//! that somebody sends to us alone is passed on.
+//! Signals that would end this process are blocked and read from a descriptor ([`Signals`]), so that every guard runs. The
+//! terminal sends a signal to the whole foreground group, the child included: this process then only waits for the child's end. A
+//! signal that another process sends to this process alone is passed on.
 //!
-//! From root to a user pass no rights: the child takes the user's groups and numbers before it looks for its program,
-//! inherits standard input, output and error alone, and an environment that [`environment`] has chosen. Another user's program
-//! is in a session of its own, as with `su -c`: it could push characters into the terminal of root's shell otherwise
-//! (`TIOCSTI`). So what the terminal sends is passed on to it, too.
+//! No rights pass from root to a user. The child takes the user's groups and ids before it looks up its program, and inherits
+//! only standard input, output and error, and an environment that [`environment`] has filtered. As with `su -c`, another user's
+//! program gets its own session: otherwise it could insert characters into the terminal of root's shell (`TIOCSTI`). Signals of the
+//! terminal are therefore passed on to it, too.
 
 use crate::environment::{self, Environment};
 use crate::signals::{Signals, collected};
@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a program ended, as a shell reports it: its own status, or 128 + the signal that ended it.
+/// The end of a program, as a shell reports it: its status, or 128 + the signal that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// It exited with this status.
@@ -50,24 +50,24 @@ impl Ended {
     }
 }
 
-/// What to start and how.
+/// A program to start, and its settings.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
     /// Program and arguments; the program is looked up in `PATH` as a shell does.
     pub argv: Vec<OsString>,
-    /// Run as this user (needs root); `None`: as ourselves.
+    /// The user to run it as (needs root). `None`: the current user.
     pub user: Option<User>,
-    /// Give standard output and error as pipes to read from, instead of passing on our own.
+    /// Capture standard output and error in pipes.
     pub capture_output: bool,
     /// Send standard output and error to /dev/null (repeated runs of `compare`).
     pub discard_output: bool,
-    /// Give this as standard input; `None`: our own.
+    /// Standard input. `None`: inherited.
     pub input: Option<Arc<File>>,
-    /// Send standard error here, whatever `discard_output` says; without effect when it is captured.
+    /// Standard error, also with `discard_output`. Ignored with `capture_output`.
     pub errors: Option<Arc<File>>,
 }
 
-/// A program that was started by us.
+/// A started program.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -77,24 +77,24 @@ pub struct Child {
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     ended: Option<Ended>,
-    /// The terminal sends it nothing.
+    /// Then the terminal does not send it signals.
     has_own_session: bool,
 }
 
-/// What [`Child::wait_event`] saw.
+/// The event that ended [`Child::wait_event`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The program ended.
     Ended(Ended),
-    /// A signal that asks us to stop arrived (and was passed on where that is ours to do).
+    /// A signal that asks for an end arrived. It was passed on if the child did not get it from the terminal.
     Signal(i32),
-    /// The descriptor with this index can be read.
+    /// The descriptor with this index is readable.
     Readable(usize),
-    /// The time is over.
+    /// The deadline has passed.
     Timeout,
 }
 
-/// Why a released program did not start. 126 and 127 are the statuses that env(1) and timeout(1) use.
+/// Reasons why a released program did not start. 126 and 127 are the statuses of env(1) and timeout(1).
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
     /// No such program: exit status 127.
@@ -106,13 +106,13 @@ pub enum ExecError {
     /// A signal ended it before its exec: exit status 128 and the signal.
     #[error("{0}: ended by signal {1} before it was started")]
     Killed(String, i32),
-    /// We failed before the exec: exit status 125.
+    /// An operation of this process failed before the exec: exit status 125.
     #[error(transparent)]
     Own(#[from] Error),
 }
 
 impl ExecError {
-    /// The exit status of the contract.
+    /// The exit status for this error.
     pub fn code(&self) -> i32 {
         match self {
             ExecError::NotFound(_) => 127,
@@ -124,10 +124,10 @@ impl ExecError {
 }
 
 pub(crate) fn c_string(text: &OsString) -> Result<CString> {
-    CString::new(text.as_bytes()).map_err(|e| Error::io("an argument holds a NUL byte", io::Error::other(e)))
+    CString::new(text.as_bytes()).map_err(|e| Error::io("an argument contains a NUL byte", io::Error::other(e)))
 }
 
-/// What the child does between fork and exec.
+/// The steps of the child between fork and exec.
 fn setup_of(command: &Command) -> Result<Setup> {
     let program = command
         .argv
@@ -147,7 +147,7 @@ fn setup_of(command: &Command) -> Result<Setup> {
 }
 
 impl Child {
-    /// Forks a child that waits before its exec. It already has its process number and its standard streams.
+    /// Forks a child that waits before its exec. The child has its process number and its standard streams.
     pub fn spawn_held(command: &Command) -> Result<Child> {
         let setup = setup_of(command)?;
         let captured = if command.capture_output { Some((exec::pipe()?, exec::pipe()?)) } else { None };
@@ -188,12 +188,12 @@ impl Child {
         self.output.take().zip(self.errors.take())
     }
 
-    /// Lets the child exec, and returns when it has (or could not).
+    /// Lets the child exec. Returns after the exec has succeeded or failed.
     pub fn release(&mut self, command: &Command) -> std::result::Result<(), ExecError> {
         let (Some(gate), Some(exec_error)) = (self.gate.take(), self.exec_error.take()) else { return Ok(()) };
         let name = || command.argv.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         match rustix::io::write(&gate, &[1]) {
-            // Nobody holds the other end: it is gone.
+            // No process holds the read end: the child has ended.
             Err(rustix::io::Errno::PIPE) => {
                 let ended = self.reap(true)?;
                 let signal = ended.map_or(libc::SIGKILL, |ended| ended.code() - 128);
@@ -203,7 +203,7 @@ impl Child {
         };
         drop(gate);
         let mut number = [0; 4];
-        // The pipe closes on a successful exec; otherwise the child wrote the error's number.
+        // A successful exec closes the pipe; after a failure the child writes the error number.
         if rustix::io::retry_on_intr(|| rustix::io::read(&exec_error, &mut number)).map_err(|e| Error::io("read", e))?
             == 0
         {
@@ -217,8 +217,8 @@ impl Child {
         })
     }
 
-    /// Waits for the program's end, a signal that asks us to stop, one of `others` to become readable, or the deadline. Signals
-    /// that were sent to us alone have been passed on when this returns.
+    /// Waits for the program's end, a signal that asks for an end, a readable descriptor of `others`, or the deadline. Signals
+    /// sent to this process alone have been passed on when this returns.
     pub fn wait_event(
         &mut self,
         signals: &Signals,
@@ -243,7 +243,7 @@ impl Child {
                 }
                 match arrived.asks_to_stop() {
                     true => return Ok(Event::Signal(arrived.number)),
-                    // What it means is the program's affair.
+                    // Its meaning is up to the program.
                     false => continue,
                 }
             }
@@ -257,7 +257,7 @@ impl Child {
         }
     }
 
-    /// Waits for the end, passing signals on.
+    /// Waits for the program's end and passes signals on.
     pub fn wait(&mut self, signals: &Signals) -> Result<Ended> {
         loop {
             if let Event::Ended(ended) = self.wait_event(signals, &[], None)? {
@@ -266,7 +266,7 @@ impl Child {
         }
     }
 
-    /// Sends it a signal; a program that has just ended is no error.
+    /// Sends a signal to the program. If the program has just ended, that is not an error.
     pub fn signal(&self, number: i32) {
         let sent = signals::send(self.pidfd.as_fd(), number);
         tracing::trace!("signal {number} passed on: {sent:?}");
@@ -284,7 +284,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// A child that was never released is ended: it must not run without us.
+    /// Ends a child that was never released.
     fn drop(&mut self) {
         if self.gate.is_some() && self.ended.is_none() {
             self.signal(libc::SIGKILL);
@@ -300,17 +300,17 @@ fn ended_from(status: &WaitIdStatus) -> Ended {
     }
 }
 
-/// How long a process of ours may take to end after SIGTERM. A daemon only has to unmount; measured in milliseconds.
+/// Grace period after SIGTERM. A daemon only has to unmount, which takes milliseconds.
 const END_GRACE: Duration = Duration::from_secs(5);
 
-/// Ends a process of ours: SIGTERM, and SIGKILL after [`END_GRACE`].
+/// Ends a process: SIGTERM, and SIGKILL after [`END_GRACE`].
 pub fn end(process: ProcessId) -> Result<()> {
     if !process.is_alive() {
         return Ok(());
     }
     let Some(pid) = Pid::from_raw(process.pid as i32) else { return Ok(()) };
     let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    // Checked again now that the descriptor pins the process: the number may have been reused in between.
+    // Checked again, because the number may have been reused before the descriptor pinned the process.
     if !process.is_alive() {
         return Ok(());
     }
@@ -326,7 +326,7 @@ pub fn end(process: ProcessId) -> Result<()> {
     Err(Error::io(format!("end process {}", process.pid), io::Error::from(io::ErrorKind::TimedOut)))
 }
 
-/// Waits for a process's end (`true`), at most for `timeout`. It need not be our child.
+/// Waits for the end of a process, at most for `timeout`. Returns whether it has ended. It need not be a child.
 pub fn wait_end(process: ProcessId, timeout: Duration) -> Result<bool> {
     let Some(pid) = Pid::from_raw(process.pid as i32) else { return Ok(true) };
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -334,11 +334,11 @@ pub fn wait_end(process: ProcessId, timeout: Duration) -> Result<bool> {
         Err(rustix::io::Errno::SRCH) => return Ok(true),
         Err(e) => return Err(Error::io(format!("wait for process {}", process.pid), e)),
     };
-    // Only now does the descriptor pin the process: its number may have been reused before.
-    if !process.has_its_number()? {
+    // Checked after opening: the descriptor pins the process, but its number may have been reused before.
+    if !process.keeps_its_number()? {
         return Ok(true);
     }
-    // Readable once all of its threads have ended.
+    // Readable when all of its threads have ended.
     polling::until(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(Instant::now() + timeout))
 }
 
@@ -359,19 +359,19 @@ mod tests {
     }
 
     #[test]
-    fn the_status_is_passed_on() {
+    fn exit_status_is_passed_on() {
         assert_eq!(run(&["sh", "-c", "exit 7"]).unwrap().code(), 7);
         assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).unwrap(), Ended::Signaled(15));
     }
 
     #[test]
-    fn a_missing_program_is_127_and_a_directory_126() {
+    fn missing_program_is_127_and_directory_is_126() {
         assert_eq!(run(&["no-such-program-here"]).unwrap_err().code(), 127);
         assert_eq!(run(&["/"]).unwrap_err().code(), 126);
     }
 
     #[test]
-    fn a_held_child_does_not_run_before_its_release() {
+    fn held_child_does_not_run_before_its_release() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("ran");
         let command = command(&["touch", file.to_str().unwrap()]);
@@ -380,12 +380,12 @@ mod tests {
     }
 
     #[test]
-    fn a_held_child_that_was_killed_is_no_broken_pipe() {
+    fn held_child_that_was_killed_reports_the_signal() {
         let command = command(&["true"]);
         let mut child = Child::spawn_held(&command).unwrap();
-        // Not SIGINT: what a shell runs in the background ignores that.
+        // Not SIGINT: programs that a shell runs in the background ignore it.
         child.signal(libc::SIGTERM);
-        // Until nobody reads what it waits for: not itself any more, nor what another test has just forked.
+        // Waits until no process holds the read end, neither the child nor a process that another test has just forked.
         let gate = child.gate.as_ref().unwrap();
         assert!(polling::until(&mut [PollFd::new(gate, PollFlags::empty())], None).unwrap());
         let error = child.release(&command).unwrap_err();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn input_and_errors_go_where_they_are_told_to() {
+    fn input_and_errors_are_redirected() {
         let signals = Signals::take().unwrap();
         let home = tempfile::tempdir().unwrap();
         let (input, errors) = (home.path().join("input"), home.path().join("errors"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_ours_can_be_ended() {
+    fn running_process_is_ended_by_sigterm() {
         let command = command(&["sleep", "1000"]);
         let mut child = Child::spawn_held(&command).unwrap();
         child.release(&command).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_waited_for() {
+    fn wait_end_reports_whether_the_process_has_ended() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let id = ProcessId::of(child.id()).unwrap().unwrap();
         assert!(!wait_end(id, Duration::from_millis(1)).unwrap());

@@ -1,19 +1,16 @@
-//! The environment of a program that is started.
+//! The environment of a started program.
 //!
 //! ```text
-//!     as ourselves          ours, as it is
-//!     as the user           what sudo let through for that user, without sudo's own variables
-//!     behind sudo
-//!     as another user       what `sudo -u` would let through: terminal, language and time zone; all else is root's
-//!     (`--user`)
-//! ```
+//!     same user               our environment, unchanged
+//!     user who called sudo    the environment that sudo passed on, without sudo's own variables
+//!     another user (`--user`) what `sudo -u` would pass on: terminal, language and time zone
 //!
-//! A user's program gets HOME, USER, LOGNAME and SHELL of that user, and another user's the system's PATH for users
-//! (`ENV_PATH` of login.defs(5)). Root's session (XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, SSH_AUTH_SOCK) and what the
-//! dynamic loader obeys (LD_*) are not passed on to another user. `ahead record --user NAME -- env VAR=VALUE CMD` sets more.
+//! A user's program gets HOME, USER, LOGNAME and SHELL of that user; another user's program also gets the system's PATH for users
+//! (`ENV_PATH` of login.defs(5)). Variables of root's session (XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, SSH_AUTH_SOCK) and of the
+//! dynamic loader (LD_*) are not passed on to another user. `ahead record --user NAME -- env VAR=VALUE CMD` sets more variables.
 //!
-//! systemd names the process that a variable is for (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
-//! sd_watchdog_enabled(3)). Where it names us, it means the program: the child writes its own number there.
+//! In some variables systemd names the process that they are meant for (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
+//! sd_watchdog_enabled(3)). If one names this process, it is meant for the program: the child writes its own number there.
 
 use crate::child::c_string;
 use ahead_sys::Result;
@@ -24,20 +21,20 @@ use std::os::unix::ffi::OsStrExt;
 
 type Variable = (OsString, OsString);
 
-/// The variables that hold the number of the process that they are for.
+/// The variables that hold the number of the process that they are meant for.
 const NUMBERED: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
 
-/// The pidfd of the process that `LISTEN_PID` names (systemd 258). A program that does not find it goes by the number alone.
+/// The pidfd identity of the process in `LISTEN_PID` (systemd 258). Without it, programs compare the number alone.
 const LISTEN_IDENTITY: &str = "LISTEN_PIDFDID";
 
-/// What passes from root to another user: the list of sudo(8) (`env_keep` and `env_check` of plugins/sudoers/env.c) as far as
-/// it is harmless, and what programs colour their output by.
+/// Variables that pass from root to another user: the harmless part of sudo's list (`env_keep` and `env_check` in
+/// plugins/sudoers/env.c), and the variables that control colours.
 const PASSED: [&str; 8] = ["TERM", "COLORTERM", "NO_COLOR", "LANG", "LANGUAGE", "TZ", "LINES", "COLUMNS"];
 const PASSED_PREFIX: &str = "LC_";
 
-/// sudo's own: the program is started for the user, and not by sudo.
+/// Prefix of sudo's own variables: the program is started for the user, not by sudo.
 const SUDO_PREFIX: &str = "SUDO_";
-/// Descriptors do not pass from one user to another, nor does what tells of them.
+/// Variables about passed descriptors. Descriptors do not pass from one user to another.
 const ACTIVATION: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
 
 /// The environment of a program.
@@ -48,18 +45,18 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// For a program that runs as this user, or as ourselves.
+    /// The environment of a program that runs as this user. `None`: the current user.
     pub(crate) fn of(user: Option<&User>) -> Environment {
         let own: Vec<Variable> = std::env::vars_os().collect();
         let variables = match user {
             None => own,
-            Some(user) if is_behind_sudo(user, &own) => from_sudo(user, own),
+            Some(user) if is_sudo_caller(user, &own) => from_sudo(user, own),
             Some(user) => from_root(user, own, &login_path(user.uid)),
         };
         Environment::new(variables, std::process::id())
     }
 
-    /// `own`: our process number.
+    /// `own`: the number of this process.
     fn new(mut variables: Vec<Variable>, own: u32) -> Environment {
         let own = own.to_string();
         let is_own =
@@ -76,7 +73,7 @@ impl Environment {
         Environment { variables: variables.into_iter().map(variable).collect(), path }
     }
 
-    /// The paths where this program is looked for, as a shell does; a name with a slash is a path itself.
+    /// The paths at which this program is looked up, as by a shell. A name with a slash is a path itself.
     pub(crate) fn candidates(&self, program: &OsString) -> Result<Vec<CString>> {
         if program.as_bytes().contains(&b'/') {
             return Ok(vec![c_string(program)?]);
@@ -86,19 +83,19 @@ impl Environment {
     }
 }
 
-/// Where neither the environment nor login.defs says it.
+/// The default if neither the environment nor login.defs has a PATH.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 fn value_of<'a>(variables: &'a [Variable], name: &str) -> Option<&'a OsStr> {
     variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
 }
 
-/// Whether our environment is what sudo let through for this user.
+/// Whether sudo has passed on our environment for this user.
 pub(crate) fn came_through_sudo(user: &User) -> bool {
-    is_behind_sudo(user, &std::env::vars_os().collect::<Vec<_>>())
+    is_sudo_caller(user, &std::env::vars_os().collect::<Vec<_>>())
 }
 
-fn is_behind_sudo(user: &User, own: &[Variable]) -> bool {
+fn is_sudo_caller(user: &User, own: &[Variable]) -> bool {
     let uid = value_of(own, "SUDO_UID").and_then(OsStr::to_str).and_then(|uid| uid.parse().ok());
     uid == Some(user.uid) || value_of(own, "SUDO_USER") == Some(&user.name)
 }
@@ -131,7 +128,7 @@ fn with_identity(user: &User, mut variables: Vec<Variable>) -> Vec<Variable> {
 
 const LOGIN_DEFS: &str = "/etc/login.defs";
 
-/// The PATH that su(1) and login(1) give: `ENV_SUPATH` for root, `ENV_PATH` for everybody else.
+/// The PATH that su(1) and login(1) set: `ENV_SUPATH` for root, `ENV_PATH` for other users.
 fn login_path(uid: u32) -> OsString {
     let text = std::fs::read_to_string(LOGIN_DEFS).unwrap_or_default();
     path_in(&text, if uid == 0 { "ENV_SUPATH" } else { "ENV_PATH" }).unwrap_or(DEFAULT_PATH).into()
@@ -162,9 +159,9 @@ mod tests {
         names
     }
 
-    /// Regression: `record --user` passed root's PATH, session and secrets on.
+    /// Regression: `record --user` passed on root's PATH, session and secrets.
     #[test]
-    fn another_user_gets_nothing_of_roots_but_terminal_and_language() {
+    fn another_user_gets_only_terminal_and_language_from_root() {
         let root = variables(&[
             ("PATH", "/root/bin:/usr/sbin"),
             ("TERM", "xterm"),
@@ -177,7 +174,7 @@ mod tests {
             ("LISTEN_FDS", "1"),
             ("SHELL", "/bin/bash"),
         ]);
-        assert!(!is_behind_sudo(&ada(), &root));
+        assert!(!is_sudo_caller(&ada(), &root));
         let given = from_root(&ada(), root, OsStr::new("/usr/bin"));
         assert_eq!(names(&given), ["HOME", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "USER"]);
         let value = |name| value_of(&given, name).unwrap().to_str().unwrap();
@@ -185,26 +182,26 @@ mod tests {
     }
 
     #[test]
-    fn the_user_behind_sudo_gets_what_sudo_let_through() {
+    fn sudo_caller_gets_the_environment_that_sudo_passed_on() {
         let own =
             variables(&[("PATH", "/x"), ("OPTION", "1"), ("SUDO_UID", "7"), ("SUDO_USER", "ada"), ("HOME", "/r")]);
-        assert!(is_behind_sudo(&ada(), &own));
+        assert!(is_sudo_caller(&ada(), &own));
         let given = from_sudo(&ada(), own);
         assert_eq!(names(&given), ["HOME", "LOGNAME", "OPTION", "PATH", "SHELL", "USER"]);
         assert_eq!(value_of(&given, "HOME").unwrap(), "/home/ada");
     }
 
     #[test]
-    fn the_path_of_login_defs_is_read_in_both_spellings() {
+    fn path_of_login_defs_is_read_in_both_spellings() {
         let text = "# ENV_PATH PATH=/no\nENV_SUPATH\tPATH=/sbin\nENV_PATH  PATH=/a:/b\n";
         assert_eq!((path_in(text, "ENV_PATH"), path_in(text, "ENV_SUPATH")), (Some("/a:/b"), Some("/sbin")));
         assert_eq!(path_in("ENV_PATH=\"/a:/b\"\n", "ENV_PATH"), Some("/a:/b"));
         assert_eq!(path_in("ENV_PATHS /a\nENV_PATH\n", "ENV_PATH"), None);
     }
 
-    /// Regression: the program found another process's number, and ignored the sockets that systemd had passed.
+    /// Regression: the program found another process's number, and ignored the sockets from systemd.
     #[test]
-    fn own_number_in_a_variable_of_systemd_becomes_that_of_the_program() {
+    fn own_number_in_a_systemd_variable_becomes_the_programs_number() {
         let given = |own: u32| {
             let given =
                 variables(&[("LISTEN_PID", "41"), ("LISTEN_PIDFDID", "9"), ("WATCHDOG_PID", "41"), ("X", "41")]);

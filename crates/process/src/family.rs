@@ -1,7 +1,7 @@
-//! A process and all that it started: finding them, and ending them.
+//! The descendants of a process: finding and ending them.
 //!
-//! Whoever's parent ends is adopted by the nearest ancestor that asked for it ([`adopt_orphans`]), else by init, where it
-//! is out of reach. Processes come and go while the list is read: [`end`] reads it again until nobody is left.
+//! An orphan is adopted by the nearest ancestor that is a subreaper ([`adopt_orphans`]), or else by init, where it cannot be
+//! found. Processes start and end while the list is read: [`end`] repeats until there are none.
 
 use ahead_sys::process_id::ProcessId;
 use ahead_sys::{Error, Result, polling};
@@ -13,15 +13,15 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Makes the calling process the one that orphans among its descendants are given to.
+/// Makes the calling process a subreaper: it adopts orphans among its descendants.
 pub fn adopt_orphans() -> Result<()> {
     rustix::process::set_child_subreaper(Some(getpid())).map_err(|e| Error::io("become a subreaper", e))
 }
 
-/// The process that [`leave_out`] named; 0: none.
+/// The process set by [`leave_out`]; 0: none.
 static HELPER: AtomicU32 = AtomicU32::new(0);
 
-/// From now on this child of ours belongs to no family: it serves us, not the program that we run. There is at most one.
+/// Excludes a child from the descendants: it serves this process, not the program. There is at most one.
 pub fn leave_out(pid: u32) {
     HELPER.store(pid, Ordering::Relaxed);
 }
@@ -30,7 +30,7 @@ fn is_helper(pid: u32) -> bool {
     pid != 0 && HELPER.load(Ordering::Relaxed) == pid
 }
 
-/// Every living descendant of a process, itself not included, the nearest first. The process that [`leave_out`] named is none.
+/// All living descendants of a process, the nearest first, without the process itself and the one set by [`leave_out`].
 pub fn descendants(ancestor: u32) -> Result<Vec<ProcessId>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").map_err(|e| Error::io("list /proc", e))?.flatten() {
@@ -41,35 +41,34 @@ pub fn descendants(ancestor: u32) -> Result<Vec<ProcessId>> {
     }
     let (mut found, mut at) = (vec![ancestor], 0);
     while let Some(pid) = found.get(at) {
-        // Nobody is listed twice: a process has one parent, and is taken out here.
+        // `remove` prevents duplicates.
         found.extend(children.remove(pid).unwrap_or_default());
         at += 1;
     }
     found[1..].iter().filter_map(|pid| ProcessId::of(*pid).transpose()).collect()
 }
 
-/// Field 4 of `/proc/PID/stat`, after the command name in parentheses, which may hold anything.
+/// Field 4 of `/proc/PID/stat`, counted from the end of the command name, which may contain any character.
 fn parent_of(pid: u32) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// How long a family may take to end after SIGTERM, before SIGKILL. systemd waits 90 s; whoever wants a profile or a
-/// measurement has asked for the end.
+/// Grace period between SIGTERM and SIGKILL. systemd waits 90 s, but the user of a recording or measurement has asked for its end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often those that appeared while others were ended are looked for.
+/// Maximum number of passes. Descendants may start processes while others are ended.
 const ROUNDS: u32 = 8;
 
-/// Asks all descendants of a process to end (SIGTERM), and does not wait.
+/// Sends SIGTERM to all descendants of a process, and does not wait.
 pub fn terminate(ancestor: u32) -> Result<()> {
     for process in descendants(ancestor)?.into_iter().filter_map(open) {
-        // Gone already: fine.
+        // An error means that it has ended.
         let _ = pidfd_send_signal(&process, Signal::TERM);
     }
     Ok(())
 }
 
-/// Ends all descendants of a process: SIGTERM to each, and SIGKILL to those that are left after some seconds.
+/// Ends all descendants of a process: SIGTERM, and SIGKILL to those that still run after [`GRACE`].
 pub fn end(ancestor: u32) -> Result<()> {
     let deadline = Instant::now() + GRACE;
     for _ in 0..ROUNDS {
@@ -80,7 +79,7 @@ pub fn end(ancestor: u32) -> Result<()> {
         let opened: Vec<OwnedFd> = living.iter().filter_map(|process| open(*process)).collect();
         let signal = if Instant::now() < deadline { Signal::TERM } else { Signal::KILL };
         for process in &opened {
-            // Gone already: fine.
+            // An error means that it has ended.
             let _ = pidfd_send_signal(process, signal);
         }
         wait_for(opened, if signal == Signal::TERM { deadline } else { Instant::now() + GRACE })?;
@@ -96,7 +95,7 @@ pub fn end(ancestor: u32) -> Result<()> {
 
 fn open(process: ProcessId) -> Option<OwnedFd> {
     let opened = pidfd_open(Pid::from_raw(process.pid as i32)?, PidfdFlags::empty()).ok()?;
-    // The descriptor pins it; before that its number may have been given to another one.
+    // The descriptor pins the process. Before, its number may have been reused.
     process.is_alive().then_some(opened)
 }
 
@@ -107,8 +106,8 @@ fn wait_for(processes: Vec<OwnedFd>, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Takes the status of those that have ended and were given to us, so that they do not stay as zombies. Of one that is
-/// not our child, somebody else takes it.
+/// Reaps the ended processes that this process has adopted, so that no zombies stay. For others, the call fails and their own parent
+/// reaps them.
 fn reap(ended: &[ProcessId]) {
     for process in ended.iter().filter(|process| !process.is_alive()) {
         let _ = rustix::process::waitpid(Pid::from_raw(process.pid as i32), WaitOptions::NOHANG);
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_found_and_ended() {
+    fn descendants_are_found_and_ended() {
         let signals = Signals::take().unwrap();
         let mut child = start("sleep 1000 & sh -c 'sleep 1000 & wait' & wait");
         let pid = child.pid();

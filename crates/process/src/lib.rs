@@ -10,8 +10,8 @@
 //!
 //! Programs and signals come in; statuses, results and errors go out. The system calls are those of `ahead-sys`.
 //!
-//! This crate must never let a program run that its caller did not release, give a user's program a descriptor or a variable of root's
-//! that it needs not, or lose a program's exit status.
+//! This crate must never start a program that its caller did not release, pass an unnecessary descriptor or variable of root to a
+//! user's program, or lose a program's exit status.
 
 mod child;
 mod environment;

@@ -12,19 +12,19 @@ pub struct Signals {
     fd: SignalFd,
 }
 
-/// A signal that arrived.
+/// A signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// Its number.
     pub number: i32,
-    /// The terminal sent it to the whole foreground process group.
+    /// Whether the terminal sent it to the whole foreground process group.
     pub from_terminal: bool,
 }
 
 /// Signals by which another process or the terminal asks a program to end.
 const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Signals whose meaning the receiving program defines, as with all real-time signals. They are meant for the program that we run; their
+/// Signals whose meaning the receiving program defines, like real-time signals. They are meant for the program that we run; their
 /// default action would end this process without running a guard.
 const OTHERS: [i32; 9] = [
     libc::SIGUSR1,
@@ -38,22 +38,21 @@ const OTHERS: [i32; 9] = [
     libc::SIGPWR,
 ];
 
-/// All of these.
+/// The set of all collected signals.
 pub(crate) fn collected() -> SignalSet {
     SignalSet::of(STOPPING.into_iter().chain(OTHERS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()))
 }
 
 impl Arrived {
-    /// Whether the signal asks for an end. While no program runs that the other signals could be meant for, they ask for it, too: that
-    /// is their default action.
+    /// Whether the signal asks for an end. If no program runs that the other signals could be meant for, treat them as requests to
+    /// end, too: that is their default action.
     pub fn asks_to_stop(&self) -> bool {
         STOPPING.contains(&self.number)
     }
 }
 
 impl Signals {
-    /// Blocks every signal that ends a program or means something to it, in this thread and in those it starts from now on, and collects
-    /// them instead.
+    /// Blocks the collected signals in this thread and in threads that it starts from now on, and collects them instead.
     pub fn take() -> Result<Signals> {
         Ok(Signals { fd: SignalFd::block(&collected())? })
     }
@@ -76,8 +75,8 @@ impl Signals {
     }
 }
 
-/// Restores the default action of all signals in this thread, which has nothing left to clean up: what follows may wait for ever (a
-/// pipe that no process reads), and a signal has to end it.
+/// Restores the default action of all signals in this thread. For code that needs no cleanup and may wait for ever (writing to a pipe
+/// that no process reads), so that a signal can end it.
 pub fn end_by_signals() {
     collected().unblock();
 }
@@ -92,9 +91,9 @@ impl AsFd for Signals {
 mod tests {
     use super::*;
 
-    /// Regression: a report for a pipe that nobody read could not be ended but by SIGKILL.
+    /// Regression: only SIGKILL could end a report to a pipe that no process read.
     #[test]
-    fn signals_end_a_program_again_that_has_nothing_to_clean_up() {
+    fn signals_end_a_program_that_needs_no_cleanup() {
         let is_blocked = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();

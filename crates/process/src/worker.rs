@@ -1,4 +1,4 @@
-//! A part of this program that runs in a process of its own.
+//! A part of this program that runs in a separate process.
 //!
 //! The kernel does not let a process end while one of its threads waits for a device. Work that may wait for a device that does not answer
 //! is therefore done by a worker, and the process that has to end in time is another one.
@@ -7,12 +7,12 @@
 //!     Worker::fork ──▶ the worker does its work
 //!         │              │ results    │ messages              ▲
 //!         └─ receive ◀───┘            ▼                       │
-//!                ╰──▶ received    standard error    cancel, or our end
+//!                ╰──▶ received    standard error    cancel, or the parent's end
 //! ```
 //!
-//! A process that reads a pipe to its end waits for every process that has the other end open, and a worker may outlive the command by
-//! hours. So a worker has none of its caller's descriptors: its standard input and output are /dev/null, its standard error is a pipe to
-//! us, and we write what comes through it to our own standard error. Messages of a worker after our end are lost.
+//! A reader that reads a pipe to its end waits for every process that has the write end open, and a worker may outlive its command by
+//! hours. A worker therefore inherits none of the descriptors: its standard input and output are /dev/null, its standard error is a
+//! pipe to its parent, which copies it to its own standard error. Messages of a worker after the parent's end are lost.
 
 use crate::signals::Signals;
 use ahead_sys::{Error, Result, fork, polling};
@@ -22,7 +22,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// A worker, seen from the process that started it. Dropped, it is cancelled and continues to its end alone.
+/// A worker, seen from its parent. Dropping it cancels the worker, which then runs to its end alone.
 #[derive(Debug)]
 pub struct Worker {
     pidfd: OwnedFd,
@@ -33,7 +33,7 @@ pub struct Worker {
     keep: Option<PipeWriter>,
 }
 
-/// The pipe through which a worker returns its results; dropped, the results are complete.
+/// The pipe through which a worker returns its results. Dropping it completes the results.
 #[derive(Debug)]
 pub struct ResultPipe(PipeWriter);
 
@@ -41,13 +41,13 @@ pub struct ResultPipe(PipeWriter);
 #[derive(Debug)]
 pub struct CancelToken(PipeReader);
 
-/// Read at a time. A pipe that can be written to takes as much without blocking (`PIPE_BUF`, pipe(7)).
+/// Size of a read. A pipe that is ready accepts as much without blocking (`PIPE_BUF`, pipe(7)).
 const CHUNK_BYTES: usize = 4096;
 
 impl Worker {
-    /// Forks a worker. It has our memory and our blocked signals, and no descriptor of ours: `work` must own none.
+    /// Forks a worker. It has our memory and our blocked signals, but none of our descriptors: `work` must own none.
     ///
-    /// Errors: there are threads already (a copy without them might wait for ever for a lock that one of them holds).
+    /// Errors: this process has several threads (in the copy, a lock of another thread would never be released).
     pub fn fork(work: impl FnOnce(ResultPipe, CancelToken)) -> Result<Worker> {
         let pipe = || io::pipe().map_err(|e| Error::io("pipe", e));
         let ((results, result_writer), (cancel_reader, keep), (messages, message_writer)) = (pipe()?, pipe()?, pipe()?);
@@ -57,7 +57,7 @@ impl Worker {
         })?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| Error::io("pidfd_open", e))?;
         for stream in [&results, &messages] {
-            rustix::io::ioctl_fionbio(stream, true).map_err(|e| Error::io("read a pipe without waiting", e))?;
+            rustix::io::ioctl_fionbio(stream, true).map_err(|e| Error::io("set a pipe to non-blocking", e))?;
         }
         let (results, messages) = (Some(results), Some(messages));
         Ok(Worker { pidfd, results, messages, received: Vec::new(), keep: Some(keep) })
@@ -68,19 +68,19 @@ impl Worker {
         self.keep = None;
     }
 
-    /// The descriptors that become readable when the worker has written something, or has closed its end.
+    /// The descriptors that become readable when the worker writes to or closes a stream.
     pub fn streams(&self) -> Vec<BorrowedFd<'_>> {
         [&self.results, &self.messages].into_iter().flatten().map(AsFd::as_fd).collect()
     }
 
-    /// Reads what the worker has written, without waiting: results are kept, messages go to our standard error.
+    /// Reads the worker's output without waiting: keeps results, and copies messages to our standard error.
     pub fn receive(&mut self) {
         let received = &mut self.received;
         take(&mut self.results, |bytes| received.extend(bytes));
         take(&mut self.messages, pass_on);
     }
 
-    /// The results that were received so far.
+    /// The results received so far.
     pub fn received(&self) -> &[u8] {
         &self.received
     }
@@ -90,14 +90,14 @@ impl Worker {
         self.results.is_none()
     }
 
-    /// Waits until the worker has written something, a signal has arrived (which is returned) or the deadline has passed, and reads.
+    /// Waits until the worker writes, a signal arrives (which is returned) or the deadline passes, and reads.
     pub fn wait(&mut self, signals: &Signals, deadline: Option<Instant>) -> Result<Option<i32>> {
         self.wait_for(signals.as_fd(), deadline)?;
         self.receive();
         Ok(signals.poll().map(|signal| signal.number))
     }
 
-    /// Waits until all results were received (`true`), at most for `timeout`.
+    /// Waits until all results are received, at most for `timeout`. Returns whether they are.
     pub fn wait_complete(&mut self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         while !self.is_complete() && Instant::now() < deadline {
@@ -107,8 +107,8 @@ impl Worker {
         Ok(self.is_complete())
     }
 
-    /// Waits for the worker's end (`true`), at most for `timeout`, and reads what it writes meanwhile. A worker that waits for a device does
-    /// not end before the device answers.
+    /// Waits for the worker's end, at most for `timeout`, and reads its output. Returns whether it has ended. A worker that waits for a
+    /// device ends only after the device has answered.
     pub fn wait_end(&mut self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -129,8 +129,8 @@ impl Worker {
     }
 }
 
-/// Passes the bytes that have come through a pipe to `use_bytes`, and drops the pipe at its end. A pipe that cannot be read is at its
-/// end, too: a process that waits for a program must not fail for it.
+/// Passes the bytes in a pipe to `use_bytes`, and drops the pipe at its end. An error counts as the end: a parent that waits for a
+/// program must not fail because of it.
 fn take(pipe: &mut Option<PipeReader>, mut use_bytes: impl FnMut(&[u8])) {
     let mut chunk = [0; CHUNK_BYTES];
     while let Some(reader) = pipe {
@@ -143,20 +143,20 @@ fn take(pipe: &mut Option<PipeReader>, mut use_bytes: impl FnMut(&[u8])) {
     }
 }
 
-/// Writes a worker's messages to our standard error, unless that would block: a stopped terminal, a pipe that no process reads.
+/// Writes messages of a worker to our standard error, unless that would block (stopped terminal, pipe that no process reads).
 fn pass_on(bytes: &[u8]) {
     let errors = io::stderr();
     let ready = poll(&mut [PollFd::new(&errors, PollFlags::OUT)], Some(&polling::timespec(Duration::ZERO)));
     if ready.is_ok_and(|ready| ready > 0) {
-        // The reader of our standard error may have ended.
+        // The reader of standard error may have ended.
         let _ = errors.lock().write_all(bytes);
     }
 }
 
 impl CancelToken {
-    /// Returns when the worker was cancelled, or the process that started it has ended.
+    /// Returns when the worker is cancelled, or the parent has ended.
     pub fn wait(mut self) {
-        // Nothing is ever written. After an error no cancellation can arrive any more.
+        // The parent never writes to the pipe. After an error no cancellation can arrive.
         let _ = self.0.read(&mut [0]);
     }
 }

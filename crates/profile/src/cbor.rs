@@ -1,13 +1,13 @@
-//! The head of a CBOR item (RFC 8949, section 3): what kind of item it is, and the number that goes with it. Strings and
-//! containers follow their heads; everything in a profile is made of such heads and the bytes of strings.
+//! The head of a CBOR item (RFC 8949, section 3): its kind, and a number. Strings and containers follow their heads; a profile
+//! consists only of heads and the bytes of strings.
 //!
 //! ```text
 //!     ┌─────────┬───────────┬──────────────────────┐
-//!     │ kind: 3 │ detail: 5 │ 0, 1, 2, 4 or 8 bytes│   detail below 24: the number itself; 24..=27: it follows, big-endian;
-//!     └─────────┴───────────┴──────────────────────┘   31: unknown length, ended by a mark, which profiles do without
+//!     │ kind: 3 │ detail: 5 │ 0, 1, 2, 4 or 8 bytes│   detail below 24: the number itself; 24..=27: the number follows, big-endian;
+//!     └─────────┴───────────┴──────────────────────┘   31: unknown length, ended by a mark; profiles do not use it
 //! ```
 
-/// What an item is. The values are those of the format.
+/// The kind of an item, with the value in the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -34,18 +34,18 @@ pub struct Head {
     pub kind: Kind,
     /// The number, length, or bits of a floating-point number.
     pub value: u64,
-    /// Bytes that the head takes; of a simple value 1, unless it is a floating-point number.
+    /// Length of the head, bytes; for a simple value 1, unless it is a floating-point number.
     pub length: usize,
 }
 
-/// Why there is no head.
+/// Why a head cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHead {
-    /// The bytes end within it.
+    /// The bytes end within the head.
     End,
-    /// It says that the item has no known length, or is the mark that ends such an item.
+    /// The item has no known length, or is the mark that ends such an item.
     UnknownLength,
-    /// No item begins like this.
+    /// A reserved encoding.
     Reserved,
 }
 
@@ -75,7 +75,7 @@ impl Head {
         Ok(Head { kind, value, length: 1 + more })
     }
 
-    /// Adds the shortest head to these bytes.
+    /// Appends the shortest head to these bytes.
     pub fn write(kind: Kind, value: u64, out: &mut Vec<u8>) {
         let first = (kind as u8) << 5;
         match value {
@@ -101,7 +101,7 @@ impl Head {
         (self.kind, self.value, self.length) == (Kind::Simple, value, 1)
     }
 
-    /// For messages.
+    /// The name of the kind, for messages.
     pub fn name(self) -> &'static str {
         match self.kind {
             Kind::Number => "a number",

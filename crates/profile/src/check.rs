@@ -1,8 +1,8 @@
-//! What a profile may hold: the same rules before it is written and after it was read.
+//! The rules for a profile's content, checked before writing and after reading.
 //!
-//! Whoever plans from a profile relies on them: no sum of lengths overflows, no extent counts a byte twice, no path
-//! leads upwards. A rule belongs here if breaking it would make a reader loop, overflow or misjudge; whether a file
-//! still exists and is a regular file is decided when it is fetched.
+//! The planner relies on them: no sum of lengths overflows, no extent counts a byte twice, no path contains `..`. A rule belongs here
+//! if breaking it would make a reader loop, overflow or compute wrong results. Whether a file still exists and is a regular file is
+//! checked when it is prefetched.
 
 use crate::error::Invalid;
 use crate::model::{Extent, File, Profile};
@@ -15,25 +15,25 @@ pub const MAX_PATH_BYTES: usize = 4096;
 pub const MAX_ARGUMENT_BYTES: usize = 128 << 10;
 /// Longest text (kernel, machine, source, file system type), bytes.
 pub const MAX_TEXT_BYTES: usize = 4096;
-/// Most files in one profile; a boot reads some ten thousand.
+/// Maximum number of files in a profile; a boot reads some ten thousand.
 pub const MAX_FILES: usize = 1 << 20;
-/// Most extents in one profile, over all files and devices: 400 MB of memory once decoded.
+/// Maximum number of extents in a profile, over all files and devices: 400 MB of memory when decoded.
 pub const MAX_EXTENTS: usize = 1 << 23;
-/// Most block devices with metadata.
+/// Maximum number of block devices with metadata.
 pub const MAX_DEVICES: usize = 1 << 12;
-/// Most lookups.
+/// Maximum number of lookups.
 pub const MAX_LOOKUPS: usize = 1 << 22;
-/// Most milestones.
+/// Maximum number of milestones.
 pub const MAX_MILESTONES: usize = 1 << 20;
-/// Most arguments of the command.
+/// Maximum number of arguments of the command.
 pub const MAX_ARGUMENTS: usize = 1 << 17;
-/// Largest offset, size, time and count: what the kernel's `loff_t` holds.
+/// Largest offset, size, time and count: the maximum of the kernel's `loff_t`.
 pub(crate) const MAX_NUMBER: u64 = i64::MAX as u64;
 
-/// Searched for in every path of a profile, tens of thousands perhaps, while the program waits.
+/// Searched in tens of thousands of paths while the program waits, hence the fast search.
 static UPWARDS: LazyLock<Finder> = LazyLock::new(|| Finder::new(b"/.."));
 
-/// Tells why a path may not stand in a profile. Recorders ask this before they add a path.
+/// Checks whether a path may be in a profile. Recorders call this before they add a path. Errors: the reason.
 pub fn check_path(path: &[u8]) -> Result<(), &'static str> {
     if path.first() != Some(&b'/') {
         return Err("the path is not absolute");
@@ -42,15 +42,15 @@ pub fn check_path(path: &[u8]) -> Result<(), &'static str> {
         return Err("the path is longer than 4096 bytes");
     }
     if path.contains(&0) {
-        return Err("the path holds a NUL byte");
+        return Err("the path contains a NUL byte");
     }
     if UPWARDS.find(path).is_some() && path.split(|byte| *byte == b'/').any(|name| name == b"..") {
-        return Err("the path leads upwards with ..");
+        return Err("the path contains \"..\"");
     }
     Ok(())
 }
 
-/// Tells the first rule that a profile breaks.
+/// Checks all rules. Errors: the first one that the profile breaks.
 pub fn check(profile: &Profile) -> Result<(), Invalid> {
     check_recording(profile)?;
     let mut totals = Totals { runs: profile.recording.runs, extents: 0, bytes: 0 };
@@ -79,7 +79,7 @@ pub fn check(profile: &Profile) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// What is counted over all files and devices.
+/// Counts over all files and devices.
 struct Totals {
     runs: u32,
     extents: usize,
@@ -92,7 +92,7 @@ fn check_recording(profile: &Profile) -> Result<(), Invalid> {
     at_most(recording.command.len(), MAX_ARGUMENTS, || "recording.command".into())?;
     for (index, argument) in recording.command.iter().enumerate() {
         if argument.len() > MAX_ARGUMENT_BYTES || argument.contains(&0) {
-            return Err(invalid(format!("recording.command[{index}]"), "longer than 128 KiB, or holds a NUL byte"));
+            return Err(invalid(format!("recording.command[{index}]"), "longer than 128 KiB, or contains a NUL byte"));
         }
     }
     path_or_empty(&recording.directory, || place("directory"))?;
@@ -105,7 +105,7 @@ fn check_recording(profile: &Profile) -> Result<(), Invalid> {
     number(recording.read_ahead_kb, || place("read_ahead_kb"))?;
     number(recording.cpu_us, || place("cpu_us"))?;
     if recording.runs == 0 {
-        return Err(invalid(place("runs"), "a profile comes from one run at least"));
+        return Err(invalid(place("runs"), "a profile has at least one run"));
     }
     Ok(())
 }
@@ -129,14 +129,14 @@ fn check_extents(extents: &[Extent], place: impl Fn() -> String, totals: &mut To
         check_extent(extent, totals.runs).map_err(|reason| invalid(format!("{}[{index}]", place()), reason))?;
         totals.bytes = totals.bytes.saturating_add(extent.length_bytes);
         if totals.bytes > MAX_NUMBER {
-            return Err(invalid(format!("{}[{index}]", place()), "all extents together are longer than 2^63 bytes"));
+            return Err(invalid(format!("{}[{index}]", place()), "the total length of all extents exceeds 2^63 bytes"));
         }
     }
     check_overlap(extents, place)
 }
 
 fn check_overlap(extents: &[Extent], place: impl Fn() -> String) -> Result<(), Invalid> {
-    // Most files are read from their beginning to their end: then there is nothing to sort.
+    // Fast path: most files are read from beginning to end, so nothing has to be sorted.
     if extents.is_sorted_by(|before, after| before.offset_bytes + before.length_bytes <= after.offset_bytes) {
         return Ok(());
     }
@@ -154,11 +154,11 @@ fn check_overlap(extents: &[Extent], place: impl Fn() -> String) -> Result<(), I
 fn check_extent(extent: &Extent, runs: u32) -> Result<(), &'static str> {
     let end = extent.offset_bytes.checked_add(extent.length_bytes);
     if extent.length_bytes == 0 {
-        Err("it has no length")
+        Err("its length is 0")
     } else if end.is_none_or(|end| end > MAX_NUMBER) {
         Err("it ends beyond 2^63 bytes")
     } else if extent.first_use_us > MAX_NUMBER || extent.physical_bytes.is_some_and(|at| at > MAX_NUMBER) {
-        Err("its time or place is beyond 2^63")
+        Err("its time or position is beyond 2^63")
     } else if extent.runs == 0 || extent.runs > runs {
         Err("its number of runs is not between 1 and the runs of the recording")
     } else {

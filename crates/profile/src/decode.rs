@@ -1,4 +1,4 @@
-//! Bytes into a profile: hostile until every rule was checked.
+//! Decodes a profile. The bytes are untrusted until every rule is checked.
 
 use crate::check::{self, check};
 use crate::error::DecodeError;
@@ -7,8 +7,8 @@ use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Pre
 use crate::reader::{Reader, Result};
 use bytes::Bytes;
 
-// The smallest encodings of a record, in bytes: one for the array's head and one for each of its fields. They bound
-// what a claimed number of entries may allocate.
+// The smallest encodings of a record, in bytes: one for the array's head and one for each field. They limit the allocation for a
+// claimed number of entries.
 const SMALLEST_FILE: usize = 1 + 10;
 const SMALLEST_EXTENT: usize = 1 + 5;
 const SMALLEST_METADATA: usize = 1 + 5;
@@ -17,14 +17,14 @@ const SMALLEST_MILESTONE: usize = 1 + 3;
 
 /// Decodes a whole file (header and body).
 ///
-/// Errors: every [`DecodeError`]; never panics, never allocates more than some 20 times the input (at most
+/// Errors: every [`DecodeError`]. Never panics, and never allocates more than about 20 times the input (at most
 /// [`header::MAX_FILE_BYTES`]).
 pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
     decode_shared(&Bytes::copy_from_slice(bytes))
 }
 
-/// As [`decode`], but the paths of the lookups stay where they are: in these bytes. There may be tens of thousands of
-/// them between the user and the program.
+/// As [`decode`], but the paths of lookups refer to these bytes and are not copied: there may be tens of thousands, and the program
+/// waits.
 pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError> {
     let mut reader = Reader::new(header::unwrap(bytes)?);
     let mut profile = Profile::default();
@@ -69,7 +69,7 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
         "read_ahead_kb",
         "cpu_us",
     ];
-    // The last one came later than the others.
+    // The last key was added later and is optional.
     reader.map(&keys, keys.len() - 1, |reader, key| {
         match keys[key] {
             "command" => {

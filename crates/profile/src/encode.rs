@@ -1,7 +1,7 @@
-//! A profile into bytes: the same profile always gives the same bytes.
+//! Encodes a profile. The same profile always gives the same bytes.
 //!
-//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/formats.md`;
-//! what occurs once is a map with names. A newer version may add keys to the maps and fields to the ends of the arrays.
+//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/formats.md`. Records that
+//! occur once are maps with names. A newer version may add keys to the maps and fields to the ends of the arrays.
 
 use crate::cbor::{FALSE, Head, Kind, NULL, TRUE};
 use crate::check::check;
@@ -9,7 +9,7 @@ use crate::error::SaveError;
 use crate::header;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 
-/// The file's bytes: header and body.
+/// The bytes of the file: header and body.
 ///
 /// Errors: [`SaveError::Invalid`] if the profile breaks a rule that decoding enforces, [`SaveError::TooLarge`].
 pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
@@ -120,7 +120,7 @@ fn write_milestone(out: &mut Writer, milestone: &Milestone) {
     out.bytes(&milestone.path);
 }
 
-/// CBOR items, one after the other, into memory.
+/// Appends CBOR items to memory.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -155,7 +155,7 @@ impl Writer {
         self.push(Kind::Number, value);
     }
 
-    /// CBOR keeps a negative number n as -1 - n, which is n with every bit inverted.
+    /// CBOR encodes a negative number n as -1 - n, which is n with every bit inverted.
     fn signed(&mut self, value: i64) {
         if value < 0 {
             self.push(Kind::Negative, !value as u64)

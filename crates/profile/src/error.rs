@@ -1,16 +1,16 @@
-//! What can be wrong with a profile, always with the place where it is wrong.
+//! The errors of a profile, each with its position.
 
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// A value that no profile may hold, wherever it came from.
+/// A value that a profile must not contain.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {reason}")]
 pub struct Invalid {
-    /// Which entry: `files[3].extents[0]`.
+    /// The entry: `files[3].extents[0]`.
     pub place: String,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 
@@ -23,7 +23,7 @@ pub enum DecodeError {
     /// Written by a newer `ahead`.
     #[error(
         "format version {major}.{minor} is newer than this ahead can read ({}.x); upgrade ahead, or record again \
-         with this one",
+         with this version",
         crate::header::MAJOR
     )]
     Newer {
@@ -32,44 +32,44 @@ pub enum DecodeError {
         /// Minor version of the file.
         minor: u16,
     },
-    /// A header field has a value that this version never writes.
+    /// A header field has an invalid value.
     #[error("damaged header (byte {offset}: {reason}); record again")]
     Header {
-        /// Where the field starts.
+        /// Offset of the field.
         offset: u64,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The file ends early.
-    #[error("truncated: it ends at byte {have} of {want}; record again")]
+    /// The file ends too early.
+    #[error("truncated at byte {have} of {want}; record again")]
     Truncated {
-        /// Length that was found.
+        /// Length of the file.
         have: u64,
-        /// Length that the header promises (or the header's own).
+        /// Length in the header (or of the header itself).
         want: u64,
     },
-    /// There is something behind the body.
-    #[error("damaged: it should end at byte {offset}, and goes on for {extra}; record again")]
+    /// There are bytes after the body.
+    #[error("damaged: {extra} bytes follow the end at byte {offset}; record again")]
     Trailing {
-        /// Where the profile ends.
+        /// End of the profile.
         offset: u64,
-        /// How many bytes follow.
+        /// Number of bytes after it.
         extra: u64,
     },
     /// The checksum does not match.
     #[error(
-        "damaged: the checksum of bytes 0 to {end} is {computed:08x}, and byte {} says {stored:08x}; record again",
+        "damaged: bytes 0 to {end} have checksum {computed:08x}, but byte {} says {stored:08x}; record again",
         crate::header::CHECKSUM_AT
     )]
     Checksum {
         /// Length of the file.
         end: u64,
-        /// What the header says.
+        /// Checksum in the header.
         stored: u32,
-        /// What the bytes give.
+        /// Checksum of the bytes.
         computed: u32,
     },
-    /// More than a profile may take.
+    /// The file is larger than a profile may be.
     #[error("{bytes} bytes are more than a profile may have ({limit})")]
     TooLarge {
         /// Size found.
@@ -77,18 +77,18 @@ pub enum DecodeError {
         /// Size allowed.
         limit: u64,
     },
-    /// The CBOR of the body is not what it should be.
+    /// The body is not the CBOR of a profile.
     #[error("malformed, so not written by ahead: byte {offset} ({place}): {reason}")]
     Malformed {
         /// Offset in the file.
         offset: u64,
-        /// Which entry.
+        /// The entry.
         place: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// Well-formed, but with a value that no profile may hold.
-    #[error("refused, for ahead would not write this: {0}")]
+    /// Well-formed, but with a value that a profile must not contain.
+    #[error("invalid, so not written by ahead: {0}")]
     Invalid(#[from] Invalid),
 }
 
@@ -103,7 +103,7 @@ pub enum LoadError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is a directory, FIFO, device or socket.
+    /// The path is a directory, FIFO, device or socket.
     #[error("{} is {kind}, not a profile: name a file that `ahead record` wrote", path.display())]
     NotAFile {
         /// The profile.
@@ -116,51 +116,51 @@ pub enum LoadError {
     Decode {
         /// The profile.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         source: DecodeError,
     },
 }
 
-/// Why a profile could not be saved. Whatever was at the path before is still there, and nothing else is.
+/// Why a profile could not be saved. The file that was at the path before is unchanged, and no other file is left.
 #[derive(Debug, Error)]
 pub enum SaveError {
-    /// It holds a value that loading would refuse.
+    /// It contains a value that loading would refuse.
     #[error("this profile cannot be saved: {0}")]
     Invalid(#[from] Invalid),
     /// It is larger than loading would accept.
-    #[error("this profile would take {bytes} bytes, more than the {limit} a profile may have: record a shorter run")]
+    #[error("this profile would have {bytes} bytes, more than the maximum of {limit}; record a shorter run")]
     TooLarge {
-        /// Size it would have.
+        /// Size of the profile.
         bytes: u64,
-        /// Size allowed.
+        /// Maximum size.
         limit: u64,
     },
     /// No space, or no quota, left.
-    #[error("no space left to save {}: free some, or save elsewhere with -o", path.display())]
+    #[error("no space left to save {}; free some space, or save elsewhere with -o", path.display())]
     NoSpace {
-        /// Where it should have gone.
+        /// The path of the profile.
         path: PathBuf,
     },
-    /// Something that is no file stands there.
-    #[error("cannot save to {}: {kind} is in the way", path.display())]
+    /// The path is not a regular file.
+    #[error("cannot save to {}: {kind} has that path", path.display())]
     NotAFile {
-        /// Where it should have gone.
+        /// The path of the profile.
         path: PathBuf,
         /// `a directory`, `a FIFO`.
         kind: &'static str,
     },
     /// The path leads to another directory than before the run.
-    #[error("cannot save {}: its directory was moved, replaced or removed during the run: name another place with -o", path.display())]
+    #[error("cannot save {}: its directory was moved, replaced or removed during the run; save elsewhere with -o", path.display())]
     Moved {
-        /// Where it should have gone.
+        /// The path of the profile.
         path: PathBuf,
     },
     /// Any other failure.
     #[error("cannot save {}: {step}: {source}", path.display())]
     Io {
-        /// Where it should have gone.
+        /// The path of the profile.
         path: PathBuf,
-        /// What was being done.
+        /// The operation that failed.
         step: &'static str,
         /// The system's error.
         source: io::Error,

@@ -1,16 +1,15 @@
 //! Profiles on disk.
 //!
 //! ```text
-//!     save:  bytes ─▶ a file without a name ─fsync─▶ given a temporary name ─rename─▶ NAME.ahead ─fsync directory
-//!     load:  stat: a regular file? ─▶ open, never blocking ─▶ still that file? ─▶ read up to the cap ─▶ decode
+//!     save:  bytes ─▶ a file without a name ─fsync─▶ linked to a temporary name ─rename─▶ NAME.ahead ─fsync directory
+//!     load:  stat: a regular file? ─▶ open, non-blocking ─▶ the same file? ─▶ read up to the maximum size ─▶ decode
 //! ```
 //!
-//! Whoever is killed while saving leaves nothing behind (but for the moment between link and rename), and whoever loads
-//! sees the old profile or the new one. Symbolic links are followed when loading, because a user may link
-//! `current.ahead` to a profile and nothing is trusted for its place; they are replaced when saving, so that a link
-//! that a stranger left in `/tmp` cannot lead a root user's recording onto another file. Links to devices and directories
-//! stay, as these do themselves. Whoever saves at the end of some work opens the directory before it ([`Place`]): a program
-//! that runs meanwhile may put a link in its place.
+//! If a process is killed while saving, no file is left (except between link and rename). A reader sees the old profile or the new
+//! one. Loading follows symbolic links, because a user may link `current.ahead` to a profile, and no profile is trusted for its path.
+//! Saving replaces them, so that a link from another user in `/tmp` cannot redirect root's recording to another file. Links to devices
+//! and directories are not replaced, nor are devices and directories. A caller that saves after some work opens the directory before
+//! it ([`Place`]): a program may replace the directory by a link in the meantime.
 
 use crate::error::{LoadError, SaveError};
 use crate::header::MAX_FILE_BYTES;
@@ -25,18 +24,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Profiles name private paths: for their owner alone.
+/// Profiles contain private paths, so only their owner may read them.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Saves a profile with mode 0600, replacing what is there in one step.
+/// Saves a profile with mode 0600 and atomically replaces an existing file.
 ///
-/// Errors: every [`SaveError`]; then what was at the path before is still there, and nothing else is.
+/// Errors: every [`SaveError`]. Then an existing file is unchanged, and no other file is left.
 pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
     Place::open(path)?.save(profile, None)
 }
 
-/// Where a profile will be saved: a directory that is open already, and a name in it. Whatever the path leads to by the
-/// time of saving, nothing is made in another directory.
+/// The destination of a profile: an open directory, and a name in it. Wherever the path leads when the profile is saved, no file is
+/// created in another directory.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -45,32 +44,32 @@ pub struct Place {
 }
 
 impl Place {
-    /// Opens the directory that the path leads to now.
+    /// Opens the directory of a path.
     pub fn open(path: &Path) -> Result<Place, SaveError> {
         let opened = openat(CWD, directory_of(path), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         Place::within(opened.map_err(|error| failure(path, CREATE)(error.into()))?, path)
     }
 
-    /// In a directory that the caller has opened as the one of this path.
+    /// A destination in a directory that the caller has opened for this path.
     pub fn within(directory: OwnedFd, path: &Path) -> Result<Place, SaveError> {
         let name = path.file_name().ok_or(SaveError::NotAFile { path: path.into(), kind: "a directory" })?;
         Ok(Place { name: name.into(), directory, path: path.into() })
     }
 
-    /// Whether something is there.
+    /// Whether the name exists.
     pub fn is_taken(&self) -> bool {
         statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Finds out whether a profile could be saved there now: for who is about to spend minutes on making one. Leaves nothing
-    /// behind. That the disk is not full by then cannot be known.
+    /// Checks whether a profile could be saved now, before minutes of recording. Leaves no file. Whether the disk will be full later is
+    /// unknown.
     pub fn check(&self) -> Result<(), SaveError> {
         self.begin().map(drop)
     }
 
-    /// Like [`save`], and gives the file to a user and group: for a recording made as root for somebody else.
+    /// As [`save`], and sets the owner of the file: for a recording that root makes for another user.
     ///
-    /// Errors: also where the path leads to another directory by now.
+    /// Errors: also if the path leads to another directory now.
     pub fn save(&self, profile: &Profile, owner: Option<(u32, u32)>) -> Result<(), SaveError> {
         let bytes = crate::encode(profile)?;
         let fail = |step| failure(&self.path, step);
@@ -87,7 +86,7 @@ impl Place {
         sync_directory(&self.directory).map_err(fail("fsync its directory"))
     }
 
-    /// For the message alone: what is made is made in the directory that is open.
+    /// Only for the error message: files are created in the open directory in any case.
     fn is_at_its_path(&self) -> bool {
         let key = |stat: Stat| (stat.st_dev, stat.st_ino);
         let (own, there) = (fstat(&self.directory).map(key), stat(directory_of(&self.path)).map(key));
@@ -98,7 +97,7 @@ impl Place {
         if let Ok(there) = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             let in_the_way = match FileType::from_raw_mode(there.st_mode) {
                 FileType::RegularFile => None,
-                FileType::Symlink => self.link_to_no_file(),
+                FileType::Symlink => self.kind_of_link_target(),
                 other => Some(kind(other)),
             };
             if let Some(kind) = in_the_way {
@@ -108,9 +107,9 @@ impl Place {
         Replacement::create(self.directory.as_fd(), MODE).map_err(failure(&self.path, CREATE))
     }
 
-    /// What a symbolic link leads to, unless that is a file, or nothing. The system's links (`/dev/stdout`) must stay even
-    /// where they lead to a file at this moment: such a one goes through a descriptor.
-    fn link_to_no_file(&self) -> Option<&'static str> {
+    /// The kind of a symbolic link's target, unless that is a regular file or missing. Links of the system (`/dev/stdout`) must stay even
+    /// if they lead to a regular file now: such a link goes through a descriptor.
+    fn kind_of_link_target(&self) -> Option<&'static str> {
         let there = statat(&self.directory, &self.name, AtFlags::empty()).ok()?;
         let there = FileType::from_raw_mode(there.st_mode);
         if there != FileType::RegularFile {
@@ -122,7 +121,7 @@ impl Place {
     }
 }
 
-/// The first step, as an error names it.
+/// The first step, in error messages.
 const CREATE: &str = "create a file in its directory";
 
 fn failure(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> SaveError {
@@ -160,7 +159,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let fail = |error: Errno| LoadError::Io { path: path.into(), source: error.into() };
     let before = stat(path).map_err(fail)?;
     regular(path, &before)?;
-    // NONBLOCK and NOCTTY: should a FIFO or terminal have taken the file's place by now, opening it does nothing.
+    // NONBLOCK and NOCTTY: if a FIFO or terminal has replaced the file, opening it has no effect.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open(path, flags, Mode::empty()).map_err(fail)?);
     let size_bytes = {
@@ -168,7 +167,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
         regular(path, &now)?;
         now.st_size as u64
     };
-    // A file that is too large is not read at all, and one that grows meanwhile not beyond the cap: decode tells.
+    // A file that is too large is not read, and one that grows is read only up to the limit; decode reports it.
     if size_bytes > MAX_FILE_BYTES {
         let source = crate::DecodeError::TooLarge { bytes: size_bytes, limit: MAX_FILE_BYTES };
         return Err(LoadError::Decode { path: path.into(), source });
@@ -192,6 +191,6 @@ fn kind(of: FileType) -> &'static str {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        _ => "no regular file",
+        _ => "not a regular file",
     }
 }

@@ -1,14 +1,14 @@
-//! Cutting a profile to what may be saved: a recording of some minutes is not thrown away for the few entries too many.
+//! Cuts a profile to the limits of the format, so that a long recording is not discarded because of a few entries.
 
 use crate::check::{MAX_DEVICES, MAX_EXTENTS, MAX_FILES, MAX_LOOKUPS, MAX_MILESTONES};
 use crate::header::MAX_FILE_BYTES;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, Profile, Recording};
 
-/// For the header, the names of the maps and the numbers that occur once.
+/// Size of the header, the names of the maps and the numbers that occur once.
 const ONCE_BYTES: usize = 64 << 10;
 
-/// Leaves out what is beyond the limits of the format, the latest first, and gives how many entries that are. They count as
-/// lost events: the profile says itself that it is not complete. What was read goes before what was only looked up.
+/// Removes entries beyond the limits of the format, the latest first, and returns their number. They count as lost events, so the
+/// profile reports that it is incomplete. Files take precedence over lookups.
 pub fn fit(profile: &mut Profile) -> u64 {
     fit_within(profile, MAX_FILE_BYTES as usize)
 }
@@ -40,7 +40,7 @@ impl Room {
     }
 }
 
-/// Keeps the entries that fit, at most so many. Gives how many went.
+/// Keeps the entries that fit, at most `most`. Returns the number of removed entries.
 fn keep<T>(entries: &mut Vec<T>, most: usize, mut fits: impl FnMut(&T) -> bool) -> u64 {
     let (before, mut kept) = (entries.len(), 0);
     entries.retain(|entry| {
@@ -51,7 +51,7 @@ fn keep<T>(entries: &mut Vec<T>, most: usize, mut fits: impl FnMut(&T) -> bool) 
     (before - kept) as u64
 }
 
-/// The head of a CBOR item (RFC 8949, section 3).
+/// Length of the head of a CBOR item (RFC 8949, section 3).
 fn head_bytes(number: u64) -> usize {
     match number {
         0..24 => 1,
@@ -87,7 +87,7 @@ fn extents_bytes(extents: &[Extent]) -> usize {
 fn file_bytes(file: &File) -> usize {
     let paths = text_bytes(&file.path) + file.seen_path.as_deref().map_or(1, text_bytes) + text_bytes(&file.fs_path);
     let numbers = numbers_bytes([file.device, file.inode, file.size_bytes, file.mtime_ns.unsigned_abs()]);
-    // The array's head, and whether it was deleted.
+    // Two bytes: the array's head and the `deleted` flag.
     2 + paths + text_bytes(file.fs_type.as_bytes()) + numbers + extents_bytes(&file.extents)
 }
 
@@ -128,9 +128,9 @@ mod tests {
         }
     }
 
-    /// Regression: a recording of more than a profile may hold was thrown away at its end.
+    /// Regression: a recording that exceeded the limits of a profile was discarded at its end.
     #[test]
-    fn what_is_beyond_the_limit_is_left_out_and_counted_and_the_rest_is_saved() {
+    fn entries_beyond_the_limit_are_removed_and_counted() {
         let mut cut = profile(1000, 5000);
         let most_bytes = 200 << 10;
         let left_out = fit_within(&mut cut, most_bytes);
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_as_it_is() {
+    fn profile_within_the_limits_is_unchanged() {
         let mut whole = profile(100, 100);
         assert_eq!(fit(&mut whole), 0);
         assert_eq!(whole, profile(100, 100));
     }
 
     #[test]
-    fn the_estimate_is_not_below_what_is_written() {
+    fn estimated_size_is_not_below_the_encoded_size() {
         let empty = crate::encode(&profile(0, 0)).unwrap().len();
         for (files, lookups) in [(50, 0), (0, 50)] {
             let more = profile(files, lookups);

@@ -1,4 +1,4 @@
-//! The fixed header in front of the body.
+//! The fixed header before the body.
 //!
 //! ```text
 //!     byte  0        8      10     12       16           24        28
@@ -10,21 +10,21 @@
 
 use crate::error::DecodeError;
 
-/// How a profile begins: a byte that no text has, the name, and a line end that any text-mode transfer destroys.
+/// The first bytes of a profile: a byte that no text contains, the name, and a line end that a text-mode transfer changes.
 pub const MAGIC: [u8; 8] = *b"\x89AHEAD\r\n";
-/// Changes when an older reader would misunderstand.
+/// Incremented when an older reader would misinterpret the format.
 pub const MAJOR: u16 = 1;
-/// Changes when keys or trailing fields are added, which an older reader skips.
+/// Incremented when keys or trailing fields are added, which an older reader skips.
 pub const MINOR: u16 = 0;
-/// Where the checksum is.
+/// Offset of the checksum.
 pub const CHECKSUM_AT: usize = 24;
 /// Length of the header, bytes.
 pub const LENGTH: usize = 28;
-/// Largest profile accepted, header included. A million extents take about 20 MB; recordings seen so far take less than
+/// Maximum size of a profile, header included. A million extents take about 20 MB; recordings so far take less than
 /// 2 MB.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Puts the header in front of a body.
+/// Adds the header to a body.
 pub fn wrap(body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(LENGTH + body.len());
     bytes.extend_from_slice(&MAGIC);
@@ -37,7 +37,7 @@ pub fn wrap(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Checks the header and the checksum; gives the body.
+/// Checks the header and the checksum, and returns the body.
 pub fn unwrap(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     let have = bytes.len() as u64;
     if have > MAX_FILE_BYTES {
@@ -57,7 +57,7 @@ pub fn unwrap(bytes: &[u8]) -> Result<&[u8], DecodeError> {
         return Err(DecodeError::Newer { major, minor });
     }
     if major < MAJOR {
-        return Err(DecodeError::Header { offset: 8, reason: format!("there is no format version {major}") });
+        return Err(DecodeError::Header { offset: 8, reason: format!("unknown format version {major}") });
     }
     if header[12..16] != [0; 4] {
         return Err(DecodeError::Header { offset: 12, reason: "unknown flags".into() });

@@ -1,17 +1,16 @@
-//! What was learned about one program's start: the `.ahead` file.
+//! The `.ahead` file: what was learned about one program's start.
 //!
-//! In comes what `trace` saw (accesses with paths, metadata blocks, milestones); out goes a [`Profile`] that `fetch`
-//! turns into a plan, `show` explains and the next `record --runs` merges with. On disk it is CBOR behind a fixed
-//! header with a version and a CRC.
+//! A recording (accesses with paths, metadata blocks, milestones) comes in; a [`Profile`] goes out, which `plan` turns into a plan,
+//! `show` prints and the next `record --runs` merges. On disk it is CBOR after a fixed header with a version and a CRC.
 //!
 //! ```text
-//!     trace ──▶ Profile ──encode──▶ NAME.ahead ──decode (hostile until checked)──▶ Profile ──▶ fetch, show
-//!                  ▲                                                                  │
-//!                  └────────────────────────── merge (runs) ◀─────────────────────────┘
+//!     learn ──▶ Profile ──encode──▶ NAME.ahead ──decode (untrusted until checked)──▶ Profile ──▶ plan, show
+//!                  ▲                                                                   │
+//!                  └────────────────────────── merge (runs) ◀──────────────────────────┘
 //! ```
 //!
-//! What it must never do: open, stat or read a file that a profile names (that is `fetch`'s work, under its rules);
-//! panic or allocate without bound on any input; hide that events were lost.
+//! This crate must never open, stat or read a file that a profile names (the prefetcher does, under its rules), panic or allocate
+//! without bound on any input, or hide that events were lost.
 
 mod cbor;
 mod check;

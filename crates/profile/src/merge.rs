@@ -1,4 +1,4 @@
-//! Several runs of the same command into one profile.
+//! Merges several runs of the same command into one profile.
 //!
 //! ```text
 //!     run 1   ├──── 0..64K at 5 ms ────┤        ├─ at 90 ms ─┤
@@ -8,11 +8,11 @@
 //!     merged  ├─ 3 runs, 6 ms ─┤├─ 2 ──┤        ├─ 1 run, last ─┤
 //! ```
 //!
-//! Each byte keeps how many runs used it, and the median of the times at which they did. What only a minority of the
-//! runs used sorts behind everything else: with the smallest timestamp instead, a page that one run in a hundred
-//! happened to need early would be fetched before what every run needs.
+//! For each byte the profile keeps how many runs used it, and the median of their times. Bytes that only a minority of the runs used
+//! sort after all others: with the smallest time instead, a page that one of a hundred runs needed early would be fetched before
+//! the pages that every run needs.
 //!
-//! What it must never do: count a byte twice, invent one, or hide a loss.
+//! Merging must never count a byte twice, add one, or hide a loss.
 
 mod ranges;
 
@@ -22,13 +22,13 @@ use crate::model::{
 use ranges::Seen;
 use std::collections::{BTreeMap, HashMap};
 
-/// Merges profiles of the same command, each of one run or more.
+/// Merges profiles of the same command, each of one or more runs.
 ///
-/// Of a file whose size or modification time changed between runs, only what the latest version's runs used is kept.
-/// One profile alone is tidied: extents become disjoint, neighbours are joined, everything is in order of first use.
-/// Without any profile the result is empty (and has no run).
+/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single profile is
+/// normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without profiles the result is
+/// empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
-    // Stable: recordings within one second stay in the order they came in.
+    // A stable sort: recordings within one second keep their order.
     profiles.sort_by_key(|profile| profile.recording.created_unix_s);
     let Some(latest) = profiles.last() else { return Profile::default() };
     let recording = merge_recordings(&profiles, &latest.recording);
@@ -42,7 +42,7 @@ pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     }
 }
 
-/// One extent of a profile, by the positions of its file and itself.
+/// The position of an extent in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// Index into `files`.
@@ -52,20 +52,20 @@ pub struct Position {
 }
 
 impl Profile {
-    /// Every extent of every file: first what most runs used, by first use; then the rest, by first use. This is the order
-    /// in which to fetch from a disk that does not seek.
+    /// All extents of all files: first those that most runs used, then the others, each by first use. This is the order for
+    /// prefetching from a disk without seeks.
     pub fn in_order(&self) -> Vec<Position> {
         let mut order: Vec<Position> = Vec::new();
         for (index, file) in self.files.iter().enumerate() {
             order.extend((0..file.extents.len()).map(|extent| Position { file: index, extent }));
         }
-        order.sort_by_cached_key(|at| turn(&self.files[at.file].extents[at.extent], self.recording.runs));
+        order.sort_by_cached_key(|at| sort_key(&self.files[at.file].extents[at.extent], self.recording.runs));
         order
     }
 }
 
-/// Sorts extents into the order in which to fetch them.
-fn turn(extent: &Extent, total_runs: u32) -> (bool, u64) {
+/// The sort key of an extent in the order of prefetching.
+fn sort_key(extent: &Extent, total_runs: u32) -> (bool, u64) {
     (extent.is_seldom(total_runs), extent.first_use_us)
 }
 
@@ -88,8 +88,8 @@ fn seen(profile: usize, extents: &[Extent]) -> impl Iterator<Item = Seen> {
     extents.iter().map(move |extent| Seen { profile, extent: *extent })
 }
 
-fn in_turn(mut extents: Vec<Extent>, total_runs: u32) -> Vec<Extent> {
-    extents.sort_by_key(|extent| (turn(extent, total_runs), extent.offset_bytes));
+fn sorted(mut extents: Vec<Extent>, total_runs: u32) -> Vec<Extent> {
+    extents.sort_by_key(|extent| (sort_key(extent, total_runs), extent.offset_bytes));
     extents
 }
 
@@ -103,20 +103,20 @@ fn merge_files(profiles: &[Profile], total_runs: u32) -> Vec<File> {
     let mut files: Vec<File> = versions
         .into_values()
         .map(|all| {
-            let (_, latest) = *all.last().expect("a path is noted with a file");
+            let (_, latest) = *all.last().expect("each path has a file");
             let same = |file: &File| (file.size_bytes, file.mtime_ns) == (latest.size_bytes, latest.mtime_ns);
             let input = all.iter().filter(|(_, file)| same(file)).flat_map(|(index, file)| seen(*index, &file.extents));
-            let extents = in_turn(ranges::union(input.collect()), total_runs);
+            let extents = sorted(ranges::union(input.collect()), total_runs);
             File { extents, ..describe(latest) }
         })
         .collect();
-    // What was opened and never read has no time: last. The map gave the files in order of their paths, which decides
-    // between equal times.
-    files.sort_by_key(|file| file.extents.first().map_or((true, u64::MAX), |extent| turn(extent, total_runs)));
+    // Files that were opened and never read have no time and come last. The map has sorted by path, which decides between equal
+    // times.
+    files.sort_by_key(|file| file.extents.first().map_or((true, u64::MAX), |extent| sort_key(extent, total_runs)));
     files
 }
 
-/// All of a file but its extents, which may be many.
+/// A copy of a file without its extents, which may be many.
 fn describe(file: &File) -> File {
     File {
         path: file.path.clone(),
@@ -136,9 +136,9 @@ fn merge_metadata(profiles: &[Profile], total_runs: u32) -> Vec<Metadata> {
         }
     }
     let merged = devices.into_values().map(|all| {
-        let (_, latest) = *all.last().expect("a device is noted with its blocks");
+        let (_, latest) = *all.last().expect("each device has an entry");
         let input = all.iter().flat_map(|(index, metadata)| seen(*index, &metadata.extents));
-        Metadata { extents: in_turn(ranges::union(input.collect()), total_runs), ..latest.clone() }
+        Metadata { extents: sorted(ranges::union(input.collect()), total_runs), ..latest.clone() }
     });
     merged.collect()
 }
@@ -153,7 +153,7 @@ fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
     let mut lookups: Vec<Lookup> = paths
         .into_values()
         .map(|all| {
-            let (_, latest) = *all.last().expect("a path is noted with a lookup");
+            let (_, latest) = *all.last().expect("each path has a lookup");
             let times = all.iter().map(|(runs, lookup)| (lookup.first_use_us, *runs)).collect();
             Lookup {
                 first_use_us: ranges::median(times),
@@ -166,10 +166,10 @@ fn merge_lookups(profiles: &[Profile]) -> Vec<Lookup> {
     lookups
 }
 
-/// The n-th occurrence of a milestone is the same event in every run. Those that only a minority of the runs saw
-/// (temporary names, mostly) tell nothing about the next run.
+/// The n-th occurrence of a milestone is the same event in every run. Milestones that only a minority of the runs had (mostly with
+/// temporary names) say nothing about the next run.
 fn merge_milestones(profiles: &[Profile], total_runs: u32) -> Vec<Milestone> {
-    /// When the runs saw it, and how many runs each of those times stands for.
+    /// Times of the event, each with the number of runs.
     type Times = Vec<(u64, u32)>;
     let mut events: BTreeMap<(&PathBytes, MilestoneKind, u32), Times> = BTreeMap::new();
     for profile in profiles {

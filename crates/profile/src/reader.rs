@@ -1,21 +1,21 @@
-//! CBOR items out of hostile bytes, one after the other, with the place of every complaint.
+//! Reads CBOR items from untrusted bytes, with the position of every error.
 //!
-//! Nothing is allocated that the bytes at hand do not pay for: a list that claims a million entries must still have
-//! the bytes for a million of the smallest entries. Lengths must be definite (nothing here writes any other), nesting
-//! is bounded by the format's own shape, and by [`MAX_DEPTH`] in values that this version does not know and skips.
+//! Allocations are bounded by the bytes present: a list that claims a million entries must have the bytes for a million of the smallest
+//! entries. Lengths must be definite (no writer here uses others). Nesting is bounded by the format, and by [`MAX_DEPTH`] in unknown
+//! values, which are skipped.
 //!
-//! Loading stands between a user and the program, so the way without complaint is kept short: where an entry stands is
-//! put together only when there is something to complain about, on the way out.
+//! The program waits while its profile is loaded, so the path without errors is short: the position of an entry is composed only after
+//! an error, while it is returned.
 
 use crate::cbor::{FALSE, Head, Kind, NULL, NoHead, TRUE};
 use crate::error::DecodeError;
 use crate::header;
 use std::fmt::Write;
 
-/// Deepest nesting of a value that is skipped. The format itself has six levels.
+/// Maximum nesting of a value that is skipped. The format itself has six levels.
 const MAX_DEPTH: usize = 16;
 
-/// Longest key of a map.
+/// Maximum length of a map's key.
 const MAX_KEY_BYTES: usize = 64;
 
 /// A step towards an entry: `files`, then `[3]`, then `extents`.
@@ -25,7 +25,7 @@ enum Step {
     Index(usize),
 }
 
-/// A complaint on its way out of the nested records; each adds its step. Boxed, so that results stay small.
+/// An error that is returned through the nested records; each adds its step. Boxed, so that results stay small.
 #[derive(Debug)]
 pub struct Fault {
     at: usize,
@@ -54,7 +54,7 @@ impl From<Box<Fault>> for DecodeError {
     }
 }
 
-/// Adds where it happened.
+/// Adds a step to the position of an error.
 fn within<T>(result: Result<T>, step: Step) -> Result<T> {
     result.map_err(|mut fault| {
         fault.steps.push(step);
@@ -73,18 +73,18 @@ impl<'a> Reader<'a> {
         Reader { body, at: 0 }
     }
 
-    /// Where the next item starts.
+    /// Offset of the next item.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// A complaint about the item that starts at `at`.
+    /// An error about the item at offset `at`.
     #[cold]
     pub fn fault<T>(at: usize, reason: impl Into<String>) -> Result<T> {
         Err(Box::new(Fault { at, reason: reason.into(), steps: Vec::new() }))
     }
 
-    /// Reads something that has a name; complaints inside carry it.
+    /// Reads an entry with a name, which is added to the position of errors.
     pub fn named<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         within(read(self), Step::Name(name))
     }
@@ -97,11 +97,11 @@ impl<'a> Reader<'a> {
             }
             Err(NoHead::End) => Self::fault(self.at, "the body ends here, in the middle of an item"),
             Err(NoHead::UnknownLength) => Self::fault(self.at, "an item of unknown length"),
-            Err(NoHead::Reserved) => Self::fault(self.at, "this is no CBOR"),
+            Err(NoHead::Reserved) => Self::fault(self.at, "this is not CBOR"),
         }
     }
 
-    /// The next item must be what `pick` accepts.
+    /// Reads an item that `pick` accepts.
     fn expect<T>(&mut self, what: &str, pick: impl FnOnce(Head) -> Option<T>) -> Result<T> {
         let start = self.at;
         let head = self.head()?;
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         self.expect("a number", |head| (head.kind == Kind::Number).then_some(head.value))
     }
 
-    /// A number with a meaning; `what` describes those that have one.
+    /// Reads a number that `meaning` accepts; `what` describes such numbers.
     pub fn number_as<T>(&mut self, what: &str, meaning: impl FnOnce(u64) -> Option<T>) -> Result<T> {
         let start = self.at;
         let value = self.number()?;
@@ -143,14 +143,14 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Bytes of at most `limit`.
+    /// Reads at most `limit` bytes.
     pub fn bytes(&mut self, limit: usize) -> Result<&'a [u8]> {
         let start = self.at;
         let length = self.expect("bytes", |head| (head.kind == Kind::Bytes).then_some(head.value))?;
         self.payload(start, length, limit)
     }
 
-    /// Text of at most `limit` bytes.
+    /// Reads text of at most `limit` bytes.
     pub fn text(&mut self, limit: usize) -> Result<&'a str> {
         let start = self.at;
         let length = self.expect("text", |head| (head.kind == Kind::Text).then_some(head.value))?;
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         str::from_utf8(bytes).or_else(|_| Self::fault(start, "this text is not UTF-8"))
     }
 
-    /// The bytes behind the head of a string that started at `start`.
+    /// The bytes of a string whose head started at `start`.
     fn payload(&mut self, start: usize, length: u64, limit: usize) -> Result<&'a [u8]> {
         if length > limit as u64 {
             return Self::fault(start, format!("{length} bytes, more than the {limit} allowed"));
@@ -169,11 +169,11 @@ impl<'a> Reader<'a> {
                 self.at += bytes.len();
                 Ok(bytes)
             }
-            None => Self::fault(start, format!("the body ends before these {length} bytes do")),
+            None => Self::fault(start, format!("the body ends before these {length} bytes end")),
         }
     }
 
-    /// Null, or what `read` reads.
+    /// Reads null, or what `read` reads.
     pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
         let start = self.at;
         if self.head()?.is_simple(NULL) {
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         read(self).map(Some)
     }
 
-    /// A list of at most `limit` entries, each of at least `smallest` bytes.
+    /// Reads a list of at most `limit` entries, each of at least `smallest` bytes.
     pub fn list<T>(
         &mut self,
         limit: usize,
@@ -206,12 +206,12 @@ impl<'a> Reader<'a> {
         Ok(items)
     }
 
-    /// A record of at least `fields` fields; those that a newer version added at its end are skipped.
+    /// Reads a record of at least `fields` fields. Fields that a newer version added at its end are skipped.
     pub fn record<T>(&mut self, fields: u64, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let start = self.at;
         let count = self.array()?;
         if count < fields {
-            return Self::fault(start, format!("{count} fields where {fields} belong"));
+            return Self::fault(start, format!("{count} fields instead of {fields}"));
         }
         let value = read(self)?;
         for _ in fields..count {
@@ -224,8 +224,8 @@ impl<'a> Reader<'a> {
         self.expect("an array", |head| (head.kind == Kind::Array).then_some(head.value))
     }
 
-    /// A map with these keys, each once, in any order; the first `required` of them must be there; keys of a newer version
-    /// are skipped. `read` gets the position of the key in `keys`.
+    /// Reads a map with these keys, each once, in any order. The first `required` keys must be present; unknown keys are skipped.
+    /// `read` gets the index of the key in `keys`.
     pub fn map(
         &mut self,
         keys: &[&'static str],
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
                 continue;
             };
             if std::mem::replace(&mut seen[index], true) {
-                return Self::fault(key_at, format!("{key} is there twice"));
+                return Self::fault(key_at, format!("duplicate key {key}"));
             }
             self.named(keys[index], |reader| read(reader, index))?;
         }
@@ -253,9 +253,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over one value, whatever it is.
+    /// Skips one value of any kind.
     fn skip(&mut self) -> Result<()> {
-        // How many items are still to come on each level; a stack of our own cannot overflow.
+        // Number of remaining items on each level. This stack cannot overflow, unlike recursion.
         let mut pending = vec![1u64];
         while let Some(left) = pending.last_mut() {
             if *left == 0 {
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Nothing may follow.
+    /// Checks that no bytes follow.
     pub fn end(&self) -> Result<()> {
         match self.body.len() - self.at {
             0 => Ok(()),

@@ -6,8 +6,8 @@ use std::fmt::Write;
 
 pub(crate) const STYLE: &str = include_str!("html/style.css");
 
-/// For text and attribute values alike. What HTML cannot hold at all, and what changes how the rest is shown (directions of writing), becomes
-/// U+FFFD.
+/// Escapes text and attribute values. Characters that HTML does not allow, and those that change how others are shown (text direction),
+/// become U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -25,8 +25,8 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A page under construction: parts are shown in the order in which they are added. Everything passed in is plain text
-/// and escaped here, except for pictures, which come from [`crate::svg`].
+/// A page under construction. Parts are shown in the order in which they are added. All arguments are plain text and are escaped here,
+/// except pictures, which come from [`crate::svg`].
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -47,32 +47,32 @@ impl Page {
         self.push(format_args!("<section>\n<h2>{}</h2>", escape(heading)))
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.push(format_args!("<p>{}</p>", escape(text)))
     }
 
-    /// A paragraph in the typeface of code: a command line.
+    /// Adds a paragraph in the typeface of code: a command line.
     pub fn code(&mut self, text: &str) -> &mut Self {
         self.push(format_args!("<pre><code>{}</code></pre>", escape(text)))
     }
 
-    /// Other pages beside this one: file names and what they are.
+    /// Adds links to other pages in the same directory: file names and titles.
     pub fn links(&mut self, links: &[(String, String)]) -> &mut Self {
         self.push(format_args!("<ul>"));
         for (file, text) in links {
-            // A name with a colon in it would be a scheme.
+            // Without "./" a name with a colon would be a URL scheme.
             self.push(format_args!("<li><a href=\"./{}\">{}</a></li>", escape(file), escape(text)));
         }
         self.push(format_args!("</ul>"))
     }
 
-    /// Something that must not be missed.
+    /// Adds a warning.
     pub fn warning(&mut self, text: &str) -> &mut Self {
         self.push(format_args!("<p class=\"warning\" role=\"alert\">{}</p>", escape(text)))
     }
 
-    /// The few numbers that matter, large, each above what it counts.
+    /// Adds the most important numbers, in large type, each with its label.
     pub fn figures(&mut self, figures: &[(String, String)]) -> &mut Self {
         self.push(format_args!("<dl class=\"figures\">"));
         for (label, value) in figures {
@@ -81,7 +81,7 @@ impl Page {
         self.push(format_args!("</dl>"))
     }
 
-    /// Names and values.
+    /// Adds names and values.
     pub fn facts(&mut self, facts: &[(String, String)]) -> &mut Self {
         self.push(format_args!("<dl class=\"facts\">"));
         for (name, value) in facts {
@@ -90,12 +90,12 @@ impl Page {
         self.push(format_args!("</dl>"))
     }
 
-    /// A picture made by [`crate::svg`].
+    /// Adds a picture made by [`crate::svg`].
     pub fn picture(&mut self, svg: &str, caption: &str) -> &mut Self {
         self.push(format_args!("<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>", escape(caption)))
     }
 
-    /// What the colours of a picture mean: class names of [`crate::svg`] and their meanings.
+    /// Adds the meaning of a picture's colours: class names of [`crate::svg`] and their meanings.
     pub fn legend(&mut self, entries: &[(&str, &str)]) -> &mut Self {
         self.push(format_args!("<p class=\"legend\">"));
         for (class, meaning) in entries {
@@ -106,7 +106,7 @@ impl Page {
         self.push(format_args!("</p>"))
     }
 
-    /// A table.
+    /// Adds a table.
     pub fn table(&mut self, table: &Table) -> &mut Self {
         let class = |kind: Kind| match kind {
             Kind::Number => " class=\"number\"",
@@ -138,7 +138,7 @@ impl Page {
         self
     }
 
-    /// The file. Its policy forbids browsers to run or load anything, should an escape ever be forgotten.
+    /// Returns the file. Its content security policy prevents browsers from running or loading anything, in case an escape is missing.
     pub fn render(mut self) -> String {
         self.close_section();
         let Page { title, body, .. } = self;

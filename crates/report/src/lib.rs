@@ -1,7 +1,7 @@
-//! What `ahead` shows: tables for terminals, SVG and HTML for colleagues, progress for the patient.
+//! Output of `ahead`: tables for terminals, SVG and HTML pages, progress bars.
 //!
-//! In come plain values (and a profile, for its page); out come strings. Whatever comes from outside (paths, command
-//! lines, kernel strings) is escaped on its way out: control characters for the terminal, markup for HTML.
+//! Plain values (and a profile, for its page) come in; strings go out. Text from outside (paths, command lines, kernel strings) is
+//! escaped: control characters for the terminal, markup for HTML.
 //!
 //! ```text
 //!     values ──▶ table::Table ──┬─▶ render(Screen) ─▶ terminal, or a pipe
@@ -9,8 +9,7 @@
 //!     profile ─▶ profile::page ──▶ svg::timeline, svg::page_map ──▶ html::Page
 //! ```
 //!
-//! What it must never do: compute a result (it shows what others computed), read a file, print by itself (but for
-//! progress, on standard error), or load anything into the reader's browser.
+//! This crate must never compute a result, read a file, print (except progress, on standard error), or make a browser load anything.
 
 pub mod html;
 pub mod number;

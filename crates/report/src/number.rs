@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 /// `532 B`, `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
@@ -41,7 +41,7 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `43 %`; a part that is neither nothing nor everything is not rounded to either.
+/// `43 %`. A part above 0 and below the whole is never rounded to 0 % or 100 %.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".into();
@@ -57,7 +57,7 @@ pub fn share(part: u64, whole: u64) -> String {
 
 /// `2026-07-30 14:05 UTC` from seconds since 1970.
 pub fn date(unix_s: u64) -> String {
-    // Civil date from days, by counting from 1 March in eras of 400 years, so that the leap day is the last of a year.
+    // Days are counted from 1 March in eras of 400 years, so that the leap day is the last day of a year.
     let days = (unix_s / 86_400) as i64 + 719_468;
     let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! What a profile says, as tables and as a page. The same rows serve the terminal and HTML.
+//! A profile as tables and as a page. Terminal and HTML use the same rows.
 
 use crate::html::Page;
 use crate::number::{self, size, time};
@@ -8,28 +8,28 @@ use crate::text::{command_line, printable};
 use ahead_profile::{Extent, File, Milestone, MilestoneKind, Position, Precision, Profile};
 use std::path::Path;
 
-/// Whether a recorded file is still what was recorded.
+/// Whether a recorded file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Same size and modification time.
     Current,
-    /// Another size, modification time or kind: stale.
+    /// Other size, modification time or kind: stale.
     Changed,
-    /// Not there: stale.
+    /// Missing: stale.
     Missing,
-    /// It may not be looked at.
+    /// Not readable, so unknown.
     Unknown,
-    /// It had no name any more when the recording ended; never fetched, so never stale.
+    /// Unlinked before the recording ended. Never prefetched, so never stale.
     Deleted,
 }
 
 impl State {
-    /// Whether a run leaves the file out because it is not what was recorded.
+    /// Whether a run skips the file because it has changed.
     pub fn is_stale(self) -> bool {
         matches!(self, State::Changed | State::Missing)
     }
 
-    /// For people and for JSON.
+    /// The name for people and for JSON.
     pub fn name(self) -> &'static str {
         match self {
             State::Current => "current",
@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-/// A profile with what was found out about its files.
+/// A profile and the states of its files.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a> {
     /// The profile.
@@ -50,14 +50,14 @@ pub struct Shown<'a> {
     pub states: &'a [State],
 }
 
-/// Strips in the page map.
+/// Maximum number of strips in the page map.
 const MAPPED_FILES: usize = 16;
-/// Rows of the file table on a page: a browser shows more, and nobody reads them.
+/// Maximum number of rows in the file table of a page.
 const PAGE_ROWS: usize = 500;
-/// Milestones in a table.
+/// Maximum number of milestones in a table.
 const MILESTONE_ROWS: usize = 100;
 
-/// First use of a file, if anything of it was used.
+/// Time of the first use of a file. `None`: no part of it was used.
 pub fn first_use_us(file: &File) -> Option<u64> {
     file.extents.iter().map(|extent| extent.first_use_us).min()
 }
@@ -66,12 +66,12 @@ fn most_runs(file: &File) -> u32 {
     file.extents.iter().map(|extent| extent.runs).max().unwrap_or(0)
 }
 
-/// The last name of a path, printable.
+/// The last component of a path, printable.
 fn file_name(path: &[u8]) -> String {
     printable(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
 }
 
-/// For people and for JSON.
+/// The name for people and for JSON.
 pub fn milestone_name(kind: MilestoneKind) -> &'static str {
     match kind {
         MilestoneKind::Exec => "exec",
@@ -81,12 +81,12 @@ pub fn milestone_name(kind: MilestoneKind) -> &'static str {
 }
 
 impl Shown<'_> {
-    /// How many files are stale.
+    /// The number of stale files.
     pub fn stale_files(&self) -> usize {
         self.states.iter().filter(|state| state.is_stale()).count()
     }
 
-    /// Whatever makes this profile worth less than it seems, one sentence each.
+    /// Warnings about the quality of the profile, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let recording = &self.profile.recording;
         let mut warnings = Vec::new();
@@ -100,25 +100,25 @@ impl Shown<'_> {
             let of = number::count(self.profile.files.len() as u64, "file", "files");
             let verb = if stale == 1 { "is" } else { "are" };
             warnings.push(format!(
-                "{stale} of {of} {verb} stale ({missing} missing, {} changed) and left out of a run.",
+                "{stale} of {of} {verb} stale ({missing} missing, {} changed); a run skips them.",
                 stale - missing
             ));
         }
         warnings
     }
 
-    /// Where, how and by what it was recorded.
+    /// How the profile was recorded.
     pub fn facts(&self) -> Vec<(String, String)> {
         let recording = &self.profile.recording;
         let extents = match recording.precision {
-            Precision::Precise => "precise: what was used, and no more",
-            Precision::UpperBound => "upper bound: what was used, and some that was not",
+            Precision::Precise => "precise: exactly the pages that were used",
+            Precision::UpperBound => "upper bound: the pages that were used, and some others",
         };
         let cold = match (recording.cold, recording.metadata_seen) {
             (true, true) => "cold, with metadata",
-            (true, false) => "cold, but metadata was not seen",
-            (false, true) => "warm, but metadata was seen",
-            (false, false) => "warm: of what was in memory, neither data nor metadata was read from the disk",
+            (true, false) => "cold, but metadata was not recorded",
+            (false, true) => "warm, but metadata was recorded",
+            (false, false) => "warm: data and metadata that were in memory are missing in the profile",
         };
         let facts = [
             ("command", command_line(&recording.command)),
@@ -137,7 +137,7 @@ impl Shown<'_> {
         known.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The totals.
+    /// The total figures.
     pub fn figures(&self) -> Vec<(String, String)> {
         let profile = self.profile;
         let extents: usize = profile.files.iter().map(|file| file.extents.len()).sum();
@@ -152,7 +152,7 @@ impl Shown<'_> {
         figures.map(|(label, value)| (label.to_owned(), value)).into()
     }
 
-    /// The files at these indices.
+    /// A table of the files with these indices.
     pub fn file_table(&self, order: &[usize]) -> Table {
         let several_runs = self.profile.recording.runs > 1;
         let mut columns = vec![("first use", Kind::Number), ("used", Kind::Number), ("of", Kind::Number)];
@@ -161,7 +161,7 @@ impl Shown<'_> {
             columns.push(("runs", Kind::Number));
         }
         columns.push(("file", Kind::Path));
-        // Seldom needed; without it there is more room for the paths.
+        // Shown only if needed, to leave more room for the paths.
         if order.iter().any(|index| self.states[*index] != State::Current) {
             columns.push(("state", Kind::Text));
         }
@@ -181,7 +181,7 @@ impl Shown<'_> {
         table
     }
 
-    /// Every extent of every file by first use, those that fewer than half of the runs used last.
+    /// All extents by first use; those used by fewer than half of the runs come last.
     pub fn extent_table(&self) -> Table {
         let columns = [("first use", Kind::Number), ("offset", Kind::Number), ("length", Kind::Number)];
         let more = [("runs", Kind::Number), ("on disk", Kind::Number), ("file", Kind::Path)];
@@ -201,7 +201,7 @@ impl Shown<'_> {
         table
     }
 
-    /// Metadata blocks, one row for each device.
+    /// A table of metadata, one row for each device.
     pub fn metadata_table(&self) -> Table {
         let columns = [("used", Kind::Number), ("extents", Kind::Number), ("type", Kind::Text)];
         let mut table = Table::new(columns.into_iter().chain([("device", Kind::Text), ("mounted on", Kind::Path)]));
@@ -218,8 +218,7 @@ impl Shown<'_> {
         table
     }
 
-    /// The first milestones; how many more there are. First uses of files are in the table of files already, and as
-    /// many as there are files: they are listed only on demand.
+    /// The first milestones, and the number of others. First uses of files are listed only on demand: the file table has them, too.
     pub fn milestone_table(&self, limit: usize, first_uses: bool) -> (Table, usize) {
         let wanted = |milestone: &&Milestone| first_uses || milestone.kind != MilestoneKind::FirstOpen;
         let mut table = Table::new([("time", Kind::Number), ("event", Kind::Text), ("file", Kind::Path)]);
@@ -230,31 +229,31 @@ impl Shown<'_> {
         (table, self.profile.milestones.iter().filter(wanted).count().saturating_sub(limit))
     }
 
-    /// One HTML file that needs nothing else.
+    /// A self-contained HTML page.
     pub fn page(&self, name: &Path) -> String {
         let command = command_line(&self.profile.recording.command);
         let file = printable(name.as_os_str().as_encoded_bytes());
         let program = self.profile.recording.command.first().map(|program| file_name(program));
-        let mut page = Page::new(&format!("What {} read", program.as_deref().unwrap_or("the program")));
+        let mut page = Page::new(&format!("Files read by {}", program.as_deref().unwrap_or("the program")));
         page.code(if command.is_empty() { &file } else { &command });
         for warning in self.warnings() {
             page.warning(&warning);
         }
         page.figures(&self.figures());
         page.section("Timeline").text(
-            "Each row is a file, in order of first use from top to bottom. Each dot is a part of it that was used: \
-             the larger, the more at once.",
+            "Each row is a file, in order of first use from top to bottom. Each dot is a used part of it; \
+             the larger the dot, the more bytes were used at once.",
         );
         page.legend(&[("data", "file data"), ("metadata", "metadata of the file system")]);
         page.picture(&svg::timeline(&self.timeline()), "Time since exec. Dashed lines: programs executed, readiness.");
         page.section("Page map").text(
-            "The files most was used of, each from its first byte to its last. What is not coloured was never used.",
+            "The files with the most used bytes, each from its first byte to its last. Parts without colour were not used.",
         );
         page.picture(&svg::page_map(&self.maps()), "");
         page.section("Files").table(&self.file_table(&self.order_by_bytes(PAGE_ROWS)));
         let more = self.profile.files.len().saturating_sub(PAGE_ROWS);
         if more > 0 {
-            page.text(&format!("… and {} of which less was used.", number::count(more as u64, "file", "files")));
+            page.text(&format!("… and {} with fewer used bytes.", number::count(more as u64, "file", "files")));
         }
         if !self.profile.metadata.is_empty() {
             page.section("Metadata").table(&self.metadata_table());
@@ -270,7 +269,7 @@ impl Shown<'_> {
         page.render()
     }
 
-    /// The files most is used of first.
+    /// The files with the most used bytes first.
     fn order_by_bytes(&self, limit: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.profile.files.len()).collect();
         order.sort_by_key(|index| std::cmp::Reverse(self.profile.files[*index].used_bytes()));

@@ -1,4 +1,4 @@
-//! Pictures as inline SVG: shapes with classes, whose colours the page's style sheet sets for light and dark.
+//! Pictures as inline SVG: shapes with classes. The style sheet of the page sets their colours for light and dark mode.
 //!
 //! The classes are those of `html/style.css`: `data`, `metadata`, `unused`, `cold`, `ahead`, `warm`, `other`, `grid`,
 //! `axis`, `mark`, `label`, `value`, `curve`, and those of [`SERIES`].
@@ -18,13 +18,13 @@ pub use timeline::{Dot, Event, Row, Timeline, timeline};
 use crate::html::{STYLE, escape};
 use std::fmt::Write;
 
-/// The classes of series that stand side by side, in their order.
+/// The classes of series, in their order.
 pub const SERIES: [&str; 6] = ["series-1", "series-2", "series-3", "series-4", "series-5", "series-6"];
 
-/// Width of every picture in its own units; the page scales it.
+/// Width of every picture in SVG units; the page scales it.
 const WIDTH: f64 = 960.0;
 
-/// A picture as a file of its own, with the style sheet in it.
+/// A picture as a separate file, with the style sheet in it.
 pub fn standalone(picture: &str) -> String {
     let head = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" ");
     let picture = picture.replacen("<svg ", &head, 1);
@@ -34,7 +34,7 @@ pub fn standalone(picture: &str) -> String {
     }
 }
 
-/// Which point of a text its coordinates are.
+/// The point of a text at its coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Anchor {
     Start,
@@ -101,7 +101,7 @@ impl Canvas {
         writeln!(self.body, "{element}").expect("a string takes every character");
     }
 
-    /// The picture; `name` is what a screen reader says.
+    /// Returns the picture. `name` is its text for screen readers.
     fn finish(self, name: &str) -> String {
         let (width, height) = (short(WIDTH), short(self.height));
         let name = escape(name);
@@ -109,17 +109,17 @@ impl Canvas {
     }
 }
 
-/// At most two decimals: a hundredth of a unit cannot be seen.
+/// Formats with at most two decimals: a hundredth of a unit is invisible.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
-    // An empty sum is -0.0.
+    // The sum of no values is -0.0.
     match text.trim_end_matches('0').trim_end_matches('.') {
         "-0" => "0".to_owned(),
         text => text.to_owned(),
     }
 }
 
-/// Round numbers from 0 to `end`, some `about` of them: steps of 1, 2 or 5 times a power of ten.
+/// About `about` round numbers from 0 to `end`: steps of 1, 2 or 5 times a power of ten.
 fn ticks(end: f64, about: f64) -> Vec<f64> {
     if !(end > 0.0 && end.is_finite()) {
         return vec![0.0];
@@ -135,9 +135,9 @@ fn ticks(end: f64, about: f64) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Regression: what nobody had counted was drawn as "-0".
+    /// Regression: a count of nothing was drawn as "-0".
     #[test]
-    fn nothing_is_not_less_than_nothing() {
+    fn negative_zero_is_formatted_as_zero() {
         assert_eq!(
             (short(-0.0), short(-0.001), short(-1.5), short(0.25)),
             ("0".into(), "0".into(), "-1.5".into(), "0.25".into())
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round() {
+    fn ticks_are_round_numbers() {
         assert_eq!(ticks(10.0, 5.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(ticks(0.7, 7.0).len(), 8);
         assert_eq!(ticks(0.0, 5.0), [0.0]);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_at_most_two_decimals() {
         assert_eq!([short(1.0), short(0.256), short(100.0), short(-0.5)], ["1", "0.26", "100", "-0.5"]);
     }
 }

@@ -1,20 +1,20 @@
-//! Tables: names to the left, numbers to the right, one column that gives way when the terminal is narrow.
+//! Tables: text aligned to the left, numbers to the right, one column that is shortened on a narrow terminal.
 
 use crate::text::{one_line, shorten};
 use console::{Style, Term, measure_text_width};
 use std::io::IsTerminal;
 
-/// What is being written to.
+/// The output device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Screen {
-    /// Columns; `None` where lines may be of any length (a pipe or file).
+    /// Width in columns; `None`: unlimited (a pipe or file).
     pub width: Option<usize>,
-    /// Whether escape sequences for colour may be written.
+    /// Whether colour escape sequences are permitted.
     pub colour: bool,
 }
 
 impl Screen {
-    /// Standard output: its width if it is a terminal, colour if it wants any (`NO_COLOR`, `CLICOLOR`, `TERM` and
+    /// Standard output: its width if it is a terminal, and colour if permitted (`NO_COLOR`, `CLICOLOR`, `TERM` and
     /// `CLICOLOR_FORCE` are respected).
     pub fn stdout() -> Self {
         let width = if std::io::stdout().is_terminal() { Term::stdout().size_checked() } else { None };
@@ -25,44 +25,44 @@ impl Screen {
         if self.colour { style.force_styling(true).apply_to(text).to_string() } else { text.to_owned() }
     }
 
-    /// A heading.
+    /// Formats a heading.
     pub fn heading(&self, text: &str) -> String {
         self.paint(Style::new().bold(), text)
     }
 
-    /// Something that must not be missed.
+    /// Formats a warning.
     pub fn warning(&self, text: &str) -> String {
         self.paint(Style::new().red().bold(), text)
     }
 
-    /// Something of less weight.
+    /// Formats less important text.
     pub fn faint(&self, text: &str) -> String {
         self.paint(Style::new().dim(), text)
     }
 }
 
-/// How a column behaves.
+/// The kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Aligned to the left.
     Text,
     /// Aligned to the right.
     Number,
-    /// Aligned to the left; loses its beginning when the table is wider than the screen. One per table.
+    /// Aligned to the left; shortened at its beginning if the table is wider than the screen. One per table.
     Path,
 }
 
-/// Rows under named columns. Cells are one line of printable characters each: others are written out, as [`one_line`] does, which leaves
-/// alone what [`crate::text::printable`] has written out already.
+/// A table with named columns. Each cell is one line of printable characters: others are escaped as by [`one_line`], which does not
+/// change text that [`crate::text::printable`] has already escaped.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     columns: Vec<(String, Kind)>,
     rows: Vec<Vec<String>>,
 }
 
-/// Blanks between columns.
+/// Spaces between columns.
 const GAP: usize = 2;
-/// A path column is not made narrower than this; rather the line wraps.
+/// Minimum width of a path column; in a narrower terminal, lines wrap.
 const NARROWEST: usize = 12;
 
 impl Table {
@@ -72,14 +72,14 @@ impl Table {
         Table { columns, rows: Vec::new() }
     }
 
-    /// Adds a row; missing cells are empty, and those beyond the columns are dropped.
+    /// Adds a row. Missing cells are empty, surplus cells are dropped.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let mut row: Vec<String> = cells.into_iter().map(|cell| one_line(&cell.into())).collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
 
-    /// Whether it has no rows.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -89,12 +89,12 @@ impl Table {
         &self.columns
     }
 
-    /// The rows, each as long as the columns.
+    /// The rows, each with one cell per column.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 
-    /// Lines of text, each with its line end.
+    /// Renders the table as lines of text.
     pub fn render(&self, screen: Screen) -> String {
         let widths = self.widths(screen);
         let names: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
@@ -155,28 +155,28 @@ mod tests {
     }
 
     #[test]
-    fn the_path_gives_way() {
+    fn path_column_is_shortened_on_a_narrow_screen() {
         let text = sample().render(Screen { width: Some(28), colour: false });
         assert_eq!(text, "   used  file          note\n4.0 KiB  …lib/libm.so\n   12 B  /é            stale\n");
         assert!(text.lines().all(|line| measure_text_width(line) <= 28), "{text}");
     }
 
     #[test]
-    fn colour_only_where_wanted() {
+    fn colour_is_used_only_if_permitted() {
         assert!(!sample().render(Screen::default()).contains('\u{1b}'));
         let colourful = sample().render(Screen { width: None, colour: true });
         assert!(colourful.starts_with("\u{1b}[1m") && colourful.matches('\u{1b}').count() == 2, "{colourful:?}");
     }
 
-    /// Regression: names of scenarios, jobs and policies reached the terminal as they are.
+    /// Regression: names of scenarios, jobs and policies reached the terminal without escaping.
     #[test]
-    fn cells_do_not_move_the_cursor() {
+    fn control_characters_in_cells_are_escaped() {
         let mut table = Table::new([("a\u{1b}[2J", Kind::Text)]);
         table.row(["\u{1b}]0;x\u{7}\ny"]);
         table.row([crate::text::printable(b"/a\\b\x1b")]);
         let shown = table.render(Screen::default());
         assert!(!shown.contains('\u{1b}') && shown.lines().count() == 3, "{shown:?}");
-        assert_eq!(table.rows()[1], [r"/a\\b\u{1b}"], "nothing is written out twice");
+        assert_eq!(table.rows()[1], [r"/a\\b\u{1b}"], "escaped text is not escaped again");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Bytes from outside, made safe to show and exact to store.
+//! Escapes bytes from outside, for display and for storage.
 
 use std::fmt::Write;
 
-/// For a terminal or a page: printable characters stay; everything that could move the cursor, change the direction
-/// of writing or hide is written as `\n`, `\xff` or `\u{202e}`, and a backslash as `\\`, so that nothing is ambiguous.
+/// Escapes for a terminal or a page: printable characters stay; all that could move the cursor, change the text direction or be
+/// invisible becomes `\n`, `\xff` or `\u{202e}`, and a backslash becomes `\\`, so that the result is unambiguous.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -26,18 +26,18 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// For a message: like [`printable`], but backslashes stay single, because messages are read and not parsed.
+/// Escapes for a message: like [`printable`], but backslashes stay single, because messages are not parsed.
 pub fn one_line(text: &str) -> String {
     printable(text.as_bytes()).replace("\\\\", "\\")
 }
 
-/// Characters without a shape that change how the others are shown: joiners, directions, separators, byte order mark.
+/// Invisible characters that change how others are shown: joiners, text direction, separators, byte order mark.
 pub(crate) fn is_format(character: char) -> bool {
     matches!(character, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A command line that a POSIX shell would split into the same arguments, if they are printable.
+/// A command line that a POSIX shell would split into the same arguments, if these are printable.
 pub fn command_line(arguments: &[Vec<u8>]) -> String {
     let words = arguments.iter().map(|argument| {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte) || *byte >= 0x80;
@@ -51,7 +51,7 @@ pub fn command_line(arguments: &[Vec<u8>]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Every byte but letters, digits and `/._-~` as `%XX`: exact for any bytes, as in a URL's path.
+/// Encodes every byte except letters, digits and `/._-~` as `%XX`: exact for any bytes, as in the path of a URL.
 pub fn percent(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -64,7 +64,7 @@ pub fn percent(bytes: &[u8]) -> String {
     text
 }
 
-/// Fits a path into `width` columns by leaving out its beginning, which tells the least: `…/numpy/core/umath.so`.
+/// Shortens a path to `width` columns by removing its beginning: `…/numpy/core/umath.so`.
 pub fn shorten(path: &str, width: usize) -> String {
     if console::measure_text_width(path) <= width {
         return path.to_owned();
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_reaches_the_terminal_that_moves_it() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable(b"/a b/\xc3\xa9.so"), "/a b/é.so");
         assert_eq!(printable(b"/\x1b[2Jx\n"), "/\\u{1b}[2Jx\\n");
         assert_eq!(printable(b"/\xff\xfe"), "/\\xff\\xfe");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_quoted_where_needed() {
+    fn arguments_are_quoted_if_needed() {
         let words =
             |words: &[&str]| command_line(&words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
         assert_eq!(words(&["python3", "-c", "import numpy"]), "python3 -c 'import numpy'");
@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_exact() {
+    fn percent_encoding_is_exact() {
         assert_eq!(percent(b"/a b\xff%"), "/a%20b%FF%25");
     }
 
     #[test]
-    fn paths_lose_their_beginning() {
+    fn paths_are_shortened_at_their_beginning() {
         assert_eq!(shorten("/usr/lib/x.so", 20), "/usr/lib/x.so");
         assert_eq!(shorten("/usr/lib/x.so", 6), "…/x.so");
         assert_eq!(shorten("/日本語", 5), "…本語");

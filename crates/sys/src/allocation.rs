@@ -1,6 +1,6 @@
-//! How much memory a test program has allocated: for tests that hold a parser to a bound.
+//! Memory that a test program has allocated: for tests that check the memory bound of a parser.
 //!
-//! A program that wants to know makes [`Counting`] its `#[global_allocator]`; in all others the counters stay zero.
+//! The program declares [`Counting`] as its `#[global_allocator]`. In all other programs the counters stay zero.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, with counters.
+/// The system allocator, with counters.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -19,12 +19,12 @@ pub fn allocated_bytes() -> usize {
     NOW.load(Relaxed)
 }
 
-/// The most bytes that were allocated at once since [`reset_peak`].
+/// Peak of [`allocated_bytes`] since [`reset_peak`].
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
 }
 
-/// The peak starts anew from what is allocated now.
+/// Sets the peak to [`allocated_bytes`].
 pub fn reset_peak() {
     PEAK.store(NOW.load(Relaxed), Relaxed);
 }
@@ -37,11 +37,11 @@ fn subtract(bytes: usize) {
     NOW.fetch_sub(bytes, Relaxed);
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came; only counters change besides.
+// SAFETY: every call is forwarded unchanged to the system allocator; apart from that only the counters change.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller keeps the rules of this very call.
+        // SAFETY: the caller fulfils the contract of this function.
         unsafe { System.alloc(layout) }
     }
 
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // For a moment there may be both.
+        // Both blocks may exist for a moment.
         add(new_size);
         subtract(layout.size());
         // SAFETY: as above.

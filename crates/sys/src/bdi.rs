@@ -1,8 +1,8 @@
 //! `read_ahead_kb` of the backing devices.
 //!
-//! The setting lives in the backing device info, not in the disk's queue: a partition shares its disk's, NFS, FUSE and
-//! btrfs have one of their own. `/sys/class/bdi/MAJOR:MINOR` is right for all of them where the number is the
-//! superblock's; a partition's number has no entry there and leads to its disk's.
+//! The setting belongs to the backing device info (BDI), not to the queue of the disk. A partition shares the BDI of its disk;
+//! NFS, FUSE and btrfs have their own. `/sys/class/bdi/MAJOR:MINOR` exists for the device number of a superblock; for the
+//! number of a partition it does not, and the BDI of its disk is used.
 
 use crate::mounts::{self, Mount};
 use crate::{Error, Result};
@@ -12,18 +12,18 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The `read_ahead_kb` file that governs the file system with this device number, if it has one (a tmpfs has none).
+/// The `read_ahead_kb` file of the file system with this device number. `None`: it has none (tmpfs).
 pub fn read_ahead_file(device: DeviceNumber) -> Option<PathBuf> {
     governing(Path::new("/sys"), device).map(|(_, file)| file)
 }
 
-/// The same, with the number of the backing device (of a partition its disk's), in a sysfs that may lie elsewhere.
+/// As [`read_ahead_file`], in the given sysfs, with the number of the backing device (for a partition: of its disk).
 pub fn governing(sys: &Path, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
     let own = sys.join(format!("class/bdi/{device}/read_ahead_kb"));
     if own.exists() {
         return Some((device, own));
     }
-    // A partition: its directory in sysfs lies inside its disk's, which has the queue.
+    // In sysfs the directory of a partition lies in the directory of its disk.
     let partition = fs::canonicalize(sys.join(format!("dev/block/{device}"))).ok()?;
     let disk = partition.parent()?;
     let file = disk.join("bdi/read_ahead_kb");
@@ -31,8 +31,8 @@ pub fn governing(sys: &Path, device: DeviceNumber) -> Option<(DeviceNumber, Path
     file.exists().then_some((number, file))
 }
 
-/// The same of a mount. The entry of btrfs has no number (`btrfs-1`), and is found by the file system's UUID; FUSE on a block
-/// device adds a word to it.
+/// As [`governing`], for a mount. The BDI of btrfs has no device number (`btrfs-1`): it is found by the UUID of the file
+/// system. For FUSE on a block device the name has a suffix.
 pub fn governing_mount(sys: &Path, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     let own = match mount.fs_type.as_str() {
         "btrfs" => btrfs(sys, mount)?.join("bdi"),
@@ -43,21 +43,21 @@ pub fn governing_mount(sys: &Path, mount: &Mount) -> Option<(DeviceNumber, PathB
     if file.exists() { Some((mount.device, file)) } else { governing(sys, mount.device) }
 }
 
-/// The directory in sysfs of a btrfs, by the device that it was mounted from; its name is the UUID.
+/// The sysfs directory of a btrfs, found by the device that was mounted. Its name is the UUID.
 pub fn btrfs(sys: &Path, mount: &Mount) -> Option<PathBuf> {
     let source = PathBuf::from(OsStr::from_bytes(&mount.source));
-    // /dev/mapper/NAME is a link to /dev/dm-N.
+    // /dev/mapper/NAME is a symbolic link to /dev/dm-N.
     let device = fs::canonicalize(&source).unwrap_or(source);
     btrfs_on(sys, device.file_name()?)
 }
 
-/// The same by the kernel's name of any of its devices.
+/// As [`btrfs`], found by the kernel name of any member device.
 pub fn btrfs_on(sys: &Path, device: &OsStr) -> Option<PathBuf> {
     let all = fs::read_dir(sys.join("fs/btrfs")).into_iter().flatten().flatten();
     all.map(|entry| entry.path()).find(|directory| directory.join("devices").join(device).exists())
 }
 
-/// The block devices that a btrfs lies on, one or several. Empty for other file systems.
+/// The block devices of a btrfs, at least one. Empty for other file systems.
 pub fn btrfs_members(sys: &Path, mount: &Mount) -> Vec<DeviceNumber> {
     let directory = (mount.fs_type == "btrfs").then(|| btrfs(sys, mount)).flatten();
     let members =
@@ -66,22 +66,22 @@ pub fn btrfs_members(sys: &Path, mount: &Mount) -> Vec<DeviceNumber> {
     members.filter_map(number).collect()
 }
 
-/// The `read_ahead_kb` file that governs what lies in this directory, on any file system that has one.
+/// The `read_ahead_kb` file for the file system that a directory lies on. `None`: it has none.
 pub fn read_ahead_file_below(directory: &Path) -> Option<PathBuf> {
     let mount = mounts::holding(directory).ok()??;
     governing_mount(Path::new("/sys"), &mount).map(|(_, file)| file)
 }
 
-/// The read-ahead window of a device, KiB.
+/// The read-ahead window of a device. Unit: KiB.
 pub fn read_ahead_kb(device: DeviceNumber) -> Result<u64> {
     let path = read_ahead_file(device).ok_or_else(|| Error::Unsupported {
         what: format!("read-ahead of device {device}"),
-        why: "it has no backing device".into(),
+        why: "the device has no backing device info".into(),
     })?;
     read_kb(path)
 }
 
-/// What a `read_ahead_kb` file says, KiB.
+/// The value of a `read_ahead_kb` file. Unit: KiB.
 pub fn read_kb(path: PathBuf) -> Result<u64> {
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     text.trim().parse().map_err(|_| Error::Parse { path, text })
@@ -91,9 +91,9 @@ pub fn read_kb(path: PathBuf) -> Result<u64> {
 mod tests {
     use super::*;
 
-    /// Regression: of a btrfs on two devices only the reads of the one that was mounted were counted.
+    /// Regression: for a btrfs on two devices, only the reads of the mounted device were counted.
     #[test]
-    fn a_btrfs_lies_on_all_its_members() {
+    fn btrfs_members_are_all_its_devices() {
         let sys = tempfile::tempdir().unwrap();
         for (name, number) in [("loop7", "7:7\n"), ("loop8", "7:8\n")] {
             let member = sys.path().join("fs/btrfs/0f3c/devices").join(name);

@@ -1,20 +1,20 @@
 //! Block devices: their number, their size, and the settings of their queue.
 //!
-//! Settings are files under `/sys/block/NAME/queue`. A change is noted first for the process that will own it, and is
-//! set back with it (`ahead_undo::set_file_for`).
+//! Settings are files under `/sys/block/NAME/queue`. `ahead_undo::set_file_for` changes them: it writes a note first and
+//! restores the old value.
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The kernel counts a device's size in these, whatever the device's own sector is. Unit: bytes.
+/// The kernel counts the size of a device in sectors of this size, for every device. Unit: bytes.
 const SECTOR_BYTES: u64 = 512;
 
-/// Open a file or a device past the page cache (open(2)). The number differs between machines.
+/// Bypass the page cache (open(2)). The value depends on the architecture.
 pub const O_DIRECT: i32 = libc::O_DIRECT;
 
-/// Open a block device only if nothing else (a mount, say) has claimed it (open(2)).
+/// Open a block device only if no mount and no other device claims it (open(2)).
 pub const O_EXCL: i32 = libc::O_EXCL;
 
 /// The number of a block device node (`/dev/loop0` → `7:0`).
@@ -27,7 +27,7 @@ pub fn device_number(node: &Path) -> Result<DeviceNumber> {
     Ok(DeviceNumber::from_stat(metadata.rdev()))
 }
 
-/// The size of a block device, bytes.
+/// The size of a block device. Unit: bytes.
 pub fn size_bytes(device: DeviceNumber) -> Result<u64> {
     let path = PathBuf::from(format!("/sys/dev/block/{device}/size"));
     let text = fs::read_to_string(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
@@ -40,16 +40,16 @@ pub fn queue_file(device: DeviceNumber, setting: &str) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{device}/queue/{setting}"))
 }
 
-/// A queue setting of the disk that this device is, or is a partition of; of a choice (`none [mq-deadline]`) the chosen
-/// word. `None`: it is neither.
+/// A queue setting of a disk, or of the disk of a partition. For a setting with alternatives (`none [mq-deadline]`): the
+/// selected one. `None`: the device is neither.
 pub fn disk_setting(device: DeviceNumber, setting: &str) -> Option<String> {
     let own = fs::canonicalize(format!("/sys/dev/block/{device}")).ok()?;
-    // A partition has no queue: its directory lies in its disk's.
+    // A partition has no queue. Its directory lies in the directory of its disk.
     let files = [own.join("queue").join(setting), own.parent()?.join("queue").join(setting)];
     files.iter().find_map(|file| read_setting(file).ok())
 }
 
-/// What a setting in sysfs reads, without the newline; of a choice (`none [mq-deadline]`) the chosen word.
+/// The value of a setting in sysfs, without the newline. For a setting with alternatives (`none [mq-deadline]`): the selected one.
 pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(word, _)| word);
@@ -61,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_and_a_character_device_are_no_block_devices() {
+    fn regular_file_and_character_device_are_not_block_devices() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(device_number(file.path()).is_err());
         assert!(device_number(Path::new("/dev/null")).is_err());
     }
 
     #[test]
-    fn a_device_that_does_not_exist_has_no_size() {
+    fn missing_device_has_no_size_and_no_setting() {
         assert!(size_bytes(DeviceNumber::new(4095, 1)).is_err());
         assert!(disk_setting(DeviceNumber::new(4095, 1), "scheduler").is_none());
     }

@@ -1,13 +1,13 @@
-//! The page cache: what is in it, and asking the kernel to read ahead into it. For files and block devices alike.
+//! The page cache: which pages are resident, and requests to the kernel to read ahead. For files and block devices.
 //!
 //! ```text
-//!     cachestat   counts pages that are there, I/O in flight included   Linux 6.5; refused for files of others
-//!     mincore     one answer per page whose data has arrived            says "all there" of files of others: not used then
-//!     RWF_NOWAIT  is this page here now? A miss starts its read         always permitted
+//!     cachestat   counts resident pages, I/O in flight included       Linux 6.5; refused for files of other users
+//!     mincore     reports each page whose data has arrived            reports every page of other users' files: not used for them
+//!     RWF_NOWAIT  is this page resident? A miss starts its read       always permitted
 //! ```
 //!
-//! The kernel refuses to tell a user about files that are neither his nor writable to him. Whoever asks gets
-//! [`Error::NotPermitted`] then, never a guess.
+//! The kernel reports residency only to users who own a file or may write it. Other callers get [`Error::NotPermitted`], never
+//! a guess.
 
 #![allow(unsafe_code)]
 
@@ -22,22 +22,22 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What cachestat counts in a range, pages.
+/// Result of cachestat(2) for a range. Unit: pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStat {
-    /// In the cache; their read may still be in flight.
+    /// Resident; the read may still be in flight.
     pub cached_pages: u64,
-    /// To be written.
+    /// Not written yet.
     pub dirty_pages: u64,
     /// Being written.
     pub writeback_pages: u64,
-    /// Evicted since they were last there.
+    /// Evicted, and not resident since.
     pub evicted_pages: u64,
-    /// Evicted so recently that reading them again would count as thrashing.
+    /// Evicted so recently that reading them again counts as thrashing.
     pub recently_evicted_pages: u64,
 }
 
-/// `cachestat(2)`; the number is the same on every architecture that Rust supports, and libc does not name it on all.
+/// `cachestat(2)`: the same number on every architecture that Rust supports; libc does not define it on all.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range` of linux/mman.h.
@@ -47,25 +47,25 @@ struct RawRange {
     length: u64,
 }
 
-/// Counts the cached pages that `length_bytes` from `offset_bytes` touch. A length of 0 counts nothing (the system call
-/// itself would count to the file's end).
+/// Counts the resident pages of a range. A length of 0 counts nothing (the system call itself would count up to the end of
+/// the file).
 ///
-/// Errors: [`Error::Unsupported`] before Linux 6.5 and on hugetlbfs, [`Error::NotPermitted`] for files of others.
+/// Errors: [`Error::Unsupported`] before Linux 6.5 and on hugetlbfs; [`Error::NotPermitted`] for files of other users.
 pub fn cachestat(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<CacheStat> {
     if length_bytes == 0 {
         return Ok(CacheStat::default());
     }
     let range = RawRange { offset: offset_bytes, length: length_bytes };
     let mut counted = [0u64; 5];
-    // SAFETY: both structures have the kernel's layout (five u64 counters for `struct cachestat`) and outlive the call.
+    // SAFETY: both structures have the kernel's layout (`struct cachestat` is five u64 counters) and outlive the call.
     let failed =
         unsafe { libc::syscall(SYS_CACHESTAT, fd.as_fd().as_raw_fd(), &raw const range, counted.as_mut_ptr(), 0) } != 0;
     if failed {
         let error = std::io::Error::last_os_error();
         return Err(match error.raw_os_error() {
             Some(libc::ENOSYS) => unsupported("this kernel has no cachestat (Linux 6.5)"),
-            Some(libc::EOPNOTSUPP) => unsupported("its file system has no ordinary page cache"),
-            Some(libc::EPERM) => not_yours(),
+            Some(libc::EOPNOTSUPP) => unsupported("the file system has no ordinary page cache"),
+            Some(libc::EPERM) => file_of_another_user(),
             _ => Error::io("cachestat", error),
         });
     }
@@ -74,23 +74,23 @@ pub fn cachestat(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<
 }
 
 fn unsupported(why: &str) -> Error {
-    Error::Unsupported { what: "asking what is cached of a file".into(), why: why.into() }
+    Error::Unsupported { what: "querying the resident pages of a file".into(), why: why.into() }
 }
 
-fn not_yours() -> Error {
+fn file_of_another_user() -> Error {
     Error::NotPermitted {
-        what: "asking what is cached of a file of somebody else".into(),
+        what: "querying the resident pages of another user's file".into(),
         remedy: "run it as the file's owner or as root".into(),
     }
 }
 
-/// Set once cachestat turned out to be missing, so that later questions go straight to mincore.
+/// Set when cachestat is found to be missing, so that later calls use mincore at once.
 static NO_CACHESTAT: AtomicBool = AtomicBool::new(false);
 
-/// The resident parts of a range, in ascending order, page-aligned and cut to the range. Pages whose read is in flight
-/// count where cachestat answers, and do not where only mincore does.
+/// The resident parts of a range: ascending, page-aligned, clipped to the range. Pages whose read is in flight count with
+/// cachestat, and do not count with mincore.
 ///
-/// Errors: [`Error::NotPermitted`] for files of others.
+/// Errors: [`Error::NotPermitted`] for files of other users.
 pub fn resident(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<Range<u64>>> {
     let fd = fd.as_fd();
     let whole = offset_bytes..offset_bytes.saturating_add(length_bytes);
@@ -98,7 +98,7 @@ pub fn resident(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<V
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         match resident_by_cachestat(fd, &whole, &mut found) {
             Err(Error::Unsupported { .. }) => NO_CACHESTAT.store(true, Ordering::Relaxed),
-            // Containers forbid the call whoever owns the file; mincore decides whether we may know.
+            // Containers forbid cachestat for every file; mincore decides whether the query is permitted.
             Err(Error::NotPermitted { .. }) => {}
             other => return other.map(|()| found),
         }
@@ -106,7 +106,7 @@ pub fn resident(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<V
     present(fd, offset_bytes, length_bytes)
 }
 
-/// How much of a range is resident, bytes, in whole pages; as [`resident`], but in one call where cachestat answers.
+/// The number of resident bytes of a range, in whole pages: as [`resident`], but a single call where cachestat works.
 ///
 /// Errors: as [`resident`].
 pub fn resident_bytes(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<u64> {
@@ -121,7 +121,7 @@ pub fn resident_bytes(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Re
     }
 }
 
-/// Halves the range until each part is wholly there or wholly absent: one call for the usual answers "all" and "none".
+/// Halves the range until each part is fully resident or fully absent. The usual cases, all or nothing, take one call.
 fn resident_by_cachestat(fd: BorrowedFd<'_>, range: &Range<u64>, found: &mut Vec<Range<u64>>) -> Result<()> {
     let page = machine::page_size();
     let pages = range.end.div_ceil(page) - range.start / page;
@@ -144,13 +144,13 @@ fn push_merged(found: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-/// The parts of a range whose data has arrived (mincore), in ascending order, page-aligned and cut to the range.
+/// The parts of a range whose data has arrived (mincore): ascending, page-aligned, clipped to the range.
 ///
-/// Errors: [`Error::NotPermitted`] where mincore would call every page present (files of others).
+/// Errors: [`Error::NotPermitted`] for files of other users, where mincore reports every page as present.
 pub fn present(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<Range<u64>>> {
     let fd = fd.as_fd();
-    if !mincore_tells_the_truth(fd)? {
-        return Err(not_yours());
+    if !is_mincore_reliable(fd)? {
+        return Err(file_of_another_user());
     }
     let (page, end) = (machine::page_size(), offset_bytes.saturating_add(length_bytes));
     let first = offset_bytes - offset_bytes % page;
@@ -159,7 +159,7 @@ pub fn present(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
         let map = Mapping::new(fd, start, ((end - start) as usize).min(MINCORE_BYTES))?;
         for (index, state) in map.states()?.into_iter().enumerate() {
             let at = start + index as u64 * page;
-            // The other bits are reserved.
+            // Only bit 0 is defined.
             if state & 1 != 0 {
                 push_merged(&mut found, at.max(offset_bytes)..(at + page).min(end));
             }
@@ -168,11 +168,12 @@ pub fn present(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
     Ok(found)
 }
 
-/// Mapped at a time for mincore: 64 MiB, 16 KiB of answers.
+/// Mapped per mincore call: 64 MiB, for 16 KiB of answers.
 const MINCORE_BYTES: usize = 64 << 20;
 
-/// mincore answers truly to the owner, to root and to whoever may write the file; to others every page is "there".
-fn mincore_tells_the_truth(fd: BorrowedFd<'_>) -> Result<bool> {
+/// mincore reports the truth to the owner, to root and to users who may write the file. To others it reports every page as
+/// present.
+fn is_mincore_reliable(fd: BorrowedFd<'_>) -> Result<bool> {
     let stat = fstat(fd).map_err(|e| Error::io("fstat", e))?;
     let user = rustix::process::geteuid();
     if user.is_root() || stat.st_uid == user.as_raw() {
@@ -182,7 +183,7 @@ fn mincore_tells_the_truth(fd: BorrowedFd<'_>) -> Result<bool> {
     Ok(rustix::fs::accessat(CWD, link, Access::WRITE_OK, AtFlags::EACCESS).is_ok())
 }
 
-/// A mapping that nobody reads through.
+/// A mapping for mincore only: its memory is never accessed.
 struct Mapping {
     address: *mut libc::c_void,
     length: usize,
@@ -199,7 +200,7 @@ impl Mapping {
 
     fn states(&self) -> Result<Vec<u8>> {
         let mut states = vec![0u8; self.length.div_ceil(machine::page_size() as usize)];
-        // SAFETY: one byte per page of the mapping, which lives as long as `self`.
+        // SAFETY: one byte for each page of the mapping, which lives as long as `self`.
         if unsafe { libc::mincore(self.address, self.length, states.as_mut_ptr()) } != 0 {
             return Err(Error::io("mincore", std::io::Error::last_os_error()));
         }
@@ -209,23 +210,23 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what `new` mapped, and no reference into it was ever given out.
+        // SAFETY: exactly the mapping that `new` made; no reference into it was ever handed out.
         let _ = unsafe { rustix::mm::munmap(self.address, self.length) };
     }
 }
 
-/// Asks the kernel to read this range into the cache. Returns when the reads are submitted (which blocks while the
-/// device's queue is full), not when they are done. Pages that are there are passed over.
+/// Requests the kernel to read a range into the page cache. Returns when the reads are submitted (the call blocks while the
+/// device queue is full), not when they complete. Resident pages are skipped.
 ///
-/// The kernel silently cuts one call at the larger of the device's `max_sectors_kb` and the open file's read-ahead
-/// window ([`read_ahead_cap_bytes`]): the caller chunks. `FADV_WILLNEED` and not `readahead(2)`, which does the same
-/// but refuses block devices before Linux 6.7.
+/// The kernel silently limits one call to the larger of the device's `max_sectors_kb` and the open file's read-ahead
+/// window ([`read_ahead_cap_bytes`]): the caller splits larger ranges. `FADV_WILLNEED` is used because `readahead(2)`, which
+/// does the same, refuses block devices before Linux 6.7.
 pub fn read_ahead(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<()> {
     let Some(length) = NonZeroU64::new(length_bytes) else { return Ok(()) };
     fadvise(fd, offset_bytes, Some(length), Advice::WillNeed).map_err(|e| Error::io("read ahead", e))
 }
 
-/// Switches the kernel's own read-ahead off for this open file: later reads bring exactly what they ask for.
+/// Disables the kernel's read-ahead for this open file: later reads load exactly the requested pages.
 pub fn exact_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Random).map_err(|e| Error::io("advise random access", e))
 }
@@ -235,38 +236,38 @@ pub fn sequential_reads(fd: impl AsFd) -> Result<()> {
     fadvise(fd, 0, None, Advice::Sequential).map_err(|e| Error::io("advise sequential access", e))
 }
 
-/// Whether the page at `offset_bytes` is there with its data, without waiting. If it is absent its read is started
-/// (and the kernel's own read-ahead with it, unless [`exact_reads`] was called), and `true` if its data has arrived by then
-/// nevertheless. `false` at and beyond the file's end.
+/// Whether the page at `offset_bytes` is present, without waiting. A miss starts the read of the page, and the kernel's
+/// read-ahead unless [`exact_reads`] was called; if the data arrives before the call returns, the result is `true`. At and
+/// beyond the end of the file: `false`.
 ///
-/// Errors: [`Error::Unsupported`] where the file system cannot read without waiting.
+/// Errors: [`Error::Unsupported`] if the file system cannot read without waiting.
 pub fn probe(fd: impl AsFd, offset_bytes: u64) -> Result<bool> {
     let mut byte = [0u8];
     match preadv2(fd, &mut [IoSliceMut::new(&mut byte)], offset_bytes, ReadWriteFlags::NOWAIT) {
         Ok(read) => Ok(read == 1),
         Err(Errno::AGAIN) => Ok(false),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(unsupported("its file system cannot read without waiting")),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(unsupported("the file system cannot read without waiting")),
         Err(error) => Err(Error::io("probe a page", error)),
     }
 }
 
-/// Waits until the page at `offset_bytes` is there, reading it if it is absent. Returns whether there is such a page
-/// (`false` at and beyond the file's end). An I/O error of an earlier read-ahead shows here, and only here.
+/// Waits until the page at `offset_bytes` is present, and reads it if it is absent. Returns `false` at and beyond the end of
+/// the file. An I/O error of an earlier read-ahead is reported here, and only here.
 pub fn wait_for(fd: impl AsFd, offset_bytes: u64) -> Result<bool> {
     let mut byte = [0u8];
     let read = rustix::io::retry_on_intr(|| rustix::io::pread(&fd, &mut byte, offset_bytes));
     read.map(|count| count == 1).map_err(|e| Error::io("read", e))
 }
 
-/// What one call of [`read_ahead`] brings at most on a file system of this device: the larger of the read-ahead window
-/// and the largest request, the 128 KiB of any backing device where neither is known (overlayfs, network file systems).
+/// Largest range that one [`read_ahead`] call reads on a file system of this device: the larger of the read-ahead window and
+/// the largest request. If neither is known (overlayfs, network file systems): 128 KiB, the default of every backing device.
 pub fn read_ahead_cap_bytes(device: DeviceNumber) -> u64 {
     let window_kb = bdi::read_ahead_kb(device).unwrap_or(0);
     let request_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     window_kb.max(request_kb.unwrap_or(0)).max(DEFAULT_CAP_KB) * 1024
 }
 
-/// `VM_READAHEAD_PAGES` of linux/mm.h: what every backing device starts with.
+/// `VM_READAHEAD_PAGES` of linux/mm.h: the initial window of every backing device.
 const DEFAULT_CAP_KB: u64 = 128;
 
 #[cfg(test)]
@@ -277,7 +278,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A file on disk of which nothing is cached; `None` (with the reason printed) where that cannot be had.
+    /// A file on disk without resident pages. `None`, with a message, if the file system does not evict.
     fn cold_file(bytes: u64) -> Option<File> {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![7; bytes as usize]).unwrap();
@@ -286,12 +287,12 @@ mod tests {
         if present(&file, 0, bytes).unwrap().is_empty() {
             return Some(file);
         }
-        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        eprintln!("skipped: the file system keeps pages after POSIX_FADV_DONTNEED");
         None
     }
 
     #[test]
-    fn what_was_read_ahead_arrives_and_nothing_else() {
+    fn read_ahead_makes_exactly_its_range_resident() {
         let Some(file) = cold_file(4 * MIB) else { return };
         read_ahead(&file, MIB, 65_536).unwrap();
         read_ahead(&file, 2 * MIB, 4096).unwrap();
@@ -303,41 +304,41 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_cut_to_what_was_asked() {
+    fn resident_ranges_are_clipped_to_the_query() {
         let Some(file) = cold_file(MIB) else { return };
         wait_for(&file, 0).unwrap();
         read_ahead(&file, 0, 8192).unwrap();
-        let asked = 100..5000;
-        assert_eq!(resident(&file, 100, 4900).unwrap(), vec![asked]);
+        let clipped = 100..5000;
+        assert_eq!(resident(&file, 100, 4900).unwrap(), vec![clipped]);
         assert!(resident(&file, 0, 0).unwrap().is_empty());
     }
 
-    /// The kernel looks a second time, after it has started the read: of a quick disk the data may have arrived by then, now and then.
+    /// The kernel looks up the page again after it has started the read: on a fast disk the data may have arrived by then.
     #[test]
-    fn a_probe_tells_and_starts_the_read() {
+    fn probe_reports_an_absent_page_and_starts_its_read() {
         let Some(file) = cold_file(16 * MIB) else { return };
         exact_reads(&file).unwrap();
-        let (mut probed, mut is_told) = (0, false);
+        let (mut probed, mut saw_absent) = (0, false);
         for at in (0..16 * MIB).step_by(64 * 1024) {
             probed += 4096;
             match probe(&file, at) {
                 Err(error) if error.is_unavailable() => return eprintln!("skipped: {error}"),
-                is_there => is_told = !is_there.unwrap(),
+                is_present => saw_absent = !is_present.unwrap(),
             }
             assert!(wait_for(&file, at).unwrap());
             assert!(probe(&file, at).unwrap());
-            if is_told {
+            if saw_absent {
                 break;
             }
         }
         assert!(!probe(&file, 16 * MIB).unwrap());
-        let there = present(&file, 0, 16 * MIB).unwrap();
-        assert_eq!(there.iter().map(|range| range.end - range.start).sum::<u64>(), probed);
-        assert!(is_told, "each of 256 absent pages was there at once");
+        let found = present(&file, 0, 16 * MIB).unwrap();
+        assert_eq!(found.iter().map(|range| range.end - range.start).sum::<u64>(), probed);
+        assert!(saw_absent, "each of 256 absent pages was present at once");
     }
 
     #[test]
-    fn the_cap_is_never_below_that_of_any_device() {
+    fn read_ahead_cap_is_at_least_128_kib() {
         assert_eq!(read_ahead_cap_bytes(DeviceNumber::new(4095, 1)), 128 << 10);
         let here = rustix::fs::stat(env!("CARGO_MANIFEST_DIR")).unwrap().st_dev;
         let here = DeviceNumber::from_stat(here);

@@ -1,42 +1,42 @@
-//! The control groups that this process is in, for whoever asks what they limit.
+//! The control groups of this process, for limits of memory and tasks.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Where control groups are mounted by convention (file-hierarchy(7)).
+/// Conventional mount point of control groups (file-hierarchy(7)).
 const MOUNTED: &str = "/sys/fs/cgroup";
 
-/// Which version of control groups a directory belongs to: the files in it have other names.
+/// The version of control groups that a directory belongs to: file names differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A hierarchy for each controller (or some).
+    /// One hierarchy for one or several controllers.
     V1,
     /// The unified hierarchy.
     V2,
 }
 
-/// The directories of the groups that limit this process by `controller` (`memory`, `pids`): its own and all above it, in
-/// each hierarchy that may have the controller.
+/// The directories of the groups that limit this process by `controller` (`memory`, `pids`): its own group and all ancestors,
+/// in each hierarchy that may have the controller.
 pub fn own(controller: &str) -> Vec<(Version, PathBuf)> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     directories(Path::new(MOUNTED), &groups, controller)
 }
 
-/// As [`own`], of what `/proc/self/cgroup` says, with the hierarchies mounted below `mounted`.
+/// As [`own`], for the given content of `/proc/self/cgroup`, with the hierarchies mounted below `mounted`.
 pub fn directories(mounted: &Path, groups: &str, controller: &str) -> Vec<(Version, PathBuf)> {
     let mut found = Vec::new();
     for line in groups.lines() {
-        // `0::/path` is the one hierarchy of version 2, `7:memory:/path` one of version 1.
+        // `0::/path` is the hierarchy of version 2, `7:memory:/path` one of version 1.
         let Some((controllers, path)) = line.split_once(':').and_then(|(_, rest)| rest.split_once(':')) else {
             continue;
         };
         let Ok(path) = Path::new(path).strip_prefix("/") else { continue };
-        // A group outside of our namespace is shown with `..`: its directory cannot be reached from here.
+        // A group outside of our namespace is shown with `..`: its directory cannot be reached.
         if path.components().any(|component| component == Component::ParentDir) {
             continue;
         }
         let hierarchies = match controllers {
-            // Alone, or beside hierarchies of version 1.
+            // The only hierarchy, or mounted next to hierarchies of version 1.
             "" => vec![(Version::V2, mounted.to_owned()), (Version::V2, mounted.join("unified"))],
             _ if controllers.split(',').any(|c| c == controller) => vec![(Version::V1, mounted.join(controller))],
             _ => continue,
@@ -48,7 +48,7 @@ pub fn directories(mounted: &Path, groups: &str, controller: &str) -> Vec<(Versi
     found
 }
 
-/// A file that holds one number; `None`: there is no such file, or it holds a word (`max`: no limit).
+/// The number in a file. `None`: there is no such file, or it holds a word (`max`: no limit).
 pub fn number(directory: &Path, file: &str) -> Option<u64> {
     fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_group_and_all_above_it_are_found_in_both_versions() {
+    fn own_group_and_its_ancestors_are_found_in_both_versions() {
         let groups = "12:cpu,cpuacct:/x\n5:memory,hugetlb:/a/b\n0::/c\nnonsense\n1:\n";
         let found = directories(Path::new("/g"), groups, "memory");
         let found: Vec<_> = found.iter().map(|(version, path)| (*version, path.to_str().unwrap())).collect();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_outside_of_the_namespace_is_not_looked_for() {
+    fn group_outside_of_the_namespace_is_skipped() {
         assert_eq!(directories(Path::new("/g"), "0::/../../x\n", "memory"), []);
     }
 }

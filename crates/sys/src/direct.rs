@@ -1,7 +1,7 @@
-//! Reading a device past the page cache, with many reads outstanding: how a disk's own speed is measured.
+//! Direct reads from a device, with many reads outstanding: measures the speed of the disk itself.
 //!
-//! Linux' native asynchronous I/O (io_submit(2)) rather than io_uring: it is enabled everywhere, containers included, and
-//! for direct reads does the same. Its structures are written by hand; they never change.
+//! Native asynchronous I/O of Linux (io_submit(2)) is used instead of io_uring: it is enabled everywhere, containers
+//! included, and for direct reads does the same. Its structures are written by hand; they never change.
 
 #![allow(unsafe_code)]
 
@@ -11,13 +11,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// What direct I/O wants buffers aligned to, on every disk up to a page. Bytes.
+/// Alignment of buffers for direct I/O, sufficient for every disk with blocks up to a page. Unit: bytes.
 const ALIGNMENT: usize = 4096;
 
 /// `IOCB_CMD_PREAD`.
 const READ: u16 = 0;
 
-/// `struct iocb` of linux/aio_abi.h (little endian: the key before the flags; both are 0 here).
+/// `struct iocb` of linux/aio_abi.h (little endian: the key precedes the flags; both are 0 here).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Iocb {
@@ -45,7 +45,7 @@ struct IoEvent {
     result2: i64,
 }
 
-/// Memory as direct I/O wants it.
+/// A buffer that is aligned for direct I/O.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     memory: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Zeros, this many bytes.
+    /// Allocates `length` zero bytes.
     pub fn new(length: usize) -> AlignedBuffer {
         let memory = vec![0; length + ALIGNMENT];
         let start = memory.as_ptr().align_offset(ALIGNMENT);
@@ -78,14 +78,14 @@ pub struct DirectReads {
 }
 
 impl DirectReads {
-    /// Opens `path`. `length_bytes` is a multiple of its block size; at most `depth` reads are outstanding.
+    /// Opens `path`. `length_bytes` is a multiple of the block size; at most `depth` reads are outstanding.
     pub fn open(path: &Path, length_bytes: usize, depth: usize) -> Result<DirectReads> {
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
         DirectReads::of(file, length_bytes, depth)
     }
 
-    /// The same of what was opened with `O_DIRECT`.
+    /// As [`DirectReads::open`], for a file that was opened with `O_DIRECT`.
     pub fn of(file: OwnedFd, length_bytes: usize, depth: usize) -> Result<DirectReads> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: io_setup writes one word, the context.
@@ -96,13 +96,13 @@ impl DirectReads {
         Ok(DirectReads { file, context, length_bytes, buffers, free: (0..depth).collect() })
     }
 
-    /// Whether [`DirectReads::start`] may be called: fewer than the depth are outstanding.
+    /// Whether [`DirectReads::start`] may be called: fewer than `depth` reads are outstanding.
     pub fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Starts a read and gives its slot, a number below the depth that [`DirectReads::wait`] gives back. With all
-    /// outstanding it is an error (`EAGAIN`).
+    /// Starts a read and returns its slot, a number below the depth. [`DirectReads::wait`] returns the slot again. With `depth`
+    /// reads outstanding: error `EAGAIN`.
     pub fn start(&mut self, offset_bytes: u64) -> Result<usize> {
         let Some(slot) = self.free.pop() else {
             return Err(Error::io("start a read", io::Error::from_raw_os_error(libc::EAGAIN)));
@@ -117,8 +117,8 @@ impl DirectReads {
             ..Iocb::default()
         };
         let mut list = [&raw mut request];
-        // SAFETY: the kernel copies the request before it returns; the buffer it writes to lives until the context is
-        // destroyed, which waits for all reads, and nobody looks at it before its slot is free again.
+        // SAFETY: the kernel copies the request before it returns. The buffer that it fills lives until the context is
+        // destroyed, which waits for all reads; no code accesses the buffer before its slot is free again.
         let started = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1 as libc::c_long, list.as_mut_ptr()) };
         if started != 1 {
             self.free.push(slot);
@@ -127,8 +127,8 @@ impl DirectReads {
         Ok(slot)
     }
 
-    /// Waits until at least one of the outstanding reads is done, and gives the slots of those that are. An error is
-    /// that of the first read that failed or was short.
+    /// Waits until at least one outstanding read is complete, and returns the slots of the completed reads. Errors: of the
+    /// first read that failed or was short.
     pub fn wait(&mut self) -> Result<&[usize]> {
         const AT_ONCE: usize = 64;
         if self.free.len() == self.buffers.len() {
@@ -136,7 +136,7 @@ impl DirectReads {
         }
         let mut events = [IoEvent::default(); AT_ONCE];
         let done = loop {
-            // SAFETY: `events` has room for as many as are asked for; without a time limit the last pointer is null.
+            // SAFETY: `events` has room for AT_ONCE events; the null pointer means no timeout.
             let done = unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -172,7 +172,7 @@ impl DirectReads {
 
 impl Drop for DirectReads {
     fn drop(&mut self) {
-        // SAFETY: the context is ours; this waits for all outstanding reads, so that the buffers can be freed.
+        // SAFETY: this value owns the context; the call waits for all outstanding reads before the buffers are freed.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
@@ -183,17 +183,17 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn the_structures_have_the_kernel_s_size() {
+    fn structures_have_the_kernels_size() {
         assert_eq!((std::mem::size_of::<Iocb>(), std::mem::size_of::<IoEvent>()), (64, 32));
     }
 
     #[test]
-    fn memory_is_aligned() {
+    fn buffer_is_aligned() {
         assert_eq!(AlignedBuffer::new(4096).bytes().as_ptr() as usize % ALIGNMENT, 0);
     }
 
     #[test]
-    fn every_read_is_done_once_and_the_end_is_an_error() {
+    fn each_read_completes_once_and_a_read_at_eof_is_an_error() {
         let mut file = tempfile::NamedTempFile::new_in(".").unwrap();
         file.write_all(&[5; 64 << 10]).unwrap();
         file.as_file().sync_all().unwrap();

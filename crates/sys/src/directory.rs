@@ -1,69 +1,94 @@
-//! A directory and its files, kept open: what is made, opened and removed there is found by descriptor.
+//! A directory and its files, kept open: files are created, opened and removed relative to a descriptor.
 //!
 //! ```text
-//!     path ──open──▶ Directory ──mkdirat──▶ Directory ──openat(O_EXCL, no link)──▶ HeldFile
+//!     path ──open──▶ Directory ──mkdirat──▶ Directory ──openat(O_EXCL, O_NOFOLLOW)──▶ HeldFile
 //!                        │                     │                                     │ /proc/self/fd/N
 //!                        ╰──unlinkat───────────╯                                     ╰──▶ the same file, opened again
 //! ```
 //!
-//! Whoever owns a directory can rename what is in it, and put links, FIFOs or other directories in its place, at any
-//! time. A privileged process that uses a path twice may therefore meet two different files. It uses a path once, here,
-//! and then only descriptors and single names.
+//! The owner of a directory can rename its files, and replace them by links, FIFOs or other directories, at any time. If a
+//! privileged process uses a path twice, it may reach two different files. Code here resolves a path once, and then uses
+//! only descriptors and single names.
+
+mod entry;
+
+pub use entry::DirectoryEntry;
 
 use crate::file_identity::FileIdentity;
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, StatxFlags, mkdirat, openat, renameat, statx, unlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Directories within one another that are open while a tree is removed. What lies deeper is moved up first, so that
-/// neither the stack nor the table of descriptors limits the depth of a tree.
+/// Nested directories that are open at once while a tree is removed. Deeper directories are moved up first, so that neither
+/// the stack nor the descriptor table limits the depth of a tree.
 const OPEN_LEVELS: u32 = 32;
-/// Room for the entries that one system call lists. Unit: bytes; what the C library takes.
+/// Buffer size of one getdents64 call, as in the C library. Unit: bytes.
 const LIST_BYTES: usize = 32 << 10;
 
-/// A directory that stays the same one however it is renamed. The path is for messages only.
+/// An open directory. Renaming it does not change which directory it is. The path is for messages only.
 #[derive(Debug)]
 pub struct Directory {
-    /// Opened with `O_PATH`: permission is checked when something is done in it.
+    /// Opened with `O_PATH`: the kernel checks permissions at each operation in it.
     handle: File,
     path: PathBuf,
 }
 
 impl Directory {
-    /// Opens a directory by its path, for the only time. Links in the path are followed.
+    /// Opens a directory by its path, once. Symbolic links in the path are followed.
     pub fn open(path: &Path) -> Result<Directory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
         Ok(Directory { handle: handle.into(), path: path.into() })
     }
 
-    /// Where it was when it was opened, for messages.
+    /// The path that it was opened by, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is now: owner, mode, device.
-    pub fn metadata(&self) -> Result<Metadata> {
-        self.handle.metadata().map_err(|e| failed("look at", &self.path, e))
+    /// The path of the directory now.
+    ///
+    /// Errors: the directory was removed.
+    pub fn current_path(&self) -> Result<PathBuf> {
+        let path = path_of(&self.handle)?;
+        // The kernel appends this to the path of a removed directory. A directory may have such a name, too.
+        match path.as_os_str().as_bytes().strip_suffix(b" (deleted)") {
+            Some(removed) if fs::symlink_metadata(&path).is_err() => {
+                let removed = PathBuf::from(OsString::from_vec(removed.to_vec()));
+                Err(failed("find", &removed, io::Error::from(io::ErrorKind::NotFound)))
+            }
+            _ => Ok(path),
+        }
     }
 
-    /// Opens a directory in it. A link is not followed.
+    /// A path through the descriptor (`/proc/self/fd/N`): valid in this process while this value lives, wherever the directory is
+    /// moved.
+    pub fn descriptor_path(&self) -> PathBuf {
+        descriptor_path(&self.handle)
+    }
+
+    /// Its metadata now: owner, mode, device.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.handle.metadata().map_err(|e| failed("stat", &self.path, e))
+    }
+
+    /// Opens a directory in it. A symbolic link is not followed.
     pub fn directory(&self, name: &OsStr) -> Result<Directory> {
         let path = self.path.join(name);
         let handle = self.open_name(name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
         Ok(Directory { handle: handle.map_err(|e| failed("open", &path, e))?, path })
     }
 
-    /// Makes a directory in it for the caller alone (mode 0700) and opens it.
+    /// Creates a directory in it for the caller alone (mode 0700) and opens it.
     ///
-    /// Errors: the name is taken; what was opened is not what was made, because another user replaced it in between.
+    /// Errors: the name exists; another user replaced the new directory before it was opened.
     pub fn create_directory(&self, name: &OsStr) -> Result<Directory> {
         let path = self.path.join(name);
         checked(name)
@@ -77,9 +102,9 @@ impl Directory {
         Err(failed("create", &path, io::Error::other(why)))
     }
 
-    /// Whether a directory that was just opened can be the one that was just made: empty, and of the owner that our files
-    /// have on this file system. That is asked of a file, because servers and mount options (`root_squash`, `uid=`) give
-    /// files to others than their makers.
+    /// Whether a directory that was just opened can be the one that was just created: it is empty and has the owner of new files
+    /// on this file system. A test file gives that owner, because servers and mount options (`root_squash`, `uid=`) assign files
+    /// to other users than their creators.
     fn is_new(&self) -> Result<bool> {
         if !self.names()?.is_empty() {
             return Ok(false);
@@ -87,8 +112,8 @@ impl Directory {
         Ok(self.owner_of_new_files()? == self.metadata()?.uid())
     }
 
-    /// Of a file without a name, so that nothing is left if this process is killed; where such files cannot be made, of one that is
-    /// removed at once.
+    /// Creates a file without a name, so that nothing is left if this process is killed. If the file system cannot do that:
+    /// creates a named file and removes it at once.
     fn owner_of_new_files(&self) -> Result<u32> {
         let name = OsStr::new(".ahead-owner");
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -96,11 +121,11 @@ impl Directory {
             Ok(nameless) => nameless.into(),
             Err(_) => self.create_file(name).and_then(|file| self.remove_file(name).map(|()| file))?,
         };
-        file.metadata().map(|metadata| metadata.uid()).map_err(|e| failed("look at", &self.path.join(name), e))
+        file.metadata().map(|metadata| metadata.uid()).map_err(|e| failed("stat", &self.path.join(name), e))
     }
 
-    /// Makes a file in it for the caller alone (mode 0600), to be read and written. Fails if the name is taken by anything, a link
-    /// included.
+    /// Creates a file in it for the caller alone (mode 0600), for reading and writing. Fails if the name exists, also as a
+    /// symbolic link.
     pub fn create_file(&self, name: &OsStr) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         self.open_name(name, flags, Mode::RUSR | Mode::WUSR).map_err(|e| failed("create", &self.path.join(name), e))
@@ -110,31 +135,31 @@ impl Directory {
         openat(&self.handle, checked(name)?, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode).map(File::from)
     }
 
-    /// Whether anything has this name in it, or that cannot be found out.
+    /// Whether the name exists in it. `true`, too, if that cannot be determined.
     pub fn has(&self, name: &OsStr) -> bool {
         !matches!(self.open_name(name, OFlags::PATH, Mode::empty()), Err(Errno::NOENT))
     }
 
-    /// Whether the one that is meant has this name in it. What a link leads to, and what is mounted there, is something else; a
-    /// server behind such a mount is not asked.
-    pub fn holds(&self, name: &OsStr, meant: FileIdentity) -> bool {
-        let is_meant = |found: &File| found.metadata().is_ok_and(|metadata| FileIdentity::of(&metadata) == meant);
+    /// Whether `name` in it is the given file. The target of a link and the root of a mount are other files; a server of such a
+    /// mount is not asked.
+    pub fn holds(&self, name: &OsStr, expected: FileIdentity) -> bool {
+        let is_expected = |found: &File| found.metadata().is_ok_and(|metadata| FileIdentity::of(&metadata) == expected);
         let found = self.open_name(name, OFlags::PATH, Mode::empty());
-        found.is_ok_and(|found| is_on_one_mount(&self.handle, &found) && is_meant(&found))
+        found.is_ok_and(|found| is_on_one_mount(&self.handle, &found) && is_expected(&found))
     }
 
-    /// Gives a file in it another name in it, in place of what has that name.
+    /// Renames a file in it, and replaces the file that has the new name.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> Result<()> {
         let renamed = checked(from).and_then(|from| renameat(&self.handle, from, &self.handle, checked(to)?));
         renamed.map_err(|e| failed("rename", &self.path.join(from), e))
     }
 
-    /// Removes a file, or a link itself. That there is none is no error.
+    /// Removes a file, or a symbolic link itself. A missing file is not an error.
     pub fn remove_file(&self, name: &OsStr) -> Result<()> {
         self.unlink(name, AtFlags::empty()).map_err(|e| failed("remove", &self.path.join(name), e))
     }
 
-    /// Removes an empty directory. That there is none is no error.
+    /// Removes an empty directory. A missing directory is not an error.
     pub fn remove_directory(&self, name: &OsStr) -> Result<()> {
         self.unlink(name, AtFlags::REMOVEDIR).map_err(|e| failed("remove", &self.path.join(name), e))
     }
@@ -163,23 +188,23 @@ impl Directory {
         Ok(names)
     }
 
-    /// Removes a directory in it with all that is in that, if it is the one that is meant. No link is followed and no mount
-    /// point crossed. `false`: something else, or nothing, has this name now.
-    pub fn remove_tree(&self, name: &OsStr, meant: FileIdentity) -> Result<bool> {
-        if !self.holds(name, meant) {
+    /// Removes a directory in it with its content, if it is the expected one. No link is followed and no mount point crossed.
+    /// `false`: the name is missing, or another file has it.
+    pub fn remove_tree(&self, name: &OsStr, expected: FileIdentity) -> Result<bool> {
+        if !self.holds(name, expected) {
             return Ok(false);
         }
         let tree = self.directory(name)?;
-        if FileIdentity::of(&tree.metadata()?) != meant {
+        if FileIdentity::of(&tree.metadata()?) != expected {
             return Ok(false);
         }
         tree.clear()?;
-        // Empty now. If it was renamed meanwhile it stays where it is: what has its name is not ours.
-        if self.holds(name, meant) { self.remove_directory(name).map(|()| true) } else { Ok(false) }
+        // If the tree was renamed in the meantime, it stays, empty: the name now belongs to another file.
+        if self.holds(name, expected) { self.remove_directory(name).map(|()| true) } else { Ok(false) }
     }
 
-    /// Removes everything in it. What comes into it meanwhile stays: on NFS and FUSE that is, under another name, each file that is open
-    /// still.
+    /// Removes its content. Files that appear during the removal stay: NFS and FUSE create such files, by renaming each removed
+    /// file that is still open.
     pub fn clear(&self) -> Result<()> {
         let mut moved = 0;
         loop {
@@ -195,7 +220,7 @@ impl Directory {
         for name in names {
             let path = self.path.join(&name);
             match self.unlink(&name, AtFlags::empty()) {
-                // EISDIR on Linux, EPERM in POSIX: it is a directory.
+                // EISDIR on Linux, EPERM in POSIX: the name is a directory.
                 Err(Errno::ISDIR | Errno::PERM) => {}
                 done => {
                     done.map_err(|e| failed("remove", &path, e))?;
@@ -204,7 +229,7 @@ impl Directory {
             }
             let inner = self.directory(&name)?;
             if !is_on_one_mount(&self.handle, &inner.handle) {
-                let why = "something is mounted on it; unmount that first";
+                let why = "a file system is mounted on it; unmount that first";
                 return Err(failed("remove", &path, io::Error::other(why)));
             }
             if levels == 0 {
@@ -226,7 +251,7 @@ impl AsFd for Directory {
     }
 }
 
-/// A name that leads nowhere else.
+/// Checks that a name is a single component and neither `.` nor `..`.
 fn checked(name: &OsStr) -> rustix::io::Result<&OsStr> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.as_bytes().contains(&b'/');
     if is_plain { Ok(name) } else { Err(Errno::INVAL) }
@@ -236,7 +261,7 @@ fn failed(what: &str, path: &Path, error: impl Into<io::Error>) -> Error {
     Error::io(format!("{what} {}", path.display()), error)
 }
 
-/// Whether nothing is mounted on the inner one. Before Linux 5.8, which has no numbers of mounts here, device numbers tell.
+/// Whether no file system is mounted on the inner directory. Before Linux 5.8 (no mount id in statx), device numbers are compared.
 fn is_on_one_mount(outer: &File, inner: &File) -> bool {
     match (mount_id(outer), mount_id(inner)) {
         (Some(outer), Some(inner)) => outer == inner,
@@ -244,7 +269,7 @@ fn is_on_one_mount(outer: &File, inner: &File) -> bool {
     }
 }
 
-/// The number, in the mount table, of the mount by which a file was opened. Nothing is asked of a server. `None` before
+/// The mount id, as in the mount table, of the mount through which a file was opened. No server is asked. `None` before
 /// Linux 5.8.
 pub fn mount_id(fd: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -252,7 +277,28 @@ pub fn mount_id(fd: impl AsFd) -> Option<u64> {
     (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
-/// A regular file or block device that is kept open. Opened again it is the same file, whatever has its name by then.
+/// Opens the regular file at a path. No other kind of file is opened: no FIFO, no device. Symbolic links are followed, once.
+///
+/// Errors: `InvalidInput` if it is not a regular file.
+pub fn open_regular_file(path: &Path, writable: bool) -> io::Result<File> {
+    let handle = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode).is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let flags = libc::O_NOCTTY | libc::O_NONBLOCK;
+    File::options().read(true).write(writable).custom_flags(flags).open(descriptor_path(&handle))
+}
+
+/// The path of an open file or directory now, without symbolic links.
+pub fn path_of(fd: &impl AsFd) -> Result<PathBuf> {
+    fs::read_link(descriptor_path(fd)).map_err(|e| Error::io("find an open file's path", e))
+}
+
+fn descriptor_path(fd: &impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into()
+}
+
+/// A regular file or block device that is kept open. It can be opened again after another file has taken its name.
 #[derive(Debug)]
 pub struct HeldFile {
     file: File,
@@ -260,38 +306,38 @@ pub struct HeldFile {
 }
 
 impl HeldFile {
-    /// Keeps an open file. `path`: how messages name it.
+    /// Keeps an open file. `path`: its name in messages.
     pub fn new(file: File, path: PathBuf) -> HeldFile {
         HeldFile { file, path }
     }
 
-    /// Opens what is at a path, for the only time, to be read. A FIFO or a terminal there does not block.
+    /// Opens a path once, for reading. A FIFO or a terminal does not block.
     ///
-    /// Errors: it is neither a regular file nor a block device.
+    /// Errors: neither a regular file nor a block device.
     pub fn open(path: &Path) -> Result<HeldFile> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let looked = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
-        let looked = HeldFile::new(looked.into(), path.into());
-        let metadata = looked.file.metadata().map_err(|e| failed("look at", path, e))?;
+        let handle = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
+        let handle = HeldFile::new(handle.into(), path.into());
+        let metadata = handle.file.metadata().map_err(|e| failed("stat", path, e))?;
         let kind = FileType::from_raw_mode(metadata.mode());
         if !kind.is_file() && !kind.is_block_device() {
             return Err(failed("open", path, io::Error::other("it is neither a regular file nor a block device")));
         }
-        let file = looked.open_again(OpenOptions::new().read(true)).map_err(|e| failed("open", path, e))?;
+        let file = handle.open_again(OpenOptions::new().read(true)).map_err(|e| failed("open", path, e))?;
         Ok(HeldFile { file, path: path.into() })
     }
 
-    /// The opening alone.
+    /// Returns the descriptor alone.
     pub fn into_file(self) -> File {
         self.file
     }
 
-    /// The opening that keeps it.
+    /// The open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// How messages name it.
+    /// Its name in messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -301,16 +347,15 @@ impl HeldFile {
         self.file.metadata().map(|metadata| metadata.len())
     }
 
-    /// Opens the same file once more. The new opening has a read-ahead state of its own.
+    /// Opens the same file once more. The new open file has its own read-ahead state.
     pub fn open_again(&self, how: &OpenOptions) -> io::Result<File> {
-        how.open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        how.open(descriptor_path(&self.file))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn home() -> (tempfile::TempDir, Directory) {
@@ -320,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_directory_is_still_the_one_that_is_used() {
+    fn renamed_directory_is_still_used() {
         let (home, directory) = home();
         let made = directory.create_directory("made".as_ref()).unwrap();
         assert_eq!(made.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
@@ -328,11 +373,11 @@ mod tests {
         symlink("/nowhere", home.path().join("made")).unwrap();
         drop(made.create_file("file".as_ref()).unwrap());
         assert!(home.path().join("away/file").exists());
-        assert!(directory.directory("made".as_ref()).is_err(), "a link is not followed");
+        assert!(directory.directory("made".as_ref()).is_err(), "a symbolic link is not followed");
     }
 
     #[test]
-    fn what_has_a_name_already_is_neither_opened_nor_followed() {
+    fn existing_name_is_neither_opened_nor_followed() {
         let (home, directory) = home();
         fs::write(home.path().join("victim"), "kept").unwrap();
         symlink("victim", home.path().join("link")).unwrap();
@@ -350,10 +395,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_removed_without_following_links_and_however_deep() {
+    fn deep_tree_is_removed_without_following_links() {
         let (home, directory) = home();
         let tree = directory.create_directory("tree".as_ref()).unwrap();
-        let meant = FileIdentity::of(&tree.metadata().unwrap());
+        let expected = FileIdentity::of(&tree.metadata().unwrap());
         fs::create_dir(home.path().join("kept")).unwrap();
         fs::write(home.path().join("kept/file"), "kept").unwrap();
         symlink(home.path().join("kept"), home.path().join("tree/link")).unwrap();
@@ -363,29 +408,29 @@ mod tests {
             fs::create_dir(&deep).unwrap();
             fs::write(deep.join("file"), "").unwrap();
         }
-        assert!(directory.remove_tree("tree".as_ref(), meant).unwrap());
+        assert!(directory.remove_tree("tree".as_ref(), expected).unwrap());
         assert!(!home.path().join("tree").exists() && home.path().join("kept/file").exists());
-        assert!(!directory.remove_tree("tree".as_ref(), meant).unwrap());
+        assert!(!directory.remove_tree("tree".as_ref(), expected).unwrap());
     }
 
     #[test]
-    fn another_directory_or_link_in_the_place_of_a_tree_stays() {
+    fn replaced_tree_is_not_removed() {
         let (home, directory) = home();
         let tree = directory.create_directory("tree".as_ref()).unwrap();
-        let meant = FileIdentity::of(&tree.metadata().unwrap());
+        let expected = FileIdentity::of(&tree.metadata().unwrap());
         fs::rename(home.path().join("tree"), home.path().join("away")).unwrap();
         fs::create_dir(home.path().join("victim")).unwrap();
         fs::write(home.path().join("victim/file"), "kept").unwrap();
         symlink("victim", home.path().join("tree")).unwrap();
-        assert!(!directory.remove_tree("tree".as_ref(), meant).unwrap());
+        assert!(!directory.remove_tree("tree".as_ref(), expected).unwrap());
         fs::remove_file(home.path().join("tree")).unwrap();
         fs::rename(home.path().join("victim"), home.path().join("tree")).unwrap();
-        assert!(!directory.remove_tree("tree".as_ref(), meant).unwrap());
+        assert!(!directory.remove_tree("tree".as_ref(), expected).unwrap());
         assert_eq!(fs::read_to_string(home.path().join("tree/file")).unwrap(), "kept");
     }
 
     #[test]
-    fn what_is_mounted_in_a_tree_is_not_emptied() {
+    fn mount_in_a_tree_is_not_emptied() {
         if !crate::machine::is_root() {
             return eprintln!("skipped: needs root");
         }
@@ -396,7 +441,7 @@ mod tests {
             fs::create_dir(path).unwrap();
         }
         fs::write(kept.join("file"), "kept").unwrap();
-        // A bind mount has the device number of what is around it.
+        // A bind mount has the device number of the directory around it.
         if let Err(error) = rustix::mount::mount_bind(&kept, &inner) {
             return eprintln!("skipped: cannot mount here: {error}");
         }
@@ -408,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_file_is_the_same_one_when_it_is_opened_again() {
+    fn held_file_opened_again_is_the_same_file() {
         let (home, directory) = home();
         let file = directory.create_file("file".as_ref()).unwrap();
         let held = HeldFile::new(file, home.path().join("file"));
@@ -418,9 +463,23 @@ mod tests {
         assert_eq!((held.length_bytes().unwrap(), fs::read(home.path().join("file")).unwrap().len()), (5, 7));
     }
 
-    /// The owner of a directory cannot pass another one for a directory that was just made in it.
     #[test]
-    fn a_directory_that_is_not_new_is_refused() {
+    fn only_regular_files_are_opened() {
+        let (home, directory) = home();
+        rustix::fs::mknodat(&directory, "fifo", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // A FIFO would block until another process opens it for writing.
+        for path in [&home.path().join("fifo"), home.path(), Path::new("/dev/null")] {
+            assert_eq!(open_regular_file(path, false).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+        let file = home.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let opened = open_regular_file(&file, true).unwrap();
+        assert_eq!(path_of(&opened).unwrap(), file.canonicalize().unwrap());
+    }
+
+    /// The owner of a directory cannot pass off another directory as one that was just created in it.
+    #[test]
+    fn directory_that_is_not_new_is_refused() {
         let (home, directory) = home();
         for (name, is_new) in [("full", false), ("empty", true)] {
             fs::create_dir(home.path().join(name)).unwrap();

@@ -1,11 +1,11 @@
-//! What a block device has read so far, by the kernel's own count.
+//! Reads of block devices, as counted by the kernel.
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
 use std::fs;
 use std::ops::Sub;
 use std::path::PathBuf;
 
-/// Sectors in `/sys/…/stat` are always 512 bytes, whatever the device's own are (Documentation/block/stat.rst).
+/// Sectors in `/sys/…/stat` are always 512 bytes (Documentation/block/stat.rst).
 const SECTOR_BYTES: u64 = 512;
 
 /// Completed reads of a block device since boot.
@@ -20,7 +20,7 @@ pub struct Reads {
 impl Sub for Reads {
     type Output = Reads;
 
-    /// What happened between two readings.
+    /// The reads between two samples.
     fn sub(self, earlier: Reads) -> Reads {
         Reads { requests: self.requests.wrapping_sub(earlier.requests), bytes: self.bytes.wrapping_sub(earlier.bytes) }
     }
@@ -33,13 +33,13 @@ pub fn reads(device: DeviceNumber) -> Result<Reads> {
     parse(&text).ok_or(Error::Parse { path, text })
 }
 
-/// The whole disk below a block device, and where on it the device begins, bytes: itself and 0 if it is no partition.
+/// The disk of a block device, and the device's start offset on it in bytes. For a whole disk: itself and 0.
 pub fn place_on_disk(device: DeviceNumber) -> Result<(DeviceNumber, u64)> {
     let own = PathBuf::from(format!("/sys/dev/block/{device}"));
     let Ok(start) = fs::read_to_string(own.join("start")) else { return Ok((device, 0)) };
     let parse = |path: PathBuf, text: String| Error::Parse { path, text };
     let sectors: u64 = start.trim().parse().map_err(|_| parse(own.join("start"), start.clone()))?;
-    // A partition's directory lies in its disk's.
+    // In sysfs the directory of a partition lies in the directory of its disk.
     let disk = fs::canonicalize(&own)
         .and_then(|partition| fs::read_to_string(partition.join("../dev")))
         .map_err(|e| Error::io(format!("read the disk of {}", own.display()), e))?;
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_and_third_field_are_read() {
+    fn first_and_third_field_are_parsed() {
         let earlier = parse("   10  3  80 0 0 0 0 0 0 0 0").unwrap();
         let later = parse("12 3 96 0").unwrap();
         assert_eq!(later - earlier, Reads { requests: 2, bytes: 8192 });

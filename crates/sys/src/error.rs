@@ -1,26 +1,26 @@
-//! The errors of this crate, each with the sentence a person needs.
+//! The errors of this crate, each with a message for users.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Shorthand.
+/// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong between us and the kernel.
+/// A failed system call or kernel file access.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The caller lacks a privilege. Exit status 77.
     #[error("{what} is not permitted: {remedy}")]
     NotPermitted {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// The exact remedy, an imperative sentence.
         remedy: String,
     },
-    /// The kernel, the machine or the file system does not have it. Exit status 77.
+    /// The kernel, the machine or the file system does not support it. Exit status 77.
     #[error("{what} is not supported here: {why}")]
     Unsupported {
-        /// What was tried.
+        /// The operation.
         what: String,
         /// What is missing.
         why: String,
@@ -28,13 +28,13 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, with its object.
+        /// The operation and its object.
         what: String,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A kernel file holds something that we do not understand.
-    #[error("{path}: cannot understand {text:?}", path = path.display())]
+    /// The content of a kernel file is not understood.
+    #[error("{path}: unexpected content {text:?}", path = path.display())]
     Parse {
         /// The kernel file.
         path: PathBuf,
@@ -44,8 +44,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried. `EPERM` and `EACCES` stay [`Error::Io`]: whether root would help
-    /// is known only where it happens, see [`Error::needs_root`].
+    /// Wraps a system error with the operation. `EPERM` and `EACCES` stay [`Error::Io`]: only the caller knows whether
+    /// root would help, see [`Error::needs_root`].
     pub fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Error::Io { what: what.into(), source: source.into() }
     }
@@ -55,8 +55,8 @@ impl Error {
         Error::NotPermitted { what: what.into(), remedy: "run it as root (sudo ahead …)".into() }
     }
 
-    /// What `what` needs cannot be written at `path`. Below `/run` that is so for everybody but root, and in a container
-    /// with a read-only `/run` for root, too.
+    /// `what` failed because `path` cannot be written. Below `/run` this happens to every user but root; in a container with a
+    /// read-only `/run`, to root, too.
     pub fn unwritable(what: impl Into<String>, path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Error::needs_root(what),
@@ -67,12 +67,12 @@ impl Error {
         }
     }
 
-    /// `true` where the contract asks for exit status 77: not permitted or not supported here.
+    /// `true` where the exit status is 77: not permitted or not supported.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Error::NotPermitted { .. } | Error::Unsupported { .. })
     }
 
-    /// The system's error number, if this came from a system call.
+    /// The error number, if a system call failed.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Error::Io { source, .. } => source.raw_os_error(),
@@ -80,12 +80,12 @@ impl Error {
         }
     }
 
-    /// Something is in use (`EBUSY`).
+    /// The object is in use (`EBUSY`).
     pub fn is_busy(&self) -> bool {
         self.raw_os_error() == Some(libc::EBUSY)
     }
 
-    /// Something is there already (`EEXIST`).
+    /// The object exists already (`EEXIST`).
     pub fn exists(&self) -> bool {
         self.raw_os_error() == Some(libc::EEXIST)
     }

@@ -1,4 +1,4 @@
-//! Our own standard error.
+//! The standard error of this process.
 
 #![allow(unsafe_code)]
 
@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, stderr};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// From now on sends to `file` what this process writes to standard error, and gives what standard error was.
+/// Redirects the standard error of this process to `file`, and returns the previous standard error.
 pub fn send_to(file: &File) -> Result<File> {
-    let before = stderr().as_fd().try_clone_to_owned().map_err(|e| Error::io("keep standard error", e))?;
-    // SAFETY: numbers only. Standard error's stays open, and nobody owns what it names.
+    let before = stderr().as_fd().try_clone_to_owned().map_err(|e| Error::io("duplicate standard error", e))?;
+    // SAFETY: numbers only. Standard error stays open, and no object owns its descriptor.
     if unsafe { libc::dup2(file.as_raw_fd(), libc::STDERR_FILENO) } < 0 {
-        return Err(Error::io("send standard error elsewhere", io::Error::last_os_error()));
+        return Err(Error::io("redirect standard error", io::Error::last_os_error()));
     }
     Ok(before.into())
 }

@@ -1,7 +1,7 @@
-//! Making things cold: evicting file data, block-device pages, dentries and inodes.
+//! Eviction of file data, pages of block devices, dentries and inodes.
 //!
-//! Nothing here is a guarantee: a page that a process has mapped, that is dirty or under I/O stays. Whoever claims that a
-//! run was cold checks it afterwards ([`crate::cache`]).
+//! Nothing here is a guarantee: mapped, dirty and locked pages stay. Callers that need a cold cache check it afterwards
+//! ([`crate::cache`]).
 
 #![allow(unsafe_code)]
 
@@ -23,8 +23,7 @@ const BLKFLSBUF: libc::c_ulong = 0x1261;
 /// `EXT4_IOC_CHECKPOINT`, `_IOW('f', 43, __u32)` in fs/ext4/ext4.h.
 const EXT4_IOC_CHECKPOINT: libc::c_ulong = 0x4004_662B;
 
-/// Writes dirty data back, then evicts every clean page, dentry and inode that nothing holds, on the whole machine.
-/// Needs root.
+/// Writes dirty data back, then evicts every clean, unused page, dentry and inode of the whole machine. Needs root.
 pub fn everything() -> Result<()> {
     rustix::fs::sync();
     let mounts = crate::mounts::own()?;
@@ -37,7 +36,7 @@ pub fn everything() -> Result<()> {
         }
     }
     drop_caches()?;
-    // Each processor holds on to the metadata blocks that it used last; before Linux 6.7 dropping caches leaves them.
+    // Each processor keeps references to the metadata blocks that it used last; before Linux 6.7 drop_caches skips them.
     for mount in mounts {
         let key = mount.device.key();
         if let Ok(node) = crate::openat::block_device_node(key)
@@ -49,8 +48,8 @@ pub fn everything() -> Result<()> {
     Ok(())
 }
 
-/// Those that their path leads to. Where something was mounted over one, or over a directory above it, that would be opened
-/// instead; and a user's FUSE file system may never answer.
+/// The mounts that their path leads to. Opening the path of a hidden mount would open the file system mounted over it, and a
+/// user's FUSE file system may never answer.
 fn reachable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
     let point = |mount: &Mount| Path::new(OsStr::from_bytes(&mount.mount_point)).to_path_buf();
     mounts.iter().enumerate().filter_map(move |(at, mount)| {
@@ -60,9 +59,8 @@ fn reachable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
     })
 }
 
-/// Writes the journal of the ext3 or ext4 file system that this file or directory is of to where its content belongs. Until
-/// then, the metadata blocks that it holds stay in memory, clean or not. Where there is no journal, or a kernel that cannot be
-/// asked (before Linux 5.14), nothing happens. Needs root.
+/// Checkpoints the journal of the ext3 or ext4 file system of an open file or directory. Until then the metadata blocks in
+/// the journal stay in memory, even if clean. Does nothing for other file systems, and before Linux 5.14. Needs root.
 pub fn journal(fd: impl AsFd) -> Result<()> {
     let flags: u32 = 0;
     // SAFETY: the request reads one u32, which outlives the call.
@@ -72,8 +70,8 @@ pub fn journal(fd: impl AsFd) -> Result<()> {
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV | libc::EROFS) => Ok(()),
-        Some(libc::EACCES | libc::EPERM) => Err(Error::needs_root("emptying a journal")),
-        _ => Err(Error::io("empty a journal", error)),
+        Some(libc::EACCES | libc::EPERM) => Err(Error::needs_root("checkpointing a journal")),
+        _ => Err(Error::io("checkpoint a journal", error)),
     }
 }
 
@@ -88,9 +86,9 @@ fn drop_caches() -> Result<()> {
     })
 }
 
-/// Evicts the clean pages of one open file. Its dirty pages are written back first, as far as we may.
+/// Evicts the clean pages of an open file. Writes its dirty pages back first if permitted.
 pub fn file(fd: impl AsFd) -> Result<()> {
-    // A file opened for reading cannot always be synced; its pages are clean then, or somebody else's to write.
+    // A file that is open for reading cannot always be synced. Its pages are clean, or other processes write them.
     let _ = rustix::fs::fdatasync(&fd);
     fadvise(fd, 0, None, Advice::DontNeed).map_err(|e| Error::io("evict a file", e))
 }
@@ -98,8 +96,8 @@ pub fn file(fd: impl AsFd) -> Result<()> {
 /// `EXT4_IOC_CLEAR_ES_CACHE`, `_IO('f', 40)` in fs/ext4/ext4.h (Linux 5.4).
 const EXT4_IOC_CLEAR_ES_CACHE: libc::c_ulong = 0x6628;
 
-/// Lets ext4 (and whatever it mounts as ext2 or ext3) forget where the blocks of a file lie, so that a read looks it up again.
-/// Other file systems keep no such list, or do not let it be evicted: nothing happens then. Needs the file's owner or root.
+/// Evicts ext4's cached block map of a file (also of ext2 and ext3 mounted by ext4), so that the next read looks the blocks up
+/// again. Does nothing for other file systems: they have no such cache, or cannot evict it. Needs the file's owner or root.
 pub fn block_map(fd: impl AsFd) -> Result<()> {
     // SAFETY: the request takes no argument.
     if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), EXT4_IOC_CLEAR_ES_CACHE, 0) } == 0 {
@@ -108,12 +106,12 @@ pub fn block_map(fd: impl AsFd) -> Result<()> {
     let error = std::io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => Ok(()),
-        _ => Err(Error::io("evict the list of a file's blocks", error)),
+        _ => Err(Error::io("evict the block map of a file", error)),
     }
 }
 
-/// Evicts a block device's own page cache (the metadata of ext2, ext3 and ext4). Needs read permission on the device
-/// and CAP_SYS_ADMIN.
+/// Evicts the page cache of a block device (the metadata of ext2, ext3 and ext4). Needs read permission on the device and
+/// CAP_SYS_ADMIN.
 pub fn block_device(path: &Path) -> Result<()> {
     let device = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::io(format!("open {}", path.display()), e))?;
@@ -133,13 +131,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_written_can_be_evicted() {
+    fn written_file_can_be_evicted() {
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, &[1; 8192]).unwrap();
         super::file(&file).unwrap();
     }
 
-    /// Regression: a mount point was opened though a FUSE file system, which does not answer, was mounted over it.
+    /// Regression: a mount point was opened although an unresponsive FUSE file system was mounted over it.
     #[test]
     fn hidden_mounts_are_not_opened() {
         let table = ["/", "/home", "/home/eva/disk", "/srv", "/home/eva", "/srv", "/srv2", "/home/eva/new"];
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_no_block_device() {
+    fn regular_file_is_not_a_block_device() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(block_device(file.path()).is_err());
     }

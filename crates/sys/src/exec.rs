@@ -1,13 +1,13 @@
-//! Fork and exec, with a gate between: the child exists, with its number, its user and its streams, before it becomes the program.
+//! Fork and exec with a gate between them: the child has its process number, user and streams before it executes the program.
 //!
 //! ```text
 //!     fork_held ──▶ child: signals, streams, own number in its environment ──▶ read(gate) ──▶ user ──▶ execve
 //!                                                                                  ▲                     │
-//!     caller ─────────────── write one byte, or end: the child exits ──────────────┘     error number ◀──┘ on failure
+//!     caller ───────────── write one byte, or close: the child exits ──────────────┘     error number ◀──┘ on failure
 //! ```
 //!
 //! Between fork and exec only async-signal-safe calls are allowed (signal-safety(7)): another thread may have held the
-//! allocator's lock at the fork. Everything that the child needs is therefore allocated before.
+//! allocator's lock during the fork. All memory that the child needs is therefore allocated before the fork.
 
 #![allow(unsafe_code)]
 
@@ -52,17 +52,17 @@ pub struct Identity {
 /// What the child does between fork and exec.
 #[derive(Clone)]
 pub struct Setup {
-    /// Paths that are tried in order, as execvp(3) tries those of `PATH`.
+    /// Paths to execute, tried in order, as execvp(3) tries the directories of `PATH`.
     pub candidates: Vec<CString>,
     /// The program's arguments, its name included.
     pub arguments: Vec<CString>,
     /// Its environment.
     pub environment: Vec<Variable>,
-    /// The user that it becomes, and with it the loss of every descriptor but the standard streams.
+    /// The user that the child becomes. With a user, the child also loses every descriptor but the standard streams.
     pub identity: Option<Identity>,
-    /// Whether it starts a session of its own. Only together with `identity`.
+    /// Whether the child starts a new session. Only together with `identity`.
     pub new_session: bool,
-    /// Signals that are blocked here and not in the program.
+    /// Signals that this process blocks and the program does not.
     pub unblocked: SignalSet,
 }
 
@@ -71,19 +71,19 @@ pub struct Setup {
 pub struct HeldChild {
     /// Its process number.
     pub pid: Pid,
-    /// One byte written here starts the program; closed, the child exits with status 125.
+    /// Writing one byte starts the program. If it is closed, the child exits with status 125.
     pub gate: OwnedFd,
-    /// Closed at the exec. If that fails, the error's number is written here first (4 bytes, native order).
+    /// Closed by the exec. If the exec fails, the child writes the error number here first (4 bytes, native order).
     pub exec_error: OwnedFd,
 }
 
-/// Digits of the largest process number, and the NUL after them.
+/// Digits of the largest process number, plus the NUL.
 const PID_BYTES: usize = 11;
 
-/// An environment as execve(2) takes it. The pointers lead into `lines`, which must not be touched while they are used.
+/// An environment for execve(2). The pointers refer to `lines`, which must not change while they are used.
 struct EnvironmentBlock {
     lines: Vec<Vec<u8>>,
-    /// Lines that end with the child's own number, and where it begins.
+    /// Lines that end with the child's process number: index of the line, offset of the number.
     pid_at: Vec<(usize, usize)>,
 }
 
@@ -110,7 +110,7 @@ impl EnvironmentBlock {
 
     fn pointers(&mut self) -> Pointers {
         let mut starts: Vec<*mut u8> = self.lines.iter_mut().map(|line| line.as_mut_ptr()).collect();
-        // SAFETY: the offset lies in the line, which has room for a process number from there on.
+        // SAFETY: the offset lies in the line, which has room for a process number at the offset.
         let pids = self.pid_at.iter().map(|(line, offset)| unsafe { starts[*line].add(*offset) }).collect();
         starts.push(std::ptr::null_mut());
         Pointers { lines: starts.into_iter().map(|start| start.cast_const().cast()).collect(), pids }
@@ -124,10 +124,10 @@ struct Pointers {
 }
 
 impl Pointers {
-    /// Writes a process number where it belongs. Async-signal-safe.
+    /// Writes the process number into the lines that need it. Async-signal-safe.
     ///
     /// # Safety
-    /// The block still lives, and nothing else uses it.
+    /// The block still exists, and no other code uses it.
     unsafe fn write_pid(&self, pid: u32) {
         for at in &self.pids {
             let (mut digits, mut length, mut rest) = ([0u8; PID_BYTES], 0, pid);
@@ -155,8 +155,8 @@ struct Ends {
     error: i32,
 }
 
-/// Forks a child that waits before its exec. It already has its process number and its streams; `streams` replaces standard input,
-/// output and error where they are not inherited.
+/// Forks a child that waits before its exec. The child has its process number and its streams. `streams` replaces standard input,
+/// output and error; `None` inherits.
 pub fn fork_held(setup: &Setup, streams: [Option<BorrowedFd<'_>>; 3]) -> Result<HeldChild> {
     let mut block = EnvironmentBlock::new(&setup.environment)?;
     let environment = block.pointers();
@@ -185,7 +185,7 @@ pub fn fork_held(setup: &Setup, streams: [Option<BorrowedFd<'_>>; 3]) -> Result<
     Ok(HeldChild { pid, gate: gate_write, exec_error: error_read })
 }
 
-/// A pipe that no program inherits: its read and its write end.
+/// A pipe that no program inherits: read end, write end.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| Error::io("pipe", e))
 }
@@ -193,13 +193,13 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 /// The child between fork and exec.
 ///
 /// # Safety
-/// To be called in a freshly forked child only; calls nothing that is not async-signal-safe, and never returns.
+/// Only for a freshly forked child. Calls only async-signal-safe functions, and never returns.
 unsafe fn become_program(setup: &Setup, arguments: &[*const libc::c_char], environment: &Pointers, ends: Ends) -> ! {
     // SAFETY: plain system calls on descriptors and memory that outlive the fork; the environment is the child's copy.
     unsafe {
         libc::close(ends.gate_write);
         setup.unblocked.unblock();
-        // Rust ignores SIGPIPE for itself; programs expect the default.
+        // Rust ignores SIGPIPE; programs expect the default action.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         for (number, stream) in (0..).zip(ends.streams) {
             if let Some(stream) = stream {
@@ -217,7 +217,7 @@ unsafe fn become_program(setup: &Setup, arguments: &[*const libc::c_char], envir
             number = libc::ENOENT;
             for candidate in &setup.candidates {
                 libc::execve(candidate.as_ptr(), arguments.as_ptr(), environment.lines.as_ptr());
-                // Continue along PATH as execvp does; remember that a file was found that could not be executed.
+                // Continue along PATH as execvp does. A file that exists but cannot be executed decides the error.
                 let failed = *libc::__errno_location();
                 if failed != libc::ENOENT && failed != libc::ENOTDIR {
                     number = failed;
@@ -229,7 +229,7 @@ unsafe fn become_program(setup: &Setup, arguments: &[*const libc::c_char], envir
     }
 }
 
-/// Takes the user's groups and numbers, and keeps root's descriptors from the program. Returns 0, or the error's number.
+/// Takes the user's groups and ids, and closes root's descriptors at the exec. Returns 0, or the error number.
 ///
 /// # Safety
 /// As [`become_program`].
@@ -246,16 +246,16 @@ unsafe fn become_user(setup: &Setup) -> i32 {
     }
 }
 
-/// Marks every descriptor but the standard streams to be closed at the exec. Not closed at once: the pipe for the exec's error is one
-/// of them. Async-signal-safe.
+/// Marks every descriptor but the standard streams to be closed at the exec. They stay open until then: one is the pipe for
+/// the error of the exec. Async-signal-safe.
 fn close_at_exec() -> bool {
     let first = libc::STDERR_FILENO as libc::c_uint + 1;
     // SAFETY: numbers only.
     unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 }
 }
 
-/// Has the command start in a session of its own, with no descriptor but its standard streams: a signal to our process group and
-/// the end of our terminal do not reach it. Needs Linux 5.11.
+/// Makes the command start in a new session, with no descriptor but its standard streams. Signals to the process group and the
+/// end of the terminal do not reach it. Needs Linux 5.11.
 pub fn detach(command: &mut std::process::Command) {
     let leave = || {
         // SAFETY: no argument.
@@ -280,9 +280,9 @@ mod tests {
         let mut block = EnvironmentBlock::new(&variables).unwrap();
         let pointers = block.pointers();
         for pid in [7u32, 4_194_304, u32::MAX] {
-            // SAFETY: the block lives, and nothing else uses it.
+            // SAFETY: the block exists, and no other code uses it.
             unsafe { pointers.write_pid(pid) };
-            // SAFETY: each pointer leads to a line with a NUL at its end; the last pointer is null and is left out.
+            // SAFETY: each pointer refers to a line that ends with NUL; the last pointer is null and is left out.
             let lines =
                 pointers.lines[..2].iter().map(|line| unsafe { CStr::from_ptr(*line) }.to_str().unwrap().to_owned());
             assert_eq!(lines.collect::<Vec<_>>(), ["A=b=c".to_owned(), format!("LISTEN_PID={pid}")]);

@@ -1,8 +1,8 @@
-//! Where a file's bytes lie on its device (`FS_IOC_FIEMAP`).
+//! The position of a file's bytes on its device (`FS_IOC_FIEMAP`).
 //!
-//! The positions are what the file system tells: bytes from the start of its block device on ext2/3/4 and XFS, bytes in
-//! its own address space on btrfs. They are good for order, never for access. Asking may read metadata from the device
-//! (indirect or extent blocks) and asks for no privilege, only for a file that is open for reading.
+//! The file system reports the positions: on ext2/3/4 and XFS as bytes from the start of its block device, on btrfs as bytes
+//! in its own address space. Use them for ordering, never for access. The call may read metadata from the device (indirect
+//! or extent blocks). It needs no privilege, only a file that is open for reading.
 
 #![allow(unsafe_code)]
 
@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, AsRawFd};
 /// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)` in linux/fs.h.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xC020_660B;
 
-/// Extents asked for in one call: 4 KiB of answers. A file has more only when it is badly fragmented.
+/// Extents per call: 4 KiB of answers. Only a badly fragmented file has more.
 const EXTENTS_PER_CALL: usize = 72;
 
-/// Answers taken from one file at most. A position is a hint for order; a file in a million pieces is not worth more.
+/// Maximum number of extents of one file. The position is only a hint for ordering.
 pub const MAX_EXTENTS: usize = 65_536;
 
 /// `FIEMAP_EXTENT_*` of linux/fiemap.h.
@@ -59,7 +59,7 @@ struct RawExtent {
     reserved: [u32; 3],
 }
 
-/// `struct fiemap` of linux/fiemap.h with room for the answers.
+/// `struct fiemap` of linux/fiemap.h, with room for the extents.
 #[repr(C)]
 struct Request {
     start: u64,
@@ -74,10 +74,10 @@ struct Request {
 const _: () = assert!(std::mem::size_of::<RawExtent>() == 56);
 const _: () = assert!(std::mem::offset_of!(Request, extents) == 32);
 
-/// The pieces that hold `length_bytes` of the open file from `offset_bytes`, in order of the file. Holes have none. The
-/// first and last piece may reach beyond the range that was asked for.
+/// The extents of a range of an open file, in file order. Holes have none. The first and the last extent may extend beyond
+/// the range.
 ///
-/// Errors: [`Error::Unsupported`] where the file system does not tell (tmpfs, overlayfs over some, FUSE, NFS).
+/// Errors: [`Error::Unsupported`] if the file system does not report positions (tmpfs, some overlayfs, FUSE, NFS).
 pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Vec<PhysicalExtent>> {
     let mut found: Vec<PhysicalExtent> = Vec::new();
     let end = offset_bytes.saturating_add(length_bytes);
@@ -92,7 +92,7 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
             reserved: 0,
             extents: [RawExtent::default(); EXTENTS_PER_CALL],
         };
-        // SAFETY: the structure has room for the `extent_count` answers that it announces, and outlives the call.
+        // SAFETY: the structure has room for the announced `extent_count` extents, and outlives the call.
         let failed = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), FS_IOC_FIEMAP, &raw mut request) } != 0;
         if failed {
             return Err(refused(std::io::Error::last_os_error()));
@@ -101,7 +101,7 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
         found.extend(answers.iter().map(from_raw));
         let Some(last) = answers.last() else { break };
         let next = last.logical.saturating_add(last.length);
-        // A file system that gives no progress would keep us here for ever.
+        // A file system that makes no progress would loop for ever.
         if last.flags & flag::LAST != 0 || next <= at {
             break;
         }
@@ -113,8 +113,8 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
 fn refused(error: std::io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL | libc::EBADR) => Error::Unsupported {
-            what: "asking where a file lies on its device (FIEMAP)".into(),
-            why: "its file system does not tell".into(),
+            what: "querying a file's position on its device (FIEMAP)".into(),
+            why: "the file system does not report positions".into(),
         },
         _ => Error::io("FIEMAP", error),
     }
@@ -125,13 +125,13 @@ mod tests {
     use super::*;
     use std::io::{Seek, SeekFrom, Write};
 
-    /// A file in the target directory: /tmp may be a tmpfs, which knows no positions.
+    /// A file in the source directory: /tmp may be a tmpfs, which has no positions.
     fn file_on_disk() -> std::fs::File {
         tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap()
     }
 
     #[test]
-    fn a_written_file_has_pieces_that_cover_it_and_a_hole_has_none() {
+    fn extents_cover_the_data_and_no_hole() {
         let mut file = file_on_disk();
         file.write_all(&vec![7; 1 << 20]).unwrap();
         file.seek(SeekFrom::Start(8 << 20)).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pieces_need_more_than_one_call() {
+    fn fragmented_file_needs_several_calls() {
         let mut file = file_on_disk();
         let pieces = EXTENTS_PER_CALL as u64 * 2 + 3;
         for piece in 0..pieces {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_lies_nowhere() {
+    fn pipe_has_no_extents() {
         let (reader, _writer) = std::io::pipe().unwrap();
         assert!(extents(&reader, 0, 4096).unwrap_err().is_unavailable());
     }

@@ -1,4 +1,4 @@
-//! Which file: a path says only where it was, and inode numbers are reused.
+//! The identity of a file. Its path can be given to another file, and inode numbers are reused.
 
 use serde::{Deserialize, Serialize};
 use std::fs::Metadata;
@@ -12,12 +12,12 @@ pub struct FileIdentity {
     pub device: u64,
     /// Inode number.
     pub inode: u64,
-    /// When it was made, nanoseconds since 1970; `None` where the file system does not say.
+    /// Time of birth, nanoseconds since 1970; `None` if the file system does not report it.
     pub born_ns: Option<u64>,
 }
 
 impl FileIdentity {
-    /// Of a file that was looked at.
+    /// The identity of the file with this metadata.
     pub fn of(metadata: &Metadata) -> FileIdentity {
         let born = metadata.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         FileIdentity {

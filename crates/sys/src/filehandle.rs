@@ -1,4 +1,4 @@
-//! From an inode back to its path, where the file system can open an inode by its number.
+//! The path of an inode, for file systems that can open an inode by its number.
 
 #![allow(unsafe_code)]
 
@@ -20,14 +20,13 @@ struct Handle {
     content: [u8; 12],
 }
 
-/// The path by which an inode can be reached now, however its file was renamed since its number became known. Needs
-/// root.
+/// The path by which an inode can be reached now, also if the file was renamed since its number was seen. Needs root.
 ///
 /// # Errors
-/// Of other file systems; where there is no such inode any more (`ESTALE`), or none of its names is in memory.
+/// The file system cannot open inodes by number; the inode does not exist any more (`ESTALE`); none of its names is cached.
 pub fn path_of(mount_point: &Path, fs_type: &str, inode: u64, generation: u32) -> Result<PathBuf> {
     let what = || format!("find inode {inode} of {}", mount_point.display());
-    let unsupported = || Error::Unsupported { what: what(), why: format!("{fs_type} opens no inode by its number") };
+    let unsupported = || Error::Unsupported { what: what(), why: format!("{fs_type} cannot open an inode by number") };
     let mut content = [0; 12];
     let (kind, bytes) = match fs_type {
         "ext2" | "ext3" | "ext4" | "f2fs" => {
@@ -45,14 +44,14 @@ pub fn path_of(mount_point: &Path, fs_type: &str, inode: u64, generation: u32) -
     let directory = rustix::fs::open(mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::io(what(), e))?;
     let mut handle = Handle { bytes, kind, content };
-    // SAFETY: the handle holds the `bytes` that it announces, and outlives the call.
+    // SAFETY: the handle holds the announced `bytes`, and outlives the call.
     let opened = unsafe {
         libc::open_by_handle_at(directory.as_raw_fd(), (&raw mut handle).cast(), libc::O_PATH | libc::O_CLOEXEC)
     };
     if opened < 0 {
         return Err(Error::io(what(), std::io::Error::last_os_error()));
     }
-    // SAFETY: a descriptor that the kernel just gave us and nobody else has.
+    // SAFETY: the kernel has just returned this descriptor, and no other object owns it.
     let opened = unsafe { OwnedFd::from_raw_fd(opened) };
     std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).map_err(|e| Error::io(what(), e))
 }
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_without_numbers_to_open_says_so() {
+    fn file_system_without_file_handles_is_unsupported() {
         let error = path_of(Path::new("/proc"), "proc", 1, 0).unwrap_err();
         assert!(error.is_unavailable(), "{error}");
     }

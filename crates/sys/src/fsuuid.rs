@@ -18,17 +18,17 @@ struct FsUuid {
     uuid: [u8; 16],
 }
 
-/// The UUID of the file system that a file or directory lies on, as udev writes it (`ID_FS_UUID`). `None`: it has none of 16
-/// bytes, or does not say.
+/// The UUID of the file system of a file or directory, as udev writes it (`ID_FS_UUID`). `None`: the UUID does not have 16
+/// bytes, or the file system does not report it.
 ///
 /// # Errors
 /// The path cannot be opened.
 pub fn of(path: &Path) -> Result<Option<String>> {
-    // What has this name by now may be a FIFO that another user has put there.
+    // The path may lead to a FIFO that another user has created.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty()).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
     let mut answer = FsUuid::default();
-    // SAFETY: the request writes one struct fsuuid2, which is what it is given and outlives the call.
+    // SAFETY: the request writes one struct fsuuid2; `answer` has that layout and outlives the call.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_GETFSUUID, &raw mut answer) } == 0;
     Ok((done && usize::from(answer.length) == answer.uuid.len() && answer.uuid != [0; 16]).then(|| text(answer.uuid)))
 }
@@ -43,14 +43,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_written_as_udev_does() {
+    fn uuid_is_formatted_as_by_udev() {
         let uuid = [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0, 0, 1, 2, 3, 4, 5, 6, 0xff];
         assert_eq!(text(uuid), "12345678-9abc-def0-0001-0203040506ff");
     }
 
-    /// Regression: a FIFO in the place of a directory was waited for.
+    /// Regression: the call blocked on a FIFO in the place of a directory.
     #[test]
-    fn a_fifo_is_not_waited_for() {
+    fn fifo_does_not_block() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_none_says_none() {
+    fn file_system_without_uuid_is_none() {
         assert_eq!(of(Path::new("/proc")).unwrap(), None);
         assert!(of(Path::new("/no/such/file")).is_err());
     }

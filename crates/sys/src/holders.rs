@@ -1,14 +1,13 @@
-//! Who uses a file, a directory or a device: to name him where something cannot be taken down. Names only; what is
-//! really in use, the kernel alone knows.
+//! The processes that use a file, a directory or a device: for messages when a device cannot be detached. Only the kernel knows
+//! all users.
 //!
-//! Mapped files are not looked for (`/proc/PID/maps`): reading them waits for a lock that a process keeps while it waits
-//! for a disk, and whoever takes one disk down must not hang on another. A program that runs from there is seen by its
-//! executable.
+//! Mapped files (`/proc/PID/maps`) are not searched: reading that file waits for a lock that a process holds while it waits
+//! for a disk, and detaching one disk must not wait for another. A running program is found by its executable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process that holds something.
+/// A process that uses the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Process id.
@@ -17,8 +16,8 @@ pub struct Holder {
     pub name: String,
 }
 
-/// The processes that have this path, or something below it, open, or run or work there. Without root only one's own
-/// are seen; a process of another pid namespace is never.
+/// The processes that have this path or a file below it open, execute it, or have it as working or root directory. Without
+/// root only the caller's own processes are found; processes of another pid namespace never are.
 pub fn of(place: &Path) -> Vec<Holder> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())));
@@ -31,7 +30,7 @@ pub fn of(place: &Path) -> Vec<Holder> {
         .collect()
 }
 
-/// The links are read, never followed: what they lead to may be a file system that does not answer.
+/// Reads the links and does not follow them: the target may be on a file system that does not answer.
 fn holds(process: &Path, place: &Path) -> bool {
     let links = ["cwd", "root", "exe"].map(|link| process.join(link)).into_iter();
     let below = |directory: &str| {
@@ -46,10 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_file_open_holds_it_and_its_directory() {
+    fn process_with_an_open_file_holds_it_and_its_directory() {
         let home = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(home.path()).unwrap();
-        // What another test has just forked has a copy of all that we have open.
+        // A process that another test has just forked has a copy of all our descriptors.
         let is_held_by_us = |place: &Path| of(place).iter().any(|holder| holder.pid == std::process::id());
         assert!(!is_held_by_us(&home));
         let file = fs::File::create(home.join("x")).unwrap();
@@ -62,10 +61,11 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_from_there_is_named() {
+    fn process_that_executes_a_file_holds_it() {
         let home = tempfile::tempdir().unwrap();
         let place = fs::canonicalize(home.path()).unwrap();
-        // Not by us: what another test forks would have it open for writing for a moment, and it could not be run.
+        // cp writes the copy: a process that another test forks could keep our descriptor open for writing, and the file could not be
+        // executed.
         let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(place.join("dozing")).status();
         assert!(copied.unwrap().success());
         let mut child = std::process::Command::new(place.join("dozing")).arg("1000").current_dir("/").spawn().unwrap();

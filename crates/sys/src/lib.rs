@@ -1,10 +1,10 @@
 //! Every system call, ioctl and kernel file that `ahead` uses: the only crate with `unsafe`.
 //!
-//! Plain values go in (file descriptors, ranges, paths); plain values come out, and [`Error`]s that say what to do. Nothing here decides
-//! anything: no policy, no plan, no format, and no change of the system is noted here. A change that has to be undone goes through
-//! `ahead-undo`, which notes how to undo it *before* it is made.
+//! Plain values go in (file descriptors, ranges, paths); plain values and [`Error`]s come out. No policy, plan or format is in this
+//! crate, and no change of the system is noted here. A change that has to be undone goes through `ahead-undo`, which writes a note
+//! *before* the change.
 //!
-//! What this crate must never do: hide an error behind a default; follow a path that its caller did not give.
+//! This crate must never hide an error behind a default, and never follow a path that its caller did not give.
 
 pub mod allocation;
 pub mod bdi;
@@ -34,7 +34,6 @@ pub mod memory;
 pub mod mounting;
 pub mod mounts;
 pub mod openat;
-pub mod place;
 pub mod polling;
 pub mod pressure;
 pub mod priority;

@@ -1,4 +1,4 @@
-//! Connections to a daemon of ours over a socket in the file system, none of which waits without a limit.
+//! Connections to a daemon over a Unix socket, with a timeout for every call.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with};
@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Connects, and sets how long connecting, each write and each read may take. A daemon that is stopped accepts no
-/// connection: once its queue is full, the kernel would wait for it for ever.
+/// Connects, and sets the timeout of connecting, of each write and of each read. A stopped daemon accepts no connection: when
+/// its queue is full, connect(2) would wait for ever.
 pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for way in [Timeout::Send, Timeout::Recv] {
@@ -18,7 +18,7 @@ pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Whether root or our own user is at the other end.
+/// Whether the peer runs as root or as our own user.
 pub fn is_peer_ours(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own)
@@ -30,9 +30,9 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
-    /// Regression: who asked a stopped daemon waited for ever once its queue was full.
+    /// Regression: a client waited for ever when the queue of a stopped daemon was full.
     #[test]
-    fn daemon_that_accepts_nothing_is_given_up() {
+    fn daemon_that_does_not_answer_times_out() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();

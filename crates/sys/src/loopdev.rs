@@ -1,6 +1,6 @@
-//! Loop devices: the requests that attach a file, look, and detach. Attaching under a guard is in `ahead-undo`.
+//! Loop devices: attach, query and detach. `ahead-undo` attaches them under a guard.
 //!
-//! Constants and structures are those of linux/loop.h, written by hand: a few words that never change.
+//! Constants and structures of linux/loop.h, written by hand: they are few and never change.
 
 #![allow(unsafe_code)]
 
@@ -49,16 +49,16 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// What a loop device is attached to.
+/// The file that a loop device is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoopStatus {
-    /// The file behind it, as the kernel prints it.
+    /// The backing file, as the kernel prints it.
     pub backing: PathBuf,
-    /// Whether it bypasses the page cache of the file behind it.
+    /// Whether the loop device bypasses the page cache of the backing file.
     pub direct_io: bool,
 }
 
-/// A loop device that was free when it was looked for.
+/// A loop device that was free when it was found.
 #[derive(Debug)]
 pub struct FreeLoop {
     /// `/dev/loopN`.
@@ -66,7 +66,7 @@ pub struct FreeLoop {
     node: OwnedFd,
 }
 
-/// Finds a free loop device and opens it. Another program may attach it before us.
+/// Finds a free loop device and opens it. Another process may attach it first.
 pub fn find_free(read_only: bool) -> Result<FreeLoop> {
     let number = free_number()?;
     let device = PathBuf::from(format!("/dev/loop{number}"));
@@ -78,7 +78,7 @@ fn access(read_only: bool) -> OFlags {
     if read_only { OFlags::RDONLY } else { OFlags::RDWR }
 }
 
-/// Opens the file that is to be attached.
+/// Opens a backing file.
 pub fn open_backing(backing: &Path, read_only: bool) -> Result<OwnedFd> {
     rustix::fs::open(backing, access(read_only) | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| Error::io(format!("open {}", backing.display()), e))
@@ -88,8 +88,8 @@ fn free_number() -> Result<u32> {
     let control = rustix::fs::open(CONTROL, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| match e {
         rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => Error::needs_root("attaching a loop device"),
         rustix::io::Errno::NOENT | rustix::io::Errno::NODEV => Error::Unsupported {
-            what: "a loop device".into(),
-            why: format!("{CONTROL} is missing (modprobe loop, or give the container its /dev)"),
+            what: "attaching a loop device".into(),
+            why: format!("{CONTROL} is missing; load the module (modprobe loop), or give the container its /dev"),
         },
         _ => Error::io(format!("open {CONTROL}"), e),
     })?;
@@ -110,10 +110,10 @@ fn open_node(device: &Path, number: u32, access: OFlags) -> Result<OwnedFd> {
 }
 
 impl FreeLoop {
-    /// Attaches `file`, which lies at `backing`. With `direct_io` the loop device bypasses the page cache of the file and keeps many
-    /// requests in flight.
+    /// Attaches `file`, whose path is `backing`. With `direct_io` the loop device bypasses the page cache of the file and keeps
+    /// many requests in flight.
     ///
-    /// Errors: `EBUSY`, another program has attached the device meanwhile; anything else that the request answers.
+    /// Errors: `EBUSY` if another process has attached the device; other errors of the request.
     pub fn configure(&self, file: &OwnedFd, backing: &Path, direct_io: bool, read_only: bool) -> io::Result<()> {
         configure(&self.node, file, backing, direct_io, read_only)
     }
@@ -121,7 +121,7 @@ impl FreeLoop {
 
 fn configure(node: &OwnedFd, file: &OwnedFd, backing: &Path, direct_io: bool, read_only: bool) -> io::Result<()> {
     let mut file_name = [0; 64];
-    // The kernel shows this name to losetup; it is cut to fit, with a final NUL.
+    // losetup shows this name. It is truncated to fit, with a final NUL.
     for (to, from) in file_name.iter_mut().take(63).zip(backing.as_os_str().as_bytes()) {
         *to = *from;
     }
@@ -153,7 +153,7 @@ fn configure(node: &OwnedFd, file: &OwnedFd, backing: &Path, direct_io: bool, re
     Ok(())
 }
 
-/// What a loop device is attached to; `None` when it is free or does not exist.
+/// The backing file of a loop device. `None`: it is free or does not exist.
 pub fn status(device: &Path) -> Result<Option<LoopStatus>> {
     let name = device.file_name().unwrap_or_default();
     let directory = Path::new("/sys/block").join(name).join("loop");
@@ -161,8 +161,8 @@ pub fn status(device: &Path) -> Result<Option<LoopStatus>> {
         let path = directory.join(file);
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes.trim_ascii_end().to_vec())),
-            // A device that is being detached has the directory, but answers with an error: the first before the directory is
-            // taken away, the second where the file was opened before that and read after it.
+            // The directory of a device that is being detached still exists. Opening the file fails with ENXIO; reading a file
+            // that was opened before fails with ENODEV.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)) => Ok(None),
             Err(e) => Err(Error::io(format!("read {}", path.display()), e)),
         }
@@ -172,8 +172,8 @@ pub fn status(device: &Path) -> Result<Option<LoopStatus>> {
     Ok(Some(LoopStatus { backing, direct_io: direct_io == b"1" }))
 }
 
-/// Detaches a loop device. While somebody has it open (a mount, say) the kernel waits for the last one to close it, and
-/// this succeeds at once. Not attached is no error.
+/// Detaches a loop device. If it is open (mounted, for example), the call succeeds and the kernel detaches the device at its
+/// last close. A device that is not attached is not an error.
 pub fn detach(device: &Path) -> Result<()> {
     let node = match rustix::fs::open(device, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(node) => node,
@@ -193,8 +193,8 @@ pub fn detach(device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes a [`detach`] back that waits for the last one to close the device.
-pub fn stay_attached(device: &Path) -> Result<()> {
+/// Cancels a [`detach`] that is pending until the last close.
+pub fn cancel_detach(device: &Path) -> Result<()> {
     let failed = |e| Error::io(format!("keep {} attached", device.display()), e);
     let node =
         rustix::fs::open(device, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?;
@@ -210,40 +210,40 @@ pub fn stay_attached(device: &Path) -> Result<()> {
     if done { Ok(()) } else { Err(failed(io::Error::last_os_error())) }
 }
 
-/// The sequence number of what is behind a block device (Linux 5.15): each attaching raises it. `None`: not known.
+/// The disk sequence number of a block device (Linux 5.15). Each attachment gets a new one. `None`: unknown.
 pub fn sequence(device: &Path) -> Option<u64> {
     let path = Path::new("/sys/block").join(device.file_name()?).join("diskseq");
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// How it stands with an attaching of some time ago.
+/// The state of an earlier attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attached {
-    /// It is still so.
-    Still,
-    /// The device is free, or not there.
-    NoMore,
-    /// The device is attached to something else by now; what, in words.
-    Otherwise(&'static str),
+pub enum Attachment {
+    /// It still exists.
+    Unchanged,
+    /// The device is free or does not exist.
+    Detached,
+    /// The device has another attachment now; the text is the reason.
+    Replaced(&'static str),
 }
 
-/// Looks whether a loop device is still attached to that file, and has been since it had that sequence number (where
-/// both are known).
-pub fn look(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attached> {
+/// Checks whether a loop device still has the attachment with this backing file and sequence number (if both numbers are
+/// known).
+pub fn check_attachment(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attachment> {
     Ok(match status(device)? {
-        None => Attached::NoMore,
-        Some(status) if status.backing != backing => Attached::Otherwise("it is attached to another file now"),
+        None => Attachment::Detached,
+        Some(status) if status.backing != backing => Attachment::Replaced("it is attached to another file now"),
         Some(_) if then.zip(sequence(device)).is_some_and(|(then, now)| then != now) => {
-            Attached::Otherwise("it was attached again since")
+            Attachment::Replaced("it was attached again since")
         }
-        Some(_) => Attached::Still,
+        Some(_) => Attachment::Unchanged,
     })
 }
 
-/// Detaches a loop device ([`detach`]) if it is still as it was ([`look`]), and says how it was.
-pub fn detach_if(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attached> {
-    let found = look(device, backing, then)?;
-    if found == Attached::Still {
+/// Detaches a loop device ([`detach`]) if its attachment is unchanged ([`check_attachment`]). Returns the state before.
+pub fn detach_if_unchanged(device: &Path, backing: &Path, then: Option<u64>) -> Result<Attachment> {
+    let found = check_attachment(device, backing, then)?;
+    if found == Attachment::Unchanged {
         detach(device)?;
     }
     Ok(found)
@@ -254,16 +254,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_structures_have_the_kernel_s_size() {
+    fn structures_have_the_kernels_size() {
         assert_eq!(std::mem::size_of::<LoopInfo>(), 232);
         assert_eq!(std::mem::size_of::<LoopConfig>(), 304);
     }
 
     #[test]
-    fn a_device_that_does_not_exist_is_not_attached() {
+    fn missing_device_is_detached() {
         assert_eq!(status(Path::new("/dev/loop-nothing")).unwrap(), None);
         detach(Path::new("/dev/loop-nothing")).unwrap();
-        let found = detach_if(Path::new("/dev/loop-nothing"), Path::new("/x"), None).unwrap();
-        assert_eq!(found, Attached::NoMore);
+        let found = detach_if_unchanged(Path::new("/dev/loop-nothing"), Path::new("/x"), None).unwrap();
+        assert_eq!(found, Attachment::Detached);
     }
 }

@@ -1,4 +1,4 @@
-//! What machine and kernel this is, for reports and profiles.
+//! Machine and kernel, for reports and profiles.
 
 use crate::{Error, Result};
 use std::fs;
@@ -21,7 +21,7 @@ pub fn describe() -> String {
     format!("{architecture}, {cpus} CPUs, {gib} GiB")
 }
 
-/// One line of `/proc/meminfo` (`MemAvailable`, say), in bytes.
+/// The value of a line of `/proc/meminfo` (such as `MemAvailable`). Unit: bytes.
 pub fn meminfo_bytes(key: &str) -> Result<u64> {
     let path = "/proc/meminfo";
     let text = fs::read_to_string(path).map_err(|e| Error::io(format!("read {path}"), e))?;
@@ -36,7 +36,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The size of a page, bytes.
+/// The page size. Unit: bytes.
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64
 }

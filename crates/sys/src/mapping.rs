@@ -1,16 +1,16 @@
-//! Files as memory, to be touched page by page.
+//! Memory-mapped files, accessed page by page.
 
 #![allow(unsafe_code)]
 
 mod copying;
-mod lost;
+mod sigbus;
 
 use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise};
 use std::os::fd::AsFd;
 
-/// A file that is mapped to be read. Where it is shorter meanwhile, or its disk fails, there is nothing.
+/// A file that is mapped for reading. A page that cannot be read (file truncated, disk failed) reads as `None`.
 #[derive(Debug)]
 pub struct Mapping {
     address: *const u8,
@@ -23,7 +23,7 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes of a file, at least one.
     pub fn new(fd: impl AsFd, length: usize) -> Result<Mapping> {
-        lost::survive();
+        sigbus::install_handler();
         let length = length.max(1);
         // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
         let address =
@@ -32,20 +32,21 @@ impl Mapping {
         Ok(Mapping { address: address.cast_const().cast(), length })
     }
 
-    /// Says how it will be used: `Normal`, `Random` or `Sequential`; other advice is `EINVAL`.
+    /// Announces the access pattern: `Normal`, `Random` or `Sequential`. Other advice is `EINVAL`.
     pub fn advise(&self, advice: Advice) -> Result<()> {
         if !matches!(advice, Advice::Normal | Advice::Random | Advice::Sequential) {
             return Err(Error::io("advise on a mapping", Errno::INVAL));
         }
-        // SAFETY: exactly the mapping, which lives as long as `self`; such advice changes no memory.
+        // SAFETY: exactly this mapping, which lives as long as `self`; such advice changes no memory.
         let done = unsafe { madvise(self.address.cast_mut().cast(), self.length, advice) };
         done.map_err(|e| Error::io("advise on a mapping", e))
     }
 
-    /// Brings in the page at an offset as a touch of it does, by the same fault. Where the page cannot be read (the device
-    /// failed, the file became shorter) that is an error. Beyond the mapping there is nothing.
+    /// Loads the page at an offset by a fault, as an access does. Beyond the mapping it does nothing.
     ///
-    /// Before Linux 5.14 (`MADV_POPULATE_READ`) it is a touch.
+    /// Before Linux 5.14 (`MADV_POPULATE_READ`) it reads a byte of the page.
+    ///
+    /// Errors: the page cannot be read (device failed, file truncated).
     pub fn fault(&self, offset: usize) -> Result<()> {
         if offset >= self.length {
             return Ok(());
@@ -55,23 +56,23 @@ impl Mapping {
         match unsafe { madvise(self.address.add(page).cast_mut().cast(), 1, Advice::LinuxPopulateRead) } {
             Ok(()) => Ok(()),
             Err(Errno::INVAL) if self.touch(offset).is_some() => Ok(()),
-            // What a touch is sent SIGBUS for is told as a bad address.
+            // EFAULT: an access would get SIGBUS.
             Err(Errno::FAULT | Errno::INVAL) => Err(Error::io("read through a mapping", Errno::IO)),
             Err(error) => Err(Error::io("read through a mapping", error)),
         }
     }
 
-    /// Reads the byte at an offset: a fault, if its page is not mapped yet. Beyond the mapping there is nothing.
+    /// Reads the byte at an offset, with a fault if its page is not mapped yet. `None`: beyond the mapping, or lost.
     pub fn touch(&self, offset: usize) -> Option<u8> {
-        // SAFETY: within the mapping, which lives as long as `self`; where the file has nothing, `lost` puts a page of zeros.
+        // SAFETY: within the mapping, which lives as long as `self`; `sigbus` replaces a lost page by zeros.
         let byte = (offset < self.length).then(|| unsafe { self.address.add(offset).read_volatile() });
-        byte.filter(|_| !lost::was_touched())
+        byte.filter(|_| !sigbus::take_lost())
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody can reach it any more.
+        // SAFETY: this value owns the mapping, and no other code can reach it.
         let _ = unsafe { rustix::mm::munmap(self.address.cast_mut().cast(), self.length) };
     }
 }
@@ -82,7 +83,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn what_cannot_be_read_is_an_error_and_not_the_end() {
+    fn unreadable_page_is_an_error_and_eof_is_not() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 3 * 4096]).unwrap();
         let mapping = Mapping::new(&file, 3 * 4096).unwrap();
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn touches_give_the_bytes_of_the_file() {
+    fn touch_returns_the_bytes_of_the_file() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
         let mapping = Mapping::new(&file, 5000).unwrap();
@@ -102,16 +103,16 @@ mod tests {
         assert_eq!([0, 4999, 5000].map(|offset| mapping.touch(offset)), [Some(7), Some(7), None]);
     }
 
-    /// Regression: SIGBUS ended the program, and what it had changed in the system stayed.
+    /// Regression: SIGBUS ended the program, and its changes to the system stayed.
     #[test]
-    fn a_page_that_is_lost_is_nothing_and_ends_nobody() {
+    fn lost_page_is_none_and_does_not_end_the_program() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 8192]).unwrap();
         let mapping = Mapping::new(&file, 8192).unwrap();
         file.set_len(4096).unwrap();
         let mut bucket = [1; 4096];
         assert_eq!((mapping.touch(4096), mapping.copy(4096, &mut bucket)), (None, Some(4096)));
-        assert_eq!((mapping.touch(0), bucket), (Some(7), [0; 4096]), "nothing is there, and it is told once");
+        assert_eq!((mapping.touch(0), bucket), (Some(7), [0; 4096]), "a lost page reads as zeros and is reported once");
         let mapping = Mapping::new(&file, 8192).unwrap();
         assert_eq!((mapping.copy(4096, &mut bucket), mapping.copy(0, &mut bucket)), (None, Some(4096)));
     }

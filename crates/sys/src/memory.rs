@@ -1,39 +1,39 @@
-//! How much memory there is for more page cache: on the machine and in the control groups that we are in.
+//! Memory that is available for more page cache: on the machine and in the control groups of this process.
 //!
 //! ```text
 //!     a group     limit  ├─── anonymous, kernel, tmpfs, locked ───┼─ dirty ─┼──── clean file pages ────┼── free ──┤
-//!                                                                           ╰──────────── room ─────────────────╯
+//!                                                                           ╰────────── available ───────────────╯
 //! ```
 //!
-//! Page cache is charged to the group of whoever brings it in. The clean file pages that a group holds already can be taken
-//! back, so they count as room. Files in a tmpfs and shared memory count as page cache, too, but can only be swapped: no swap
-//! is assumed. What is locked in memory cannot be taken back at all. The lists of the kernel's own reclaim tell these
-//! apart: only `active_file` and `inactive_file` hold what reclaim can drop.
+//! The kernel charges page cache to the group of the process that reads it. Clean file pages of the group can be reclaimed, so
+//! they count as available. Files in a tmpfs and shared memory count as page cache, too, but can only be swapped, and no swap
+//! is assumed. Locked pages cannot be reclaimed. Only the reclaim lists `active_file` and `inactive_file` hold pages that the
+//! kernel can drop.
 
 use crate::cgroup::{self, Version};
 use crate::{Result, machine};
 use std::fs;
 use std::path::Path;
 
-/// Bytes that can be taken without pushing anybody out: the machine's `MemAvailable`, or less where a control group is
-/// limited to less. Groups that cannot be read do not limit.
+/// Bytes that can be allocated without evicting others' memory: the machine's `MemAvailable`, or less if a control group
+/// has a lower limit. Groups that cannot be read do not limit.
 pub fn available_bytes() -> Result<u64> {
     let groups = cgroup::own("memory").iter().filter_map(|(version, group)| room(*version, group)).min();
     Ok(machine::meminfo_bytes("MemAvailable")?.min(groups.unwrap_or(u64::MAX)))
 }
 
-/// The files of a version.
+/// The files and lines of one version of control groups.
 struct Files {
-    /// Above any of these the group is throttled, or loses memory.
+    /// Above any of these the kernel throttles the group or reclaims its memory.
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Lines of `memory.stat`: what reclaim can take.
+    /// Lines of `memory.stat`: pages that can be reclaimed.
     reclaimable: [&'static str; 2],
-    /// And what of that must be written first.
+    /// Lines of `memory.stat`: those of them that must be written first.
     unwritten: [&'static str; 2],
 }
 
-/// Its own and its children's: the lines without `total_` leave the children out.
+/// The lines with `total_` include the child groups.
 const V1: Files = Files {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
@@ -41,7 +41,7 @@ const V1: Files = Files {
     unwritten: ["total_dirty", "total_writeback"],
 };
 
-/// Above `memory.high` a group's processes are slowed down until its memory is reclaimed.
+/// Above `memory.high` the kernel throttles the group's processes until memory is reclaimed.
 const V2: Files = Files {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
@@ -49,7 +49,7 @@ const V2: Files = Files {
     unwritten: ["file_dirty", "file_writeback"],
 };
 
-/// `None`: this group has no limit.
+/// Available bytes in a group. `None`: it has no limit.
 fn room(version: Version, group: &Path) -> Option<u64> {
     let files = match version {
         Version::V1 => &V1,
@@ -83,19 +83,18 @@ mod tests {
     const STAT: &str = "anon 300\nfile 500\nshmem 200\nfile_dirty 9\nfile_writeback 1\nactive_file 100\n\
         inactive_file 150\nunevictable 50\n";
 
-    /// Regression: files in a tmpfs, locked pages and pages that must be written first counted as room, because they count as
-    /// `file`.
+    /// Regression: tmpfs files, locked pages and unwritten pages counted as available, because they count as `file`.
     #[test]
-    fn only_clean_file_pages_that_reclaim_can_take_count_as_room() {
+    fn only_clean_reclaimable_file_pages_count_as_available() {
         let files = [("memory.max", "2000\n"), ("memory.high", "max\n"), ("memory.current", "800\n")];
-        // 250 are on the lists of reclaim, and 10 of these are not written.
+        // 250 pages are on the reclaim lists, and 10 of them are not written.
         assert_eq!(room_of(Version::V2, &[&files[..], &[("memory.stat", STAT)]].concat()), Some(2000 - (800 - 240)));
         assert_eq!(room_of(Version::V2, &files), Some(1200));
     }
 
-    /// Regression: only `memory.max` was asked.
+    /// Regression: only `memory.max` was read.
     #[test]
-    fn the_lower_of_high_and_max_limits() {
+    fn lower_of_high_and_max_limits() {
         let limits = |max, high| [("memory.max", max), ("memory.high", high), ("memory.current", "100\n")];
         assert_eq!(room_of(Version::V2, &limits("2000\n", "1000\n")), Some(900));
         assert_eq!(room_of(Version::V2, &limits("max\n", "1000\n")), Some(900));
@@ -104,9 +103,9 @@ mod tests {
         assert_eq!(room_of(Version::V2, &limits("max\n", "50\n")), Some(0));
     }
 
-    /// Regression: `total_cache` holds shared memory.
+    /// Regression: `total_cache` includes shared memory.
     #[test]
-    fn the_first_version_counts_its_children_and_no_shared_memory() {
+    fn version_1_includes_child_groups_and_excludes_shared_memory() {
         let stat = "cache 1\nactive_file 7\ntotal_cache 600\ntotal_shmem 400\ntotal_dirty 10\ntotal_writeback 0\n\
             total_inactive_file 50\ntotal_active_file 60\n";
         let files = [("memory.limit_in_bytes", "1000"), ("memory.usage_in_bytes", "900"), ("memory.stat", stat)];
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some_memory() {
+    fn available_memory_is_positive_and_at_most_the_total() {
         let available = available_bytes().unwrap();
         assert!(available > 0 && available <= machine::meminfo_bytes("MemTotal").unwrap());
     }

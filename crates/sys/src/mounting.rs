@@ -1,10 +1,10 @@
-//! Mounting and unmounting file systems. Mounting under a guard is in `ahead-undo`.
+//! Mounting and unmounting file systems. `ahead-undo` mounts under a guard.
 //!
-//! A mount is undone lazily after a crash ([`unmount_lazy`]): a mount whose device has died can be busy for ever. In the ordinary case it is
-//! unmounted for good ([`unmount`]), and busy is an error.
+//! After a crash a mount is undone lazily ([`unmount_lazy`]): the mount of a dead device can be busy for ever. In the ordinary case
+//! [`unmount`] is used, and a busy mount is an error.
 
+use crate::directory::DirectoryEntry;
 use crate::mounts::{self, Mount};
-use crate::place::Place;
 use crate::{Error, Result};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -12,11 +12,11 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
 use std::path::Path;
 
-/// Whatever we mount: a user's image may hold programs that run as root, and nodes of any device.
+/// Flags of every mount: an image may hold set-uid programs and device nodes.
 const ALWAYS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// Mounts the block device `source` on the directory `target`, always with `nosuid,nodev`. `options` are those of the file
-/// system, comma separated, without the generic ones.
+/// Mounts the block device `source` on the directory `target`, always with `nosuid,nodev`. `options`: comma-separated options of
+/// the file system, without the generic ones.
 pub fn mount(source: &Path, target: &Path, filesystem: &str, read_only: bool, options: &str) -> Result<()> {
     let flags = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     mount_with(source, target, filesystem, flags, options.as_bytes())
@@ -35,13 +35,13 @@ fn mount_with(source: &Path, target: &Path, filesystem: &str, flags: MountFlags,
     })
 }
 
-/// Mounts a block device on `target` with the type and the options that a mount had, as the mount table showed it.
+/// Mounts a block device on `target` with the type and options of an earlier mount, as the mount table showed them.
 pub fn mount_like(source: &Path, target: &Path, before: &Mount) -> Result<()> {
     let (flags, options) = flags_and_options(before);
     mount_with(source, target, &before.fs_type, flags, &options)
 }
 
-/// The options that mount(2) takes as flags; all others are the file system's.
+/// The options that mount(2) takes as flags; all others belong to the file system.
 const GENERIC: [(&[u8], MountFlags); 13] = [
     (b"rw", MountFlags::empty()),
     (b"ro", MountFlags::RDONLY),
@@ -58,41 +58,41 @@ const GENERIC: [(&[u8], MountFlags); 13] = [
     (b"mand", MountFlags::PERMIT_MANDATORY_FILE_LOCKING),
 ];
 
-/// What mount(2) wants to hear for what the mount table says.
+/// The arguments of mount(2) for an entry of the mount table.
 fn flags_and_options(mount: &Mount) -> (MountFlags, Vec<u8>) {
     let words = |text: &[u8]| -> Vec<Vec<u8>> { text.split(|byte| *byte == b',').map(mounts::unescape).collect() };
     let flag = |word: &Vec<u8>| GENERIC.iter().find(|(name, _)| name == word).map(|(_, flag)| *flag);
     let (of_mount, mut of_filesystem) = (words(&mount.options), words(&mount.super_options));
     let mut flags: MountFlags = of_mount.iter().chain(&of_filesystem).filter_map(flag).collect();
     if !flags.intersects(MountFlags::NOATIME | MountFlags::RELATIME) {
-        // Without a word the kernel takes `relatime`.
+        // Without any of these flags the kernel uses `relatime`.
         flags |= MountFlags::STRICTATIME;
     }
     of_filesystem.retain(|word| flag(word).is_none());
     (flags, of_filesystem.join(&b','))
 }
 
-/// The number of the mount at a place (`STATX_MNT_ID`, Linux 5.8), as the mount table has it. `None`: not known.
-pub fn mount_number(place: &Place) -> Option<u32> {
+/// The mount id of an entry (`STATX_MNT_ID`, Linux 5.8), as in the mount table. `None`: unknown.
+pub fn mount_number(entry: &DirectoryEntry) -> Option<u32> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(CWD, place.path(), flags, StatxFlags::MNT_ID).ok()?;
+    let stat = rustix::fs::statx(CWD, entry.path(), flags, StatxFlags::MNT_ID).ok()?;
     let is_known = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
     is_known.then_some(stat.stx_mnt_id).and_then(|id| u32::try_from(id).ok())
 }
 
-/// Unmounts for good. A mount in use is an error ([`Error::is_busy`]).
+/// Unmounts. A busy mount is an error ([`Error::is_busy`]).
 pub fn unmount(target: &Path) -> Result<()> {
     rustix::mount::unmount(target, UnmountFlags::NOFOLLOW).map_err(|e| unmount_error(target, e))
 }
 
-/// Takes a mount out of the tree now; the kernel cleans it up when its last user is gone. Not mounted is no error.
+/// Detaches a mount from the tree at once; the kernel unmounts it after its last use. A path that is not mounted is not an error.
 pub fn unmount_lazy(target: &Path) -> Result<()> {
     detach(target).map_err(|e| unmount_error(target, e))
 }
 
-/// The same in a directory that is held open.
-pub fn unmount_place(place: &Place) -> Result<()> {
-    detach(&place.path()).map_err(|e| match place.current_path() {
+/// As [`unmount_lazy`], in a directory that is kept open.
+pub fn unmount_entry(entry: &DirectoryEntry) -> Result<()> {
+    detach(&entry.path()).map_err(|e| match entry.current_path() {
         Ok(target) => unmount_error(&target, e),
         Err(error) => error,
     })
@@ -113,9 +113,9 @@ fn unmount_error(target: &Path, error: Errno) -> Error {
     }
 }
 
-/// Whether something is mounted on exactly this directory. Asks the file system nothing: a dead one would not answer.
+/// Whether a file system is mounted on exactly this directory. Does not ask the file system: a dead one would not answer.
 pub fn is_mount_point(path: &Path) -> Result<bool> {
-    // statx with this flag answers from what the kernel has; the attribute comes from the mount, not the file system.
+    // With this flag statx answers from cached data; the attribute belongs to the mount, not to the file system.
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::empty())
         .map_err(|e| Error::io(format!("stat {}", path.display()), e))?;
@@ -127,13 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_is_a_mount_point_and_a_new_directory_is_not() {
+    fn proc_is_a_mount_point_and_a_new_directory_is_not() {
         assert!(is_mount_point(Path::new("/proc")).unwrap());
         assert!(!is_mount_point(tempfile::tempdir().unwrap().path()).unwrap());
     }
 
     #[test]
-    fn a_mount_is_described_as_the_table_has_it() {
+    fn flags_and_options_follow_the_mount_table() {
         let described = |options: &str, super_options: &str| {
             let (options, super_options) = (options.into(), super_options.into());
             let (flags, options) = flags_and_options(&Mount { options, super_options, ..Mount::default() });
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_mounted_needs_no_unmounting() {
+    fn lazy_unmount_of_an_unmounted_path_succeeds() {
         let home = tempfile::tempdir().unwrap();
         if crate::machine::is_root() {
             unmount_lazy(home.path()).unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_file_system_is_unsupported() {
+    fn unknown_file_system_is_unsupported() {
         let home = tempfile::tempdir().unwrap();
         let error = mount(Path::new("none"), home.path(), "no-such-fs", false, "").unwrap_err();
         assert!(error.is_unavailable(), "{error}");

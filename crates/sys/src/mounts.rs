@@ -19,16 +19,16 @@ fn read(path: PathBuf) -> Result<Vec<Mount>> {
     parse(&text)
 }
 
-/// The mount that a directory or file lies on.
+/// The mount of a file or directory.
 ///
-/// Errors: there is no such path; the table cannot be read.
+/// Errors: the path does not exist; the table cannot be read.
 pub fn holding(path: &Path) -> Result<Option<Mount>> {
-    let path = path.canonicalize().map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+    let path = path.canonicalize().map_err(|e| Error::io(format!("resolve {}", path.display()), e))?;
     let mut mounts = own()?;
     Ok(covering(&mounts, path.as_os_str().as_bytes()).map(|index| mounts.swap_remove(index)))
 }
 
-/// The mount by which an open file or directory was reached. `None`: it was unmounted since.
+/// The mount through which an open file or directory was reached. `None`: it was unmounted since.
 ///
 /// Errors: the table cannot be read.
 pub fn of_open(fd: impl AsFd) -> Result<Option<Mount>> {
@@ -38,8 +38,7 @@ pub fn of_open(fd: impl AsFd) -> Result<Option<Mount>> {
     }
 }
 
-/// The mount table that another process sees. It stays readable after that process has ended, and keeps the namespace
-/// alive.
+/// The mount table of another process. It stays readable after that process has ended, and keeps the namespace alive.
 #[derive(Debug)]
 pub struct Table(fs::File);
 
@@ -50,7 +49,7 @@ impl Table {
         fs::File::open(&path).map(Table).map_err(|e| Error::io(format!("open {path}"), e))
     }
 
-    /// What is mounted now.
+    /// The current mounts.
     pub fn read(&mut self) -> Result<Vec<Mount>> {
         let mut text = Vec::new();
         let read = self.0.rewind().and_then(|()| self.0.read_to_end(&mut text));
@@ -70,7 +69,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Mount>> {
     ahead_model::mounts::parse(text).map_err(failed)
 }
 
-/// The number of a process's mount namespace, as `/proc/PID/ns/mnt` has it; our own without a process.
+/// The number of a process's mount namespace (`/proc/PID/ns/mnt`); `None` means the calling process.
 pub fn namespace(pid: Option<u32>) -> Result<u32> {
     let path = PathBuf::from(pid.map_or("/proc/self/ns/mnt".into(), |pid| format!("/proc/{pid}/ns/mnt")));
     let target = fs::read_link(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
@@ -84,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_table_has_a_root() {
+    fn own_mount_table_has_a_root() {
         assert!(own().unwrap().iter().any(|mount| mount.mount_point == b"/"));
         let mut table = Table::of_process(std::process::id()).unwrap();
         assert_eq!(table.read().unwrap(), table.read().unwrap());

@@ -1,16 +1,16 @@
-//! Opening what a stranger's list names, without being led astray.
+//! Opens files named by an untrusted list.
 //!
 //! ```text
-//!     path ──openat2(O_PATH, no symlink, no magic link)──▶ handle ──fstat──▶ a regular file? of a real file system?
-//!                                                            │                                │ yes
-//!                                                            └──── /proc/self/fd/N ◀──────────┘
-//!                                                                        │ reopened for reading: the very same file
-//!                                                                        ▼
+//!     path ──openat2(O_PATH, no symlink, no magic link)──▶ handle ──fstat──▶ regular file? real file system?
+//!                                                            │                      │ yes
+//!                                                            └── /proc/self/fd/N ◀──┘
+//!                                                                      │ reopened for reading: the same file
+//!                                                                      ▼
 //!                                                                      File
 //! ```
 //!
-//! An `O_PATH` handle has no side effect on whatever it names: no FIFO blocks, no tape rewinds. What is reopened is
-//! what was looked at, however often somebody renames things in between.
+//! Opening an `O_PATH` handle has no side effect: no FIFO blocks, no tape rewinds. The file that is reopened is the file that
+//! was checked, however often another process renames files in between.
 
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
@@ -20,17 +20,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A handle on whatever is at a path: it names, and gives no access.
+/// A handle on the file at a path: it identifies the file and gives no access.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
     stat: Stat,
 }
 
-/// What a handle is on.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The device number that stat reports, `(major << 32) | minor`.
+    /// The device number from stat, `(major << 32) | minor`.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
@@ -42,10 +42,10 @@ pub struct Identity {
     pub owner: u32,
 }
 
-/// Set once openat2 turned out to be missing (before Linux 5.6, or forbidden by a container).
+/// Set when openat2 is found to be missing (before Linux 5.6, or forbidden by a container).
 static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
 
-/// A handle on what is at this absolute path, following no symbolic link in any of its components and no `..`.
+/// A handle on the file at this absolute path. No symbolic link in any component is followed, and no `..`.
 pub fn handle(path: &Path) -> Result<Handle> {
     let fd = open_unfollowed(path, OFlags::PATH)?;
     let stat = fstat(&fd).map_err(|e| Error::io(format!("fstat {}", path.display()), e))?;
@@ -58,7 +58,7 @@ fn open_unfollowed(path: &Path, flags: OFlags) -> Result<OwnedFd> {
         return Err(failed(std::io::Error::other("not an absolute path")));
     }
     if path.components().any(|component| component == Component::ParentDir) {
-        return Err(failed(std::io::Error::other("it leads upwards with ..")));
+        return Err(failed(std::io::Error::other("the path contains \"..\"")));
     }
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = if NO_OPENAT2.load(Ordering::Relaxed) { Err(Errno::NOSYS) } else { by_openat2(path, flags) };
@@ -74,32 +74,32 @@ fn open_unfollowed(path: &Path, flags: OFlags) -> Result<OwnedFd> {
 
 fn by_openat2(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: something was renamed meanwhile, and the kernel cannot promise that no link was followed. Once more.
+    // EAGAIN: after a concurrent rename the kernel cannot guarantee that no link was followed. Try once more.
     match openat2(CWD, path, flags, Mode::empty(), resolve) {
         Err(Errno::AGAIN) => openat2(CWD, path, flags, Mode::empty(), resolve),
         other => other,
     }
 }
 
-/// One component at a time, each opened without following: what openat2 does in one call. With `O_PATH` a symbolic link
-/// is opened itself; `O_DIRECTORY` refuses it on the way, and at the end it is no regular file.
+/// Opens one component at a time without following links: what openat2 does in one call. With `O_PATH` a symbolic link itself is
+/// opened. `O_DIRECTORY` refuses it in the middle of the path; at the end the caller refuses it, as it is not a regular file.
 fn by_components(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let on_the_way = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
-    let mut at = open("/", on_the_way, Mode::empty())?;
+    let directory = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
+    let mut at = open("/", directory, Mode::empty())?;
     let mut names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name),
         _ => None,
     });
     let Some(mut name) = names.next() else { return open("/", flags, Mode::empty()) };
     for next in names {
-        at = openat(&at, name, on_the_way, Mode::empty())?;
+        at = openat(&at, name, directory, Mode::empty())?;
         name = next;
     }
     openat(&at, name, flags, Mode::empty())
 }
 
 impl Handle {
-    /// What it is on.
+    /// The identity of the file.
     pub fn identity(&self) -> Identity {
         identity_of(&self.stat)
     }
@@ -109,14 +109,14 @@ impl Handle {
         rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_file()
     }
 
-    /// The number of the block device that it is on, `(major << 32) | minor`; `None`: it is on something else.
+    /// The number of the block device, `(major << 32) | minor`. `None`: the file is not a block device.
     pub fn block_device(&self) -> Option<u64> {
         let kind = rustix::fs::FileType::from_raw_mode(self.stat.st_mode);
         kind.is_block_device().then(|| DeviceNumber::from_stat(self.stat.st_rdev).key())
     }
 
-    /// Opens the block device itself for reading. To be called for a device that was asked for by its number
-    /// ([`Self::block_device`]), never for one that a stranger's list names.
+    /// Opens the block device for reading. Only for a device that was requested by its number ([`Self::block_device`]), never for
+    /// one named by an untrusted list.
     pub fn reopen_block_device(&self) -> Result<OwnedFd> {
         if self.block_device().is_none() {
             return Err(Error::io("open", std::io::Error::other("not a block device")));
@@ -126,13 +126,13 @@ impl Handle {
         open(&link, flags, Mode::empty()).map_err(|e| Error::io("open the block device for reading", e))
     }
 
-    /// The file system's magic number (`statfs`), a value of [`has_page_cache`].
+    /// The magic number of the file system (`statfs`), for [`has_page_cache`].
     pub fn file_system_magic(&self) -> Result<u64> {
         fstatfs(&self.fd).map(|stat| stat.f_type as u64).map_err(|e| Error::io("fstatfs", e))
     }
 
-    /// Opens the regular file itself for reading: never blocks, never becomes a controlling terminal, leaves the access
-    /// time alone where that is permitted.
+    /// Opens the regular file for reading. Never blocks, never becomes a controlling terminal, and does not update the access
+    /// time where that is permitted.
     pub fn reopen(&self) -> Result<OwnedFd> {
         if !self.is_regular_file() {
             return Err(Error::io("open", std::io::Error::other("not a regular file")));
@@ -140,8 +140,8 @@ impl Handle {
         self.reopen_as(OFlags::NONBLOCK | OFlags::NOCTTY)
     }
 
-    /// Opens the directory itself for reading, if it lies on a disk ([`is_on_disk`]): listing any other may run code of a
-    /// driver or of a daemon, mount something or ask another machine, and brings no metadata of a disk.
+    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory may run code of a
+    /// driver or daemon, trigger a mount or query another machine, and loads no metadata from a disk.
     pub fn reopen_directory(&self) -> Result<OwnedFd> {
         let is_directory = rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir();
         if !is_directory || !is_on_disk(self.file_system_magic()?) {
@@ -153,7 +153,7 @@ impl Handle {
     fn reopen_as(&self, more: OFlags) -> Result<OwnedFd> {
         let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | more;
-        // O_NOATIME is for owners and root; knowing that saves a failed call for each file of somebody else.
+        // O_NOATIME is for the owner and root. The check saves a failed call for each file of another user.
         let user = rustix::process::geteuid();
         let first = if user.is_root() || user.as_raw() == self.stat.st_uid { flags | OFlags::NOATIME } else { flags };
         match open(&link, first, Mode::empty()) {
@@ -185,7 +185,7 @@ fn identity_of(stat: &Stat) -> Identity {
     }
 }
 
-/// The node of a block device (`/dev/sda1`) by its number, as the kernel names it. It may be missing in a container.
+/// The device node of a block device (`/dev/sda1`), named as by the kernel. In a container it may be missing.
 pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     let path = format!("/sys/dev/block/{}/uevent", DeviceNumber::from_key(key));
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io(format!("read {path}"), e))?;
@@ -193,8 +193,8 @@ pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
 
-/// File systems that have no page cache of a device's data, or none worth reading ahead: their files are what the
-/// kernel makes up (`/proc`, `/sys` …) or lie in memory already. Numbers from linux/magic.h.
+/// File systems without a page cache of device data, or without one that is worth reading ahead: the kernel generates their files
+/// (`/proc`, `/sys`, …), or they lie in memory. Numbers from linux/magic.h.
 const NO_PAGE_CACHE: [u64; 24] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -222,14 +222,14 @@ const NO_PAGE_CACHE: [u64; 24] = [
     0x6573_5543, // fusectl
 ];
 
-/// Whether files of this kind of file system (magic number) have pages that can be read ahead from a device.
+/// Whether files of a file system with this magic number have pages that can be read ahead from a device.
 pub fn has_page_cache(magic: u64) -> bool {
-    // f_type is a signed word on some machines: compare the 32 bits that linux/magic.h defines.
+    // f_type is signed on some architectures: compare the 32 bits that linux/magic.h defines.
     !NO_PAGE_CACHE.contains(&(magic & 0xffff_ffff))
 }
 
-/// File systems whose directories lie on a disk, or in the layers of one: listing them reads metadata and does nothing else.
-/// Numbers from linux/magic.h and, where it does not have them, from the file system's sources.
+/// File systems whose directories lie on a disk, or in layers on one: listing them reads metadata and has no other effect. Numbers
+/// from linux/magic.h, or from the sources of the file system.
 const ON_DISK: [u64; 20] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -253,13 +253,13 @@ const ON_DISK: [u64; 20] = [
     0x1501_3346, // udf
 ];
 
-/// Whether directories of this kind of file system (magic number) are metadata of a disk.
+/// Whether directories of a file system with this magic number are metadata on a disk.
 pub fn is_on_disk(magic: u64) -> bool {
     ON_DISK.contains(&(magic & 0xffff_ffff))
 }
 
-/// Looks a path up for its metadata alone: no link is followed, nothing but a handle is opened. Returns whether
-/// something was there; an answer of "nothing" is remembered by the kernel too.
+/// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path exists. The
+/// kernel caches a negative answer, too.
 pub fn look_up(path: &Path) -> Result<bool> {
     match open_unfollowed(path, OFlags::PATH) {
         Ok(_) => Ok(true),
@@ -268,9 +268,8 @@ pub fn look_up(path: &Path) -> Result<bool> {
     }
 }
 
-/// Reads a directory for its metadata alone, as long as it `goes_on`, and returns how many entries it has read. Only one on a
-/// disk is opened, and looking at it mounts nothing: the handle is taken without `O_DIRECTORY`, with which the kernel
-/// would mount what an automounter offers there.
+/// Reads a directory to load its metadata, while `goes_on(count)`, and returns the number of entries read. Opens only directories
+/// on a disk. Does not trigger an automount: the first handle is opened without `O_DIRECTORY`, which would.
 pub fn list(path: &Path, mut goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
     let failed = |e| Error::io(format!("list {}", path.display()), e);
     let directory = handle(path)?.reopen_directory()?;
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_at_the_very_path_are_opened() {
+    fn only_regular_files_without_links_in_the_path_are_opened() {
         let home = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(home.path()).unwrap();
         let file = home.join("file");
@@ -328,20 +327,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_is_what_is_opened() {
+    fn reopened_file_is_the_checked_file() {
         let home = tempfile::tempdir().unwrap();
         let path = fs::canonicalize(home.path()).unwrap().join("file");
         fs::write(&path, "first").unwrap();
-        let looked = handle(&path).unwrap();
+        let checked = handle(&path).unwrap();
         fs::rename(&path, path.with_extension("old")).unwrap();
         fs::write(&path, "second").unwrap();
-        let file = fs::File::from(looked.reopen().unwrap());
+        let file = fs::File::from(checked.reopen().unwrap());
         assert_eq!(std::io::read_to_string(file).unwrap(), "first");
-        assert_eq!(looked.identity().size_bytes, 5);
+        assert_eq!(checked.identity().size_bytes, 5);
     }
 
     #[test]
-    fn made_up_file_systems_are_known() {
+    fn generated_file_systems_have_no_page_cache() {
         for path in ["/proc/version", "/sys/kernel/mm"] {
             let handle = handle(Path::new(path)).unwrap();
             assert!(!has_page_cache(handle.file_system_magic().unwrap()), "{path}");
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_up_tells_what_is_there_and_a_list_counts_up_to_its_limit() {
+    fn look_up_reports_existence_and_list_stops_at_its_limit() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         fs::write(home.path().join("a"), "").unwrap();
         assert!(look_up(&home.path().join("a")).unwrap());

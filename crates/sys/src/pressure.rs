@@ -4,7 +4,7 @@ use crate::{Error, Result};
 use std::fs;
 use std::time::Duration;
 
-/// What tasks wait for.
+/// The resource that tasks wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// Memory: reclaim, refaults.
@@ -16,14 +16,15 @@ pub enum Resource {
 /// The `some` line: at least one task waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressure {
-    /// Share of the last ten seconds, per cent.
+    /// Share of the last ten seconds. Unit: per cent.
     pub avg10_percent: f64,
     /// Since boot.
     pub total: Duration,
 }
 
-/// Reads the pressure on a resource. [`Error::Unsupported`] where the kernel does not account for it (`psi=0`, before
-/// Linux 4.20, hidden by a container).
+/// Reads the pressure on a resource.
+///
+/// Errors: [`Error::Unsupported`] if the kernel does not account for it (`psi=0`, before Linux 4.20, hidden by a container).
 pub fn some(resource: Resource) -> Result<Pressure> {
     let path = match resource {
         Resource::Memory => "/proc/pressure/memory",
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_some_line_is_read() {
+    fn some_line_is_parsed() {
         let text = "some avg10=1.50 avg60=0.12 avg300=0.64 total=16005033\nfull avg10=0.00 avg60=0 avg300=0 total=0\n";
         let expected = Pressure { avg10_percent: 1.5, total: Duration::from_micros(16_005_033) };
         assert_eq!(parse(text), Some(expected));
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_tells_or_says_that_it_does_not() {
+    fn pressure_of_this_machine_is_valid_or_unsupported() {
         for resource in [Resource::Memory, Resource::Io] {
             match some(resource) {
                 Ok(pressure) => assert!((0.0..=100.0).contains(&pressure.avg10_percent)),

@@ -1,12 +1,12 @@
-//! How much of the processor and of the disks a thread of ours takes from others.
+//! Low priority for a thread: on the processor and on disks.
 
 #![allow(unsafe_code)]
 
 use crate::{Error, Result};
 use std::io;
 
-/// Gives the calling thread what processor time the others leave over (`SCHED_IDLE`). There is no way back without
-/// privilege: for threads that end.
+/// Runs the calling thread only on otherwise idle processors (`SCHED_IDLE`). Irreversible without privilege, so only for threads
+/// that end.
 pub fn yield_processor() -> Result<()> {
     let parameter = libc::sched_param { sched_priority: 0 };
     // SAFETY: the structure outlives the call; 0 is the calling thread.
@@ -22,9 +22,8 @@ const ONE_THREAD: libc::c_int = 1;
 /// `IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0)`: the class is in the bits from the 13th on, and idle is 3.
 const IDLE: libc::c_int = 3 << 13;
 
-/// Lets the calling thread, and the threads that it starts from now on, read from disks when nobody else does (the I/O
-/// priority class "idle", ioprio_set(2)). Needs no privilege. Only some schedulers of disks heed it: BFQ, and mq-deadline since
-/// Linux 5.14.
+/// Sets the idle I/O priority class (ioprio_set(2)) for the calling thread and the threads that it starts from now on. Needs no
+/// privilege. Only some I/O schedulers respect it: BFQ, and mq-deadline since Linux 5.14.
 pub fn yield_disk() -> Result<()> {
     // SAFETY: numbers only; 0 is the calling thread.
     match unsafe { libc::syscall(libc::SYS_ioprio_set, ONE_THREAD, 0, IDLE) } {
@@ -38,8 +37,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_may_always_take_less() {
-        // In a thread of its own: there is no way back.
+    fn thread_may_lower_its_processor_priority() {
+        // In a separate thread, because it is irreversible.
         let lowered = std::thread::spawn(|| {
             yield_processor()?;
             // SAFETY: no memory involved.
@@ -49,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_class_of_a_thread_is_that_of_the_threads_it_starts() {
+    fn started_threads_inherit_the_idle_io_class() {
         let lowered = std::thread::spawn(|| {
             yield_disk()?;
             // SAFETY: no memory involved.

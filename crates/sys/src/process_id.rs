@@ -1,11 +1,11 @@
-//! Which process: its number is reused after its end, its number and start time together are not.
+//! The identity of a process: its number is reused after its end; number and start time together are not.
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
 
-/// A process, safe against reuse of its number.
+/// A process. The start time protects against reuse of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id.
@@ -21,32 +21,32 @@ impl ProcessId {
         Self::of(pid)?.ok_or_else(|| Error::Parse { path: "/proc/self/stat".into(), text: "starttime".into() })
     }
 
-    /// The process that has this number now, if any.
+    /// The running process with this number, if any.
     pub fn of(pid: u32) -> Result<Option<Self>> {
-        // A zombie holds nothing any more.
+        // A zombie holds no resources any more.
         Ok(Stat::of(pid)?.filter(|stat| !stat.is_zombie).map(|stat| stat.process))
     }
 
-    /// Whether it still runs.
+    /// Whether the process still runs.
     pub fn is_alive(self) -> bool {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
     }
 
-    /// Whether it still runs code of its own. One that is ending does not, but holds for a while what it has open: of a
-    /// killed one, a lock may be free before it is gone.
-    pub fn is_at_work(self) -> bool {
-        let is_at_work = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
-        Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_at_work))
+    /// Whether the process still executes its own code. A process that is being killed does not, but for a while it keeps its
+    /// open files: a lock of it may be free before the process is gone.
+    pub fn is_executing(self) -> bool {
+        let is_executing = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
+        Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_executing))
     }
 
-    /// Whether the number is still its own. That of a zombie is: it has ended, but other threads of it may not have yet, and they
-    /// hold what it held.
-    pub fn has_its_number(self) -> Result<bool> {
+    /// Whether the number still belongs to this process. It does for a zombie: its main thread has ended, but other threads may
+    /// still run and keep its resources.
+    pub fn keeps_its_number(self) -> Result<bool> {
         Ok(Stat::of(self.pid)?.is_some_and(|stat| stat.process == self))
     }
 }
 
-/// What `/proc/PID/stat` tells of a process's first thread.
+/// The first thread of a process, from `/proc/PID/stat`.
 struct Stat {
     process: ProcessId,
     is_zombie: bool,
@@ -54,7 +54,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// `None`: there is none of this number.
+    /// `None`: no process has this number.
     fn of(pid: u32) -> Result<Option<Stat>> {
         let path = format!("/proc/{pid}/stat");
         let text = match fs::read_to_string(&path) {
@@ -64,7 +64,7 @@ impl Stat {
             }
             Err(e) => return Err(Error::io(format!("read {path}"), e)),
         };
-        // The command name is in parentheses and may hold anything: count the fields from the last parenthesis.
+        // The command name is in parentheses and may contain any character: fields are counted from the last parenthesis.
         let rest = text.rsplit_once(')').map(|(_, rest)| rest.trim_start());
         let mut fields = rest.into_iter().flat_map(str::split_ascii_whitespace);
         let state = fields.next();
@@ -78,5 +78,5 @@ impl Stat {
     }
 }
 
-/// Of the flags in `/proc/PID/stat` (include/linux/sched.h): it is being taken down.
+/// A flag in `/proc/PID/stat` (include/linux/sched.h): the process is exiting.
 const PF_EXITING: u32 = 4;

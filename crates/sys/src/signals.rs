@@ -1,4 +1,4 @@
-//! Sets of signals: blocking them, reading them from a descriptor, sending them.
+//! Sets of signals: blocking, reading from a descriptor, sending.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct SignalSet(libc::sigset_t);
 
 impl SignalSet {
-    /// The set of these numbers; numbers that no signal has are left out.
+    /// The set of these signals. Invalid numbers are ignored.
     pub fn of(signals: impl IntoIterator<Item = i32>) -> SignalSet {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set before sigaddset and assume_init use it.
@@ -27,7 +27,7 @@ impl SignalSet {
 
     /// Unblocks the set in the calling thread. Async-signal-safe.
     pub fn unblock(&self) {
-        // SAFETY: the set is initialised, and a null old set is allowed. The call fails for a wrong first argument only.
+        // SAFETY: the set is initialised, and a null old set is allowed. The call fails only for a wrong first argument.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.0, std::ptr::null_mut()) };
     }
 }
@@ -37,7 +37,7 @@ impl SignalSet {
 pub struct Received {
     /// Number of the signal.
     pub number: i32,
-    /// Whether the kernel sent it, as it does for keys pressed on a terminal, and not another process.
+    /// Whether the kernel sent it, as for keys pressed on a terminal, and not another process.
     pub from_kernel: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Received {
 pub struct SignalFd(OwnedFd);
 
 impl SignalFd {
-    /// Blocks the set in the calling thread and in those that it starts from now on, and collects its signals.
+    /// Blocks the set in the calling thread and in threads that it starts from now on. Its signals can then be read.
     pub fn block(set: &SignalSet) -> Result<SignalFd> {
         // SAFETY: the set is initialised, and a null old set is allowed.
         let fd = unsafe {
@@ -62,7 +62,7 @@ impl SignalFd {
         Ok(SignalFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The next signal that has arrived, without waiting.
+    /// The next pending signal, without waiting.
     pub fn read(&self) -> Option<Received> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = std::mem::size_of::<libc::signalfd_siginfo>();
@@ -71,7 +71,7 @@ impl SignalFd {
         if read != size as isize {
             return None;
         }
-        // SAFETY: the kernel has filled the whole structure.
+        // SAFETY: the kernel has filled the structure.
         let info = unsafe { info.assume_init() };
         Some(Received { number: info.ssi_signo as i32, from_kernel: info.ssi_code == libc::SI_KERNEL })
     }
@@ -83,9 +83,9 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Sends a signal to the process of a pidfd; also real-time signals, for which `rustix` has no name.
+/// Sends a signal to the process of a pidfd. Also real-time signals, for which `rustix` has no name.
 pub fn send(pidfd: BorrowedFd<'_>, number: i32) -> io::Result<()> {
-    // SAFETY: numbers and a null pointer only; the kernel refuses a number that no signal has.
+    // SAFETY: numbers and a null pointer only; the kernel rejects invalid signals.
     let sent =
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), number, std::ptr::null::<u8>(), 0) };
     if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -1,4 +1,4 @@
-//! Files with holes: copying only their data, and making holes. And files in memory, which no eviction reaches.
+//! Sparse files: copying only data, punching holes. Files in memory, which no eviction reaches.
 
 use crate::{Error, Result};
 use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom, fallocate, memfd_create, seek};
@@ -6,28 +6,28 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// An anonymous file of this size (bytes) in memory, all hole. Dropping caches does not touch it; it may be swapped.
+/// An anonymous file in memory: one hole of `size_bytes`. Dropping caches does not affect it; it may be swapped.
 pub fn memory_file(name: &str, size_bytes: u64) -> Result<File> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::io("make a file in memory", e))?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::io("create a file in memory", e))?;
     let file = File::from(file);
-    file.set_len(size_bytes).map_err(|e| Error::io("size a file in memory", e))?;
+    file.set_len(size_bytes).map_err(|e| Error::io("set the size of a file in memory", e))?;
     Ok(file)
 }
 
-/// Where data starts at or after `offset_bytes`, and where it ends: `None` when only a hole is left.
+/// Start and end of the next data at or after `offset_bytes`. `None`: only a hole follows.
 pub fn next_data(file: &File, offset_bytes: u64) -> Result<Option<(u64, u64)>> {
     let start = match seek(file, SeekFrom::Data(offset_bytes)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        Err(e) => return Err(Error::io("look for data in a file", e)),
+        Err(e) => return Err(Error::io("find data in a file", e)),
     };
-    let end = seek(file, SeekFrom::Hole(start)).map_err(|e| Error::io("look for a hole in a file", e))?;
+    let end = seek(file, SeekFrom::Hole(start)).map_err(|e| Error::io("find a hole in a file", e))?;
     Ok(Some((start, end)))
 }
 
-/// Copies the data of `from` to the same places in `to`; holes stay holes. Returns the bytes copied.
+/// Copies the data of `from` to the same offsets in `to`; holes stay holes. Returns the number of bytes copied.
 pub fn copy_data(from: &File, to: &File) -> Result<u64> {
-    /// Large enough that the calls do not matter, small enough for the processor's cache. Unit: bytes.
+    /// Large enough to hide the cost of a call, small enough for the processor's cache. Unit: bytes.
     const CHUNK_BYTES: u64 = 1 << 20;
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     let (mut at, mut copied) = (0, 0);
@@ -47,11 +47,11 @@ pub fn copy_data(from: &File, to: &File) -> Result<u64> {
     Ok(copied)
 }
 
-/// Makes a range of a file read as zeros, and frees its space where the file system can. Its size stays.
+/// Punches a hole: the range reads as zeros, and its space is freed if the file system can. The file size does not change.
 pub fn zero_range(file: &File, offset_bytes: u64, length_bytes: u64) -> Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::io::retry_on_intr(|| fallocate(file, flags, offset_bytes, length_bytes))
-        .map_err(|e| Error::io("make a hole in a file", e))
+        .map_err(|e| Error::io("punch a hole in a file", e))
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zeroed_range_is_a_hole() {
+    fn zeroed_range_is_a_hole() {
         let file = memory_file("file", 1 << 20).unwrap();
         file.write_all_at(&[7; 8192], 0).unwrap();
         zero_range(&file, 0, 4096).unwrap();

@@ -1,14 +1,14 @@
-//! How many more threads and processes may be started here.
+//! The number of threads and processes that may still be started.
 
 use crate::{cgroup, machine};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
-/// Threads and processes that may still be started, as far as that is known: within the user's limit (`ulimit -u`, setrlimit(2))
-/// and the limits of the control groups. A lower bound: of the user's limit all tasks of the machine are taken off, whoever's
-/// they are, because counting the user's own means to look at each process. `u64::MAX`: nothing limits.
+/// Threads and processes that may still be started within the user's limit (`ulimit -u`, setrlimit(2)) and the limits of the
+/// control groups. A lower bound: all tasks of the machine are subtracted from the user's limit, because counting only the user's
+/// tasks requires reading every process. `u64::MAX`: no limit.
 pub fn room() -> u64 {
-    // Root's processes are not limited by their number, but its control groups are.
+    // The user limit does not apply to root; control groups do.
     let of_user = getrlimit(Resource::Nproc).current.filter(|_| !machine::is_root());
     let of_user = of_user.map(|limit| limit.saturating_sub(of_machine().unwrap_or(limit)));
     let of_groups = cgroup::own("pids").into_iter().filter_map(|(_, group)| {
@@ -18,7 +18,7 @@ pub fn room() -> u64 {
     of_groups.chain(of_user).min().unwrap_or(u64::MAX)
 }
 
-/// The tasks of the machine: `0.20 0.18 0.12 1/80 11206` has them after the slash (proc_loadavg(5)).
+/// The tasks of the machine: in `0.20 0.18 0.12 1/80 11206` the number after the slash (proc_loadavg(5)).
 fn of_machine() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
@@ -29,9 +29,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_runs_some_tasks_and_has_room_for_one_more() {
+    fn this_machine_has_tasks_and_room_for_one_more() {
         assert!(of_machine().unwrap() > 1);
-        // The tests run in threads of their own.
+        // Each test runs in its own thread.
         assert!(room() > 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What programs have used.
+//! Processor time of this process and its children.
 
 #![allow(unsafe_code)]
 
@@ -8,19 +8,19 @@ use std::time::Duration;
 /// Processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// In programs.
+    /// Time in user mode.
     pub user: Duration,
-    /// In the kernel on their behalf.
+    /// Time in the kernel on its behalf.
     pub system: Duration,
 }
 
-/// Processor time (user and system) of all children that have ended and were waited for, and of theirs.
+/// Processor time (user and system) of all children that were waited for, and of their children.
 pub fn cpu_of_ended_children() -> Duration {
     let Cpu { user, system } = cpu(libc::RUSAGE_CHILDREN);
     user + system
 }
 
-/// Processor time of this process, all its threads.
+/// Processor time of all threads of this process.
 pub fn own_cpu() -> Cpu {
     cpu(libc::RUSAGE_SELF)
 }
@@ -52,9 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_of_our_own_is_counted() {
+    fn own_processor_time_grows_with_work() {
         let (before, began) = (own_cpu().user, std::time::Instant::now());
-        // Kernels that count by ticks may see nothing of a short time, and a host may take most of a longer one.
+        // Kernels that count ticks may miss short work, and a hypervisor may steal most of the time.
         while own_cpu().user == before && began.elapsed() < Duration::from_secs(60) {
             (0..100_000).for_each(|_| std::hint::spin_loop());
         }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_works_is_counted_once_it_has_ended() {
+    fn processor_time_of_an_ended_child_is_counted() {
         let before = cpu_of_ended_children();
         let loops = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
         assert!(std::process::Command::new("sh").args(["-c", loops]).status().unwrap().success());

@@ -1,5 +1,4 @@
-//! Users: who they are and which groups they are in, asked of whatever the system is set up to ask (`nsswitch.conf`: files,
-//! LDAP, sssd), by way of the C library.
+//! Users and their groups. The C library looks them up in the sources that `nsswitch.conf` names (files, LDAP, sssd).
 
 #![allow(unsafe_code)]
 
@@ -25,14 +24,14 @@ pub struct User {
     pub shell: PathBuf,
 }
 
-/// The largest entry of a user that is read, bytes. The lists of members that make entries long are the groups'.
+/// The largest passwd entry that is read. Long entries are those of groups, with their members. Unit: bytes.
 const ENTRY_MAX_BYTES: usize = 1 << 20;
 
-/// More groups than the kernel lets a process have (`NGROUPS_MAX`).
+/// The maximum number of groups of a process (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
 
 impl User {
-    /// Looks a user up by name, or else by number.
+    /// Looks a user up by name, or by number if no user has that name.
     pub fn lookup(name: &str) -> Result<User> {
         let by_name = Self::by_name(name.as_ref())?;
         let found = match (by_name, name.parse()) {
@@ -42,8 +41,8 @@ impl User {
         found.ok_or_else(|| unknown(name))
     }
 
-    /// The user behind sudo: `SUDO_USER`, or else `SUDO_UID`, when we are root. An unknown one is an error: nothing may
-    /// run as root instead.
+    /// When run as root through sudo: the calling user (`SUDO_USER`, or else `SUDO_UID`). An unknown user is an error: no program
+    /// may run as root instead.
     pub fn behind_sudo() -> Result<Option<User>> {
         if !crate::machine::is_root() {
             return Ok(None);
@@ -51,11 +50,11 @@ impl User {
         Self::named(std::env::var_os("SUDO_USER").as_deref(), std::env::var_os("SUDO_UID").as_deref())
     }
 
-    /// The user of this name or else of this number; `None` only where there is neither.
+    /// The user with this name, or else with this number. `None` only if both are missing.
     fn named(name: Option<&OsStr>, uid: Option<&OsStr>) -> Result<Option<User>> {
         let Some(given) = name.or(uid) else { return Ok(None) };
         let uid = uid.and_then(|uid| uid.to_str()?.parse().ok());
-        // A name can be one of several for a number, and a number can have lost its name since: either will do.
+        // A number can have several names, and a name can be deleted while its number is in use: one match is enough.
         let found = match (name.map(Self::by_name).transpose()?.flatten(), uid) {
             (None, Some(uid)) => Self::by_number(uid)?,
             (found, _) => found,
@@ -64,9 +63,9 @@ impl User {
     }
 
     fn by_name(name: &OsStr) -> Result<Option<User>> {
-        // No user has a name with a NUL byte in it.
+        // No user name contains a NUL byte.
         let Ok(c_name) = CString::new(name.as_bytes()) else { return Ok(None) };
-        // SAFETY: `entry` hands in room for an entry, a buffer of that length and room for the result.
+        // SAFETY: `entry` passes room for an entry, a buffer of that length, and room for the result.
         entry(name, |passwd, buffer, length, result| unsafe {
             libc::getpwnam_r(c_name.as_ptr(), passwd, buffer, length, result)
         })
@@ -79,21 +78,21 @@ impl User {
         })
     }
 
-    /// All groups of the user, the primary one included.
+    /// All groups of the user, including the primary group.
     pub fn groups(&self) -> Result<Vec<libc::gid_t>> {
         let what = || format!("groups of {}", self.name.display());
         let name = CString::new(self.name.as_bytes()).map_err(|e| Error::io(what(), io::Error::other(e)))?;
         let mut groups: Vec<libc::gid_t> = vec![0; 64];
         loop {
             let mut count = groups.len() as libc::c_int;
-            // SAFETY: `groups` has `count` elements; getgrouplist writes at most that many, and how many there are.
+            // SAFETY: `groups` has `count` elements; getgrouplist writes at most that many, and sets `count` to the total.
             let found = unsafe { libc::getgrouplist(name.as_ptr(), self.gid, groups.as_mut_ptr(), &mut count) };
             if found >= 0 {
                 groups.truncate(count as usize);
                 return Ok(groups);
             }
             if groups.len() >= GROUPS_MAX {
-                return Err(Error::io(what(), io::Error::other(format!("more than {GROUPS_MAX}"))));
+                return Err(Error::io(what(), io::Error::other(format!("more than {GROUPS_MAX} groups"))));
             }
             groups.resize(groups.len() * 2, 0);
         }
@@ -101,8 +100,8 @@ impl User {
 }
 
 impl User {
-    /// Does some work with this user's rights to files and no others, in a thread of its own: what it makes is the user's,
-    /// and a path leads it nowhere where the user could not go. For root, or for the user himself.
+    /// Runs `work` in a separate thread with this user's file access rights: new files belong to the user, and paths are
+    /// restricted as for the user. For root, or for the user.
     pub fn with_file_rights<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         if rustix::process::geteuid().as_raw() == self.uid {
             return Ok(work());
@@ -110,7 +109,7 @@ impl User {
         let groups = self.groups()?;
         let done = std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                // The thread ends with its rights.
+                // The changed ids end with the thread.
                 take_file_rights(self, &groups)?;
                 Ok(work())
             });
@@ -120,15 +119,15 @@ impl User {
     }
 }
 
-/// The user and groups of the calling thread alone, as far as files are concerned. When the user is no longer root, the
-/// kernel takes away the capabilities that pass by permissions.
+/// Sets the file system user and the groups of the calling thread. When the user is no longer root, the kernel removes the
+/// capabilities that bypass permissions.
 fn take_file_rights(user: &User, groups: &[libc::gid_t]) -> Result<()> {
-    let failed = || Error::io(format!("take the rights of {}", user.name.display()), io::Error::last_os_error());
-    // SAFETY: `groups` has as many elements as is said. The system call, other than the function, is for one thread.
+    let failed = || Error::io(format!("switch to user {}", user.name.display()), io::Error::last_os_error());
+    // SAFETY: `groups` has `groups.len()` elements. Unlike the C function, the system call changes only this thread.
     if unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) } != 0 {
         return Err(failed());
     }
-    // SAFETY: numbers only. Both give the number before and tell no error: asked again with an impossible number.
+    // SAFETY: numbers only. Both calls return the previous id and no error; a call with an invalid id reads the current one.
     let (uid, gid) = unsafe {
         libc::setfsgid(user.gid);
         libc::setfsuid(user.uid);
@@ -143,35 +142,35 @@ fn take_file_rights(user: &User, groups: &[libc::gid_t]) -> Result<()> {
 fn unknown(name: &str) -> Error {
     Error::Unsupported {
         what: format!("user {name:?}"),
-        why: "no such user (getent passwd shows those that this system knows)".into(),
+        why: "no such user (getent passwd lists the known users)".into(),
     }
 }
 
-/// Asks for one entry, with a larger buffer as long as the C library wants one.
+/// Looks one entry up, with a larger buffer while the C library requires it.
 fn entry(
-    who: &OsStr,
-    ask: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
+    user: &OsStr,
+    lookup: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
 ) -> Result<Option<User>> {
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
         let mut passwd = MaybeUninit::<libc::passwd>::uninit();
         let mut result = std::ptr::null_mut();
-        match ask(passwd.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut result) {
+        match lookup(passwd.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut result) {
             libc::ERANGE if buffer.len() < ENTRY_MAX_BYTES => buffer.resize(buffer.len() * 2, 0),
             0 if !result.is_null() => {
-                // SAFETY: a result that is not null says that the entry is filled; its strings lie in `buffer`.
+                // SAFETY: a non-null result means that the entry is filled; its strings lie in `buffer`.
                 let (passwd, text) = unsafe { (passwd.assume_init_ref(), |p| CStr::from_ptr(p).to_bytes().to_vec()) };
                 let home = OsString::from_vec(text(passwd.pw_dir)).into();
                 let shell = Some(text(passwd.pw_shell)).filter(|shell| !shell.is_empty());
-                // An empty one means this (passwd(5)).
+                // The default for an empty field (passwd(5)).
                 let shell = OsString::from_vec(shell.unwrap_or_else(|| b"/bin/sh".to_vec())).into();
                 let name = OsString::from_vec(text(passwd.pw_name));
                 return Ok(Some(User { name, uid: passwd.pw_uid, gid: passwd.pw_gid, home, shell }));
             }
-            // Systems differ in how they say that there is none (getpwnam(3)).
+            // Systems report a missing user in different ways (getpwnam(3)).
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             number => {
-                let what = format!("look up user {}", who.display());
+                let what = format!("look up user {}", user.display());
                 return Err(Error::io(what, io::Error::from_raw_os_error(number)));
             }
         }
@@ -192,7 +191,7 @@ mod tests {
 
     /// Regression: with a number alone a program ran as root.
     #[test]
-    fn a_user_behind_sudo_is_named_by_name_or_by_number_alone() {
+    fn sudo_user_is_found_by_name_or_by_number_alone() {
         let named = |name: Option<&str>, uid: Option<&str>| User::named(name.map(OsStr::new), uid.map(OsStr::new));
         let root = Some(User::lookup("root").unwrap());
         for (name, uid) in [(None, Some("0")), (Some("root"), None), (Some("no-such-user-here"), Some("0"))] {
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_user_is_one_line_that_names_him() {
+    fn unknown_user_is_a_one_line_error_with_its_name() {
         for name in ["no-such-user-here", "4294967294", "a\0b", ""] {
             let error = User::lookup(name).unwrap_err();
             assert!(error.is_unavailable(), "{error}");
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn work_with_a_users_rights_makes_what_is_his_and_only_where_he_may() {
+    fn file_rights_limit_access_and_set_the_owner() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         if !crate::machine::is_root() {
             eprintln!("skipped: needs root");
@@ -231,7 +230,7 @@ mod tests {
         user.with_file_rights(|| std::fs::write(&open, "")).unwrap().unwrap();
         let made = std::fs::metadata(&open).unwrap();
         assert_eq!((made.uid(), made.gid()), (user.uid, user.gid));
-        // We ourselves are as before.
+        // This thread still has its own rights.
         std::fs::write(home.path().join("mine"), "").unwrap();
         assert_eq!(std::fs::metadata(home.path().join("mine")).unwrap().uid(), 0);
     }

@@ -1,8 +1,8 @@
-//! Inodes of XFS by ranges of their numbers (`XFS_IOC_BULKSTAT`, Linux 5.3).
+//! XFS inodes by ranges of numbers (`XFS_IOC_BULKSTAT`, Linux 5.3).
 //!
-//! XFS keeps its metadata in buffers of its own, which no read of the block device fills. But whoever asks for a range of
-//! inodes makes it read ahead: the blocks of up to 32 chunks are under way at once, each chunk as one request. What comes
-//! back is not looked at; the buffers that were filled on the way are what an `open` or `stat` needs next.
+//! XFS keeps its metadata in its own buffers, which no read of the block device fills. A query for a range of inodes makes it
+//! read ahead: the blocks of up to 32 chunks at once, each chunk as one request. The results are ignored; later `open` and
+//! `stat` calls need the buffers that the query has filled.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587F;
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Header {
-    /// In: the first inode of interest. Out: the one after the last that was found.
+    /// In: the first inode requested. Out: the number after the last inode found.
     next: u64,
     flags: u32,
     wanted: u32,
@@ -33,26 +33,26 @@ const ANSWER_WORDS: usize = 192 / 8;
 /// Size of [`Header`], in the same units.
 const HEADER_WORDS: usize = size_of::<Header>() / 8;
 
-/// Whether we may read inodes by their numbers through this descriptor: on XFS, with CAP_SYS_ADMIN. Reads nothing.
+/// Whether inodes can be read by number through this descriptor: on XFS, with CAP_SYS_ADMIN. Reads nothing.
 pub fn may_read_inodes(fd: impl AsFd) -> bool {
-    // The kernel asks who we are before it finds that nothing is wanted.
+    // The kernel checks the capability before it rejects a request for no inodes.
     let answer = bulkstat(fd, &mut [0; HEADER_WORDS], Header::default());
     answer.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL))
 }
 
-/// Reads the blocks of the existing inodes with these numbers into the file system's buffers and returns how many there
-/// were. `fd`: anything open on the file system. The kernel reads `at_a_time` of them ahead ([`MAX_PREFETCH_INODES`] at most) before
-/// it waits for the first; as many may be read beyond the end.
+/// Reads the blocks of the existing inodes in a range of numbers into the file system's buffers, and returns the number of
+/// inodes. `fd`: any open file of the file system. The kernel reads `at_a_time` inodes ahead (at most [`MAX_PREFETCH_INODES`])
+/// before it waits for the first; it may read as many beyond the end of the range.
 ///
-/// Errors: where [`may_read_inodes`] says no, or a block cannot be read.
+/// Errors: [`may_read_inodes`] is `false`; a block cannot be read.
 pub fn read_inodes(fd: impl AsFd, numbers: Range<u64>, at_a_time: u32) -> Result<u64> {
     let wanted = at_a_time.clamp(1, MAX_PREFETCH_INODES);
     let mut buffer = vec![0; HEADER_WORDS + wanted as usize * ANSWER_WORDS];
     let (mut next, mut found) = (numbers.start, 0);
     while next < numbers.end {
         let request = Header { next, wanted, ..Header::default() };
-        let answer = bulkstat(&fd, &mut buffer, request).map_err(|e| Error::io("read inodes by their numbers", e))?;
-        // The last one of all has been, or the kernel does not go on.
+        let answer = bulkstat(&fd, &mut buffer, request).map_err(|e| Error::io("read inodes by number", e))?;
+        // The last inode was found, or the kernel makes no progress.
         if answer.found == 0 || answer.next <= next {
             break;
         }
@@ -62,17 +62,17 @@ pub fn read_inodes(fd: impl AsFd, numbers: Range<u64>, at_a_time: u32) -> Result
     Ok(found)
 }
 
-/// `buffer`: room for the header and for as many answers as it wants. Returns the header as the kernel leaves it.
+/// `buffer`: room for the header and `wanted` results. Returns the header that the kernel has written.
 fn bulkstat(fd: impl AsFd, buffer: &mut [u64], header: Header) -> std::io::Result<Header> {
     assert!(buffer.len() >= HEADER_WORDS + header.wanted as usize * ANSWER_WORDS, "room for all answers");
-    // SAFETY: the buffer is aligned for u64, holds a header, and nothing else refers to it.
+    // SAFETY: the buffer is aligned for u64, has room for a header, and no other code refers to it.
     unsafe { buffer.as_mut_ptr().cast::<Header>().write(header) };
-    // SAFETY: the kernel reads the header, and writes it and at most `wanted` answers of 192 bytes behind it: that much
-    // room was just asserted. The buffer outlives the call.
+    // SAFETY: the kernel reads the header, and writes it and at most `wanted` results of 192 bytes after it. The assertion
+    // guarantees the room. The buffer outlives the call.
     if unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), XFS_IOC_BULKSTAT, buffer.as_mut_ptr()) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: as above; every bit pattern is a header.
+    // SAFETY: as above; every bit pattern is a valid header.
     Ok(unsafe { buffer.as_ptr().cast::<Header>().read() })
 }
 
@@ -81,12 +81,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_is_the_kernels() {
+    fn header_has_the_kernels_size() {
         assert_eq!(size_of::<Header>(), 64);
     }
 
     #[test]
-    fn other_file_systems_are_told_apart() {
+    fn other_file_systems_are_refused() {
         let here = std::fs::File::open("/proc/version").unwrap();
         assert!(!may_read_inodes(&here));
         assert!(read_inodes(&here, 1..65, 64).is_err());

@@ -1,13 +1,13 @@
-//! A trace as a file: a header, blocks of records with their checksums, a trailer.
+//! The file format of a trace: a header, blocks of records with checksums, a trailer.
 //!
 //! ```text
 //!     "AHDTRACE" version  │ length crc header │ length crc records … │ length crc records │ 0 │ length crc trailer
 //! ```
 //!
-//! Lengths, checksums (CRC-32) and the version have four bytes, little end first; header, records and trailer are in postcard's
-//! format (varints), deflated block by block: most of them are pages that are added one after the other, and take a byte or two. A
-//! trace is hostile until it is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and one that is cut short is
-//! told from one that has ended.
+//! Lengths, checksums (CRC-32) and the version have four bytes, little endian. Header, records and trailer are encoded by postcard
+//! (varints) and deflated block by block: most records are consecutive pages and take one or two bytes. A trace is untrusted until it
+//! is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and a truncated trace is distinguished from a complete
+//! one.
 
 use crate::record::{Header, Record, Trailer};
 use miniz_oxide::deflate::compress_to_vec;
@@ -16,48 +16,48 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Write};
 
-/// How a trace begins.
+/// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"AHDTRACE";
-/// Format of this version; that of the first one lacks a kind of record (`ReadAt`), and is read, too.
+/// The current format version. Version 1, which lacks a kind of record (`ReadAt`), can be read, too.
 const VERSION: u32 = 2;
 const OLDEST: u32 = 1;
-/// A block is written when it has grown to this, bytes.
+/// A block of at least this size is written. Unit: bytes.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Of ten: a recording must not be held up.
+/// Compression level, of at most ten: low, so that the recording is not delayed.
 const DEFLATE_LEVEL: u8 = 3;
-/// No block is longer, bytes: a record, at its longest, on top of the above.
+/// Maximum length of a block: [`BLOCK_BYTES`] and the longest record. Unit: bytes.
 pub const MOST_BLOCK_BYTES: usize = 128 << 10;
 
-/// Why a trace cannot be read or written.
+/// An error in reading or writing a trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// It cannot be read or written at all.
+    /// Reading or writing failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// It is something else.
+    /// The file is not a trace.
     #[error("not a trace of `ahead sim trace` (it does not begin with AHDTRACE)")]
     NotATrace,
     /// Another version of the format.
-    #[error("a trace of version {0} of the format; versions {OLDEST} to {VERSION} are read here")]
+    #[error("the trace has format version {0}; this program reads versions {OLDEST} to {VERSION}")]
     Version(u32),
-    /// It ends in the midst.
-    #[error("the trace is cut short: it ends at byte {at}, within {within}")]
+    /// The file ends too early.
+    #[error("the trace is truncated at byte {at}, within {within}")]
     CutShort {
-        /// So many bytes it has.
+        /// Length of the file, bytes.
         at: u64,
-        /// What was being read.
+        /// The part that was being read.
         within: &'static str,
     },
-    /// It was changed or damaged.
+    /// The content is damaged.
     #[error("the trace is damaged: {what} at byte {at}")]
     Damaged {
-        /// Where.
+        /// Position, bytes.
         at: u64,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// A record cannot be written.
-    #[error("a record cannot be written: {0}")]
+    /// A record cannot be encoded.
+    #[error("cannot encode a record: {0}")]
     Encode(postcard::Error),
 }
 
@@ -70,9 +70,9 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace.
+    /// Writes the header.
     ///
-    /// Errors: it cannot be written.
+    /// Errors: writing failed.
     pub fn new(mut to: W, header: &Header) -> Result<Writer<W>, TraceError> {
         to.write_all(MAGIC)?;
         to.write_all(&VERSION.to_le_bytes())?;
@@ -82,7 +82,7 @@ impl<W: Write> Writer<W> {
 
     /// Adds a record.
     ///
-    /// Errors: it cannot be written.
+    /// Errors: writing failed.
     pub fn add(&mut self, record: &Record) -> Result<(), TraceError> {
         self.block = postcard::to_extend(record, std::mem::take(&mut self.block)).map_err(TraceError::Encode)?;
         self.records += 1;
@@ -93,9 +93,9 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the trace; gives how many records it has, and where it was written to.
+    /// Writes the trailer, and returns it and the writer.
     ///
-    /// Errors: it cannot be written.
+    /// Errors: writing failed.
     pub fn finish(mut self, lost: u64) -> Result<(Trailer, W), TraceError> {
         if !self.block.is_empty() {
             write_block(&mut self.to, &self.block)?;
@@ -126,7 +126,7 @@ pub struct Reader<R: Read> {
     at: u64,
     header: Header,
     block: Vec<u8>,
-    /// How much of the block has been read.
+    /// Bytes of the block that have been decoded.
     used: usize,
     block_at: u64,
     records: u64,
@@ -136,7 +136,7 @@ pub struct Reader<R: Read> {
 impl<R: Read> Reader<R> {
     /// Reads the header.
     ///
-    /// Errors: it is no trace, one of another version, cut short or damaged.
+    /// Errors: not a trace, another version, truncated or damaged.
     pub fn new(from: R) -> Result<Reader<R>, TraceError> {
         let header = Header { kernel: String::new(), machine: String::new(), page_bytes: 0, command: Vec::new() };
         let (block, trailer) = (Vec::new(), None);
@@ -157,19 +157,19 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// How it begins.
+    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// How it ended, when the last record has been read.
+    /// The trailer, after the last record was read.
     pub fn trailer(&self) -> Option<Trailer> {
         self.trailer
     }
 
-    /// The next record; `None`: the trace has ended, and is whole.
+    /// The next record. `None`: the trace is complete.
     ///
-    /// Errors: it is cut short or damaged.
+    /// Errors: truncated or damaged.
     pub fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         while self.used == self.block.len() {
             if self.trailer.is_some() {
@@ -187,7 +187,7 @@ impl<R: Read> Reader<R> {
         let rest = &self.block[self.used..];
         let (record, after) = postcard::take_from_bytes::<Record>(rest).map_err(|error| TraceError::Damaged {
             at: self.block_at + self.used as u64,
-            what: format!("no record ({error})"),
+            what: format!("an invalid record ({error})"),
         })?;
         self.used = self.block.len() - after.len();
         self.records += 1;
@@ -199,11 +199,11 @@ impl<R: Read> Reader<R> {
         let bytes = self.block(length, "the trailer")?;
         let trailer: Trailer = self.decode(&bytes)?;
         if trailer.records != self.records {
-            let what = format!("{} records, where {} were written", self.records, trailer.records);
+            let what = format!("{} records instead of {}", self.records, trailer.records);
             return Err(TraceError::Damaged { at: self.at, what });
         }
         if self.from.read(&mut [0])? > 0 {
-            return Err(TraceError::Damaged { at: self.at, what: "something follows the trailer".into() });
+            return Err(TraceError::Damaged { at: self.at, what: "data after the trailer".into() });
         }
         self.trailer = Some(trailer);
         Ok(())
@@ -229,7 +229,7 @@ impl<R: Read> Reader<R> {
         let mut bytes = vec![0; length as usize];
         self.fill(&mut bytes, within)?;
         if crc32fast::hash(&bytes) != checksum {
-            return Err(TraceError::Damaged { at, what: format!("the checksum of {within} does not fit") });
+            return Err(TraceError::Damaged { at, what: format!("wrong checksum of {within}") });
         }
         decompress_to_vec_with_limit(&bytes, MOST_BLOCK_BYTES).map_err(|error| TraceError::Damaged {
             at,

@@ -1,111 +1,111 @@
-//! What a trace holds: everything that a decision of the kernel depends on, and what came of it.
+//! The records of a trace: all inputs of the kernel's read-ahead decisions, and their results.
 
 use ahead_policy::{Advice, Page};
 use serde::{Deserialize, Serialize};
 
-/// How a trace begins.
+/// The beginning of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// Release of the kernel that was observed (`uname -r`).
     pub kernel: String,
     /// Its architecture (`uname -m`).
     pub machine: String,
-    /// Bytes of a page.
+    /// Page size, bytes.
     pub page_bytes: u32,
-    /// The program that was run, with its arguments.
+    /// The recorded program with its arguments.
     pub command: Vec<String>,
 }
 
-/// How a trace ends.
+/// The end of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trailer {
-    /// How many records it has.
+    /// Number of records.
     pub records: u64,
-    /// Events that did not fit into the observer's buffer. A trace with losses proves nothing.
+    /// Events lost because the observer's buffer was full. A trace with losses proves nothing.
     pub lost: u64,
 }
 
-/// Advice on a range of memory with more than one mapping: which pages it asks for is not told.
+/// Flag of an advice: the range of memory has more than one mapping, so its pages are unknown.
 pub const SPANNING: u32 = 0x100;
 
-/// Something that happened. Files and open files are numbered in the order in which they were first seen.
+/// A record. Files and open files are numbered in the order in which they were first seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Microseconds since the record before.
+    /// Microseconds since the previous record.
     pub after_us: u64,
     /// The thread.
     pub task: u32,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A file is seen for the first time.
     File(FileSeen),
     /// A file was opened.
     Opened(Use),
-    /// A call that reads begins.
+    /// A read call begins.
     Read {
-        /// The open file, as it was before.
+        /// The open file before the call.
         by: Use,
-        /// From here on, bytes.
+        /// Start offset, bytes.
         offset_bytes: u64,
-        /// So much.
+        /// Length, bytes.
         length_bytes: u64,
         /// `RWF_` flags of preadv2.
         flags: u32,
-        /// Which pages it reads is not told by its arguments (sendfile, splice).
+        /// Whether the arguments do not determine the pages (sendfile, splice).
         is_other: bool,
     },
-    /// It ends, and gave so many bytes, or an error number below 0.
+    /// The read call ends: bytes read, or a negative error number.
     ReadEnd(i64),
-    /// A read has missed (`page_cache_sync_ra`).
+    /// A read missed a page (`page_cache_sync_ra`).
     Sync(Asked),
-    /// A marked page was touched (`page_cache_async_ra`).
+    /// A marked page was accessed (`page_cache_async_ra`).
     Async(Asked),
-    /// A window is asked for (`page_cache_ra_order`).
+    /// A window is requested (`page_cache_ra_order`).
     Window(Window),
-    /// These pages are asked for (`page_cache_ra_unbounded`).
+    /// Exactly these pages are requested (`page_cache_ra_unbounded`).
     Exact(Exact),
-    /// A mapping was touched where no page is mapped (`mm_filemap_fault`).
+    /// A mapping was accessed at a page that is not mapped (`mm_filemap_fault`).
     Fault {
-        /// The open file, as it was before; only its file is true if the mapping is not known.
+        /// The open file before the fault; if the mapping is unknown, only its file is valid.
         by: Use,
         /// The page.
         page: Page,
-        /// What the page belongs to; `None`: it was not found.
+        /// The mapping of the page; `None`: it was not found.
         mapping: Option<Mapping>,
     },
-    /// A fault mapped what was cached around it (`mm_filemap_map_pages`).
+    /// A fault mapped the cached pages around it (`mm_filemap_map_pages`).
     Around {
-        /// Of this file.
+        /// The file.
         file: u32,
-        /// From this page on,
+        /// First page.
         first: Page,
-        /// to this one.
+        /// Last page.
         last: Page,
     },
-    /// A folio is cached from now on.
+    /// A folio was added to the page cache.
     Added(Cached),
-    /// It is not any more.
+    /// A folio was removed from the page cache.
     Removed(Cached),
     /// Advice was given (`posix_fadvise`, `readahead`, `madvise(MADV_WILLNEED)`).
     Advice {
-        /// On this open file, as it was before.
+        /// The open file before the call.
         by: Use,
-        /// `POSIX_FADV_…`; [`SPANNING`] with it: a range of several mappings, of which this is the first.
+        /// `POSIX_FADV_…`; with [`SPANNING`]: the range has several mappings, and this is the first.
         advice: u32,
-        /// From here on, bytes.
+        /// Start offset, bytes.
         offset_bytes: u64,
-        /// So much; 0: to the end.
+        /// Length, bytes; 0: to the end.
         length_bytes: u64,
     },
-    /// A folio was written to: it loses its mark, now or when its writing ends.
+    /// A folio was written to. It loses its marker, now or when its writeback ends.
     Dirtied(Cached),
-    /// The call that reads begins here after all, bytes: it named no offset, and had to wait for another one through the same open
-    /// file. Since version 2.
+    /// The read call begins at this offset, bytes: its offset was unknown at first, because it had to wait for another call on the same
+    /// open file. Since version 2.
     ReadAt(u64),
 }
 
@@ -114,22 +114,22 @@ pub enum Event {
 pub struct FileSeen {
     /// Its number in the trace.
     pub file: u32,
-    /// Device, as the kernel numbers it.
+    /// Device number in the kernel's encoding.
     pub device: u32,
     /// Inode number.
     pub inode: u64,
-    /// Pages that were cached already: which, and in what folios, is not known.
+    /// Pages that were cached already; which ones, and in what folios, is unknown.
     pub cached_pages: u64,
-    /// Largest folio that its file system takes, as a power of two.
+    /// Largest folio of its file system, as a power of two.
     pub folio_order: u8,
-    /// Smallest one.
+    /// Smallest folio, as a power of two.
     pub least_order: u8,
 }
 
-/// An open file, with all that a decision depends on.
+/// An open file, with all inputs of a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
-    /// The open file's number in the trace.
+    /// Number of the open file in the trace.
     pub open: u32,
     /// Its file.
     pub file: u32,
@@ -146,32 +146,32 @@ pub struct Use {
 /// `struct file_ra_state`, and `FMODE_RANDOM`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaState {
-    /// Where the newest window begins.
+    /// Start of the newest window.
     pub start: Page,
     /// Its length, pages.
     pub size: u32,
-    /// With so many pages left the next one is due.
+    /// When this many pages are left, the next window is requested.
     pub async_size: u32,
     /// Largest window of this open file, pages.
     pub window: u32,
     /// Folio size, as a power of two.
     pub order: u16,
-    /// Faults that missed, less those that hit.
+    /// Faults that missed minus faults that hit.
     pub mmap_miss: u16,
-    /// Where the last read ended, bytes.
+    /// End of the last read, bytes.
     pub prev_pos: i64,
     /// `POSIX_FADV_RANDOM`.
     pub random: bool,
 }
 
-/// Where a decision begins.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// The open file, as it was before.
+    /// The open file before the decision.
     pub by: Use,
     /// The page.
     pub page: Page,
-    /// How many are wanted.
+    /// Number of pages requested.
     pub wanted: u64,
 }
 
@@ -182,31 +182,31 @@ pub struct Window {
     pub first: Page,
     /// Length, pages.
     pub size: u64,
-    /// So many pages from its end the mark is due.
+    /// Distance of the marker from the end, pages.
     pub async_size: u64,
     /// Folio size, as a power of two.
     pub order: u16,
 }
 
-/// Pages that are read as they are asked for.
+/// Pages that are read exactly as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exact {
     /// First page.
     pub first: Page,
-    /// How many.
+    /// Number of pages.
     pub pages: u64,
-    /// So many pages from the end a mark is due; 0: none.
+    /// Distance of the marker from the end, pages; 0: no marker.
     pub look_ahead: u64,
 }
 
-/// A part of memory that a file is mapped to.
+/// A memory mapping of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {
-    /// Its first page of the file.
+    /// First page of the file.
     pub first: Page,
-    /// One after its last.
+    /// Page after the last one.
     pub end: Page,
-    /// `vm_flags`, the lower half.
+    /// `vm_flags`, the lower 32 bits.
     pub flags: u32,
 }
 
@@ -220,7 +220,7 @@ pub const VM_RAND_READ: u32 = 0x1_0000;
 const VM_HUGEPAGE: u32 = 0x2000_0000;
 
 impl Mapping {
-    /// How it was said to be used.
+    /// The access pattern announced by madvise(2).
     pub fn advice(&self) -> Advice {
         if self.flags & VM_RAND_READ != 0 {
             Advice::Random
@@ -231,12 +231,12 @@ impl Mapping {
         }
     }
 
-    /// It wants huge pages.
+    /// Whether huge pages were requested.
     pub fn is_huge(&self) -> bool {
         self.flags & VM_HUGEPAGE != 0
     }
 
-    /// It holds a program.
+    /// Whether it holds program code.
     pub fn is_executable(&self) -> bool {
         self.flags & VM_EXEC != 0
     }
@@ -245,24 +245,24 @@ impl Mapping {
 /// A folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cached {
-    /// Of this file.
+    /// The file.
     pub file: u32,
     /// First page.
     pub first: Page,
     /// Length as a power of two.
     pub order: u8,
-    /// Added: by a thread whose decisions are told. Removed: by one that frees memory.
+    /// Added: by a thread whose decisions are recorded. Removed: by memory reclaim.
     pub special: bool,
 }
 
-/// No page is beyond this: a file has at most 2^63 bytes.
+/// Limit of page numbers: a file has at most 2^63 bytes.
 const MOST_PAGE: Page = 1 << 51;
-/// No folio is larger, as a power of two (`MAX_XAS_ORDER`: two levels of the cache's tree).
+/// Maximum size of a folio as a power of two (`MAX_XAS_ORDER`: two levels of the cache's tree).
 const MOST_ORDER: u8 = 11;
 
-/// No window and no request is longer, pages: 256 MiB, as nobody sets it.
+/// Maximum length of a window or request: 256 MiB, more than any usual setting. Unit: pages.
 const MOST_WINDOW: u32 = 1 << 16;
-/// A call reads no more at a time, bytes (`MAX_RW_COUNT`).
+/// Maximum length of a read call (`MAX_RW_COUNT`). Unit: bytes.
 pub const MOST_READ: u64 = 0x7fff_f000;
 
 /// Verifies that each record can follow those before it: files are numbered in order, pages and folios exist.
@@ -274,10 +274,10 @@ pub struct Validator {
 impl Validator {
     /// Verifies the next record.
     ///
-    /// Errors: what is wrong with it.
+    /// Errors: the problem of the record.
     pub fn check(&mut self, record: &Record) -> Result<(), &'static str> {
         match &record.event {
-            Event::File(seen) if seen.file != self.files => return Err("a file with another number than the next"),
+            Event::File(seen) if seen.file != self.files => return Err("a file whose number is not the next one"),
             Event::File(seen) => {
                 self.files += 1;
                 self.is_order(seen.folio_order.max(seen.least_order))?;
@@ -304,7 +304,7 @@ impl Validator {
                 self.is_file(*file)?;
                 self.are_pages(*first, last.checked_sub(*first).ok_or("a range without pages")?.saturating_add(1))?;
                 if last - first >= 1 << MOST_ORDER {
-                    return Err("a range around a fault that is larger than any");
+                    return Err("a range around a fault that is too large");
                 }
             }
             Event::Added(cached) | Event::Removed(cached) | Event::Dirtied(cached) => {
@@ -315,7 +315,7 @@ impl Validator {
                     return Err("a folio that is not aligned");
                 }
             }
-            Event::ReadEnd(result) if *result > MOST_READ as i64 => return Err("a read longer than any"),
+            Event::ReadEnd(result) if *result > MOST_READ as i64 => return Err("a read that is too long"),
             Event::ReadEnd(_) | Event::ReadAt(_) => {}
         }
         Ok(())
@@ -328,13 +328,13 @@ impl Validator {
     fn is_use(&self, by: &Use) -> Result<(), &'static str> {
         self.is_file(by.file)?;
         if by.disk_window.max(by.disk_request).max(by.state.window).max(by.state.size) > MOST_WINDOW {
-            return Err("a window larger than any");
+            return Err("a window that is too large");
         }
         self.are_pages(by.state.start, by.state.size.into())
     }
 
     fn is_order(&self, order: u8) -> Result<(), &'static str> {
-        if order <= MOST_ORDER { Ok(()) } else { Err("a folio larger than any") }
+        if order <= MOST_ORDER { Ok(()) } else { Err("a folio that is too large") }
     }
 
     fn are_pages(&self, first: Page, pages: u64) -> Result<(), &'static str> {

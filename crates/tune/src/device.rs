@@ -1,12 +1,11 @@
-//! From a block device to the window that governs what is read from it.
+//! Finds the window that governs reads from a block device.
 //!
 //! ```text
-//!     a file system is mounted from it ──────────────▶ that one's: the device's own, or its own (btrfs)
-//!     one of the disks of a btrfs ───────────────────▶ the btrfs'
-//!     others lie on it (LVM, RAID, encryption) ──────▶ refused: theirs count, and they are named
+//!     a file system is mounted from it ──────────────▶ the window of the file system: the device's, or its own (btrfs)
+//!     a member of a btrfs ───────────────────────────▶ the window of the btrfs
+//!     other devices lie on it (LVM, RAID, encryption) ─▶ refused: their windows count, and the message names them
 //!     a file system is mounted from a partition of it, or from another one of its disk ──▶ the disk's
-//!     nothing of all that ───────────────────────────▶ its own; it is read itself
-//! ```
+//!     otherwise ─────────────────────────────────────▶ its own; the device itself is read
 
 use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
 use crate::{Error, Result, System, Target};
@@ -18,20 +17,22 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Devices on devices are followed so far: more than anybody has.
+/// Maximum number of stacked devices that are followed: more than any machine has.
 const DEEPEST: u32 = 8;
 
 pub(crate) fn of_device(system: &System, mounts: &[Mount], node: &Path, device: DeviceNumber) -> Result<Target> {
-    let no_window = || Error::unsupported(window_of(node), "it has none");
+    let no_window = || Error::unsupported(window_of(node), "the device has none");
     let (number, setting) = system.governing(device).ok_or_else(no_window)?;
     let found = mounted_from(system, mounts, node, device, number)?;
     let Some(mount) = best_place(mounts, found.iter().copied()).or(found.first().copied()) else {
         let mut target = of_number(system, mounts, number, setting, None);
         target.device = Some(node.to_owned());
-        target.notes.push(format!("nothing is mounted from {}; it is measured by reading it", node.display()));
+        target.notes.push(format!("nothing is mounted from {}; the device itself is read", node.display()));
         if number != device {
             let whole = &target.name;
-            target.notes.push(format!("{} is a partition; the window is that of all of {whole}", node.display()));
+            target
+                .notes
+                .push(format!("{} is a partition; the window is that of the whole disk {whole}", node.display()));
         }
         return Ok(target);
     };
@@ -39,11 +40,11 @@ pub(crate) fn of_device(system: &System, mounts: &[Mount], node: &Path, device: 
     let mut target = of_mount(system, mounts, mount, &point)?;
     if !is_place(mounts, mount) {
         target.directory = None;
-        target.notes.push(format!("nothing can be written to it by {}; the device itself is read", point.display()));
+        target.notes.push(format!("files on {} cannot be written; the device itself is read", point.display()));
     }
     if target.number != number {
         let what = format!(
-            "{} on {} has a window of its own, which takes the place of the device's",
+            "{} on {} has its own window, which takes the place of the device's",
             mount.fs_type,
             point.display()
         );
@@ -56,9 +57,9 @@ fn window_of(node: &Path) -> String {
     format!("a read-ahead window of {}", node.display())
 }
 
-/// What is mounted from a device, or from a partition of the same disk. `number`: whose window governs it.
+/// The mounts from a device, or from a partition of the same disk. `number`: the backing device that governs it.
 ///
-/// Errors: what lies on it has a window of its own.
+/// Errors: a device on it has its own window.
 fn mounted_from<'a>(
     system: &System,
     mounts: &'a [Mount],
@@ -66,8 +67,8 @@ fn mounted_from<'a>(
     device: DeviceNumber,
     number: DeviceNumber,
 ) -> Result<Vec<&'a Mount>> {
-    // Only a device's path is followed, and only where the file system could not say what it likes: any user may mount FUSE, and call it
-    // after any device, or after a file on a server that does not answer.
+    // Only device paths are resolved, and not those of FUSE mounts: any user may mount FUSE with any source, such as a device, or a
+    // file on a server that does not answer.
     let is_from = |mount: &&Mount| {
         let source = Path::new(OsStr::from_bytes(&mount.source));
         let is_of_a_device = source.starts_with("/dev") && !mount.fs_type.starts_with("fuse");
@@ -81,7 +82,7 @@ fn mounted_from<'a>(
         let is_its = |mount: &&Mount| mount.fs_type == "btrfs" && system.btrfs(mount).as_ref() == Some(&directory);
         let found: Vec<&Mount> = mounts.iter().filter(is_its).collect();
         let uuid = directory.file_name().unwrap_or_default().to_string_lossy();
-        let why = || format!("it is a disk of btrfs {uuid}, which is mounted where it cannot be seen from here");
+        let why = || format!("it is a member of btrfs {uuid}, which is mounted in another mount namespace");
         return if found.is_empty() { Err(Error::unsupported(window_of(node), why())) } else { Ok(found) };
     }
     let directory = system.block(device);
@@ -95,13 +96,13 @@ fn mounted_from<'a>(
     Ok(found)
 }
 
-/// The directory of the btrfs that a device is one of the disks of.
+/// The directory of the btrfs that a device is a member of.
 fn btrfs_of(system: &System, device: DeviceNumber) -> Option<PathBuf> {
     let own = fs::canonicalize(system.block(device)).ok()?;
     bdi::btrfs_on(&system.sys(""), own.file_name()?)
 }
 
-/// Errors: other devices lie on one of these; what is read from them goes by their windows.
+/// Errors: other devices lie on one of these; their windows govern reads from them.
 fn refuse_held(system: &System, node: &Path, directories: &[PathBuf]) -> Result<()> {
     let mut above: Vec<String> = directories.iter().flat_map(|directory| uppermost(system, directory, 0)).collect();
     above.sort_unstable();
@@ -110,11 +111,11 @@ fn refuse_held(system: &System, node: &Path, directories: &[PathBuf]) -> Result<
         return Ok(());
     }
     let commands: Vec<String> = above.iter().map(|name| format!("ahead tune /dev/{name}")).collect();
-    let why = format!("{} lies on it, and its window counts: {}", above.join(", "), commands.join("; "));
+    let why = format!("{} lies on it, and its window counts; run: {}", above.join(", "), commands.join("; "));
     Err(Error::unsupported(window_of(node), why))
 }
 
-/// The devices on a device that nothing more lies on.
+/// The devices at the top of the stack on a device.
 fn uppermost(system: &System, directory: &Path, depth: u32) -> Vec<String> {
     let holders = fs::read_dir(directory.join("holders")).into_iter().flatten().flatten();
     let names = holders.filter_map(|entry| entry.file_name().into_string().ok()).filter(|_| depth < DEEPEST);
@@ -137,9 +138,9 @@ mod tests {
         of_device(&system, &mounts::parse(table.as_bytes()).unwrap(), Path::new("/dev/x"), device)
     }
 
-    /// Regression: the first mount in the table was taken, though it was a single file, covered, or read-only.
+    /// Regression: the first mount in the table was taken although it was a single file, covered, or read-only.
     #[test]
-    fn of_all_places_the_one_that_can_be_written_to_is_taken() {
+    fn writable_mount_is_preferred() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
         for name in ["covered", "read-only", "good", "later"] {
@@ -157,12 +158,12 @@ mod tests {
         let all = [file.as_str(), &covered, &cover, &read_only, &good, &line(7, "later", "rw", "rw")];
         assert_eq!(directory(&all), Some(at("good").into()));
         assert_eq!(directory(&all[..4]), Some(at("read-only").into()));
-        assert_eq!(directory(&all[..3]), None, "it is read itself");
+        assert_eq!(directory(&all[..3]), None, "the device itself is read");
     }
 
-    /// Regression: the window of a disk was measured and set that has no effect on what lies on it.
+    /// Regression: the window of a disk was measured and set, although another window governs the device on it.
     #[test]
-    fn of_what_lies_on_a_device_the_window_counts() {
+    fn device_below_other_devices_is_refused() {
         let member: &[(&str, &str)] = &[("holders/md0/x", "")];
         let array: &[(&str, &str)] = &[("md/level", "raid1"), ("holders/dm-0/x", "")];
         let mut disks: Vec<Disk> = vec![
@@ -177,10 +178,10 @@ mod tests {
             [DeviceNumber::new(8, 0), DeviceNumber::new(8, 2), DeviceNumber::new(8, 16), DeviceNumber::new(9, 0)]
         {
             let refused = targets(&disks, "", device).unwrap_err().to_string();
-            assert!(refused.contains("its window counts: ahead tune /dev/dm-0"), "{device:?}: {refused}");
+            assert!(refused.contains("its window counts; run: ahead tune /dev/dm-0"), "{device:?}: {refused}");
         }
         assert_eq!(targets(&disks, "", DeviceNumber::new(253, 0)).unwrap().number, DeviceNumber::new(253, 0));
-        // A file system on another partition does not make it a window of this one, but of the whole disk.
+        // With a file system on another partition, the window of the disk governs this one, too.
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n";
         assert_eq!(targets(&disks, table, DeviceNumber::new(8, 0)).unwrap().number, DeviceNumber::new(8, 0));
         assert!(targets(&disks, table, DeviceNumber::new(8, 2)).is_err());
@@ -188,9 +189,9 @@ mod tests {
         assert_eq!(targets(&disks, table, DeviceNumber::new(8, 2)).unwrap().number, DeviceNumber::new(8, 0));
     }
 
-    /// Regression: a FUSE file system, which any user may call after any device, was taken for what is mounted from that device.
+    /// Regression: a FUSE mount, whose source any user may choose, was taken for a mount from that device.
     #[test]
-    fn what_a_user_calls_after_a_device_is_not_mounted_from_it() {
+    fn fuse_source_is_not_taken_for_a_device() {
         let disks: [Disk; 1] = [("sda", (8, 0), &[], "")];
         let (_home, system) = machine(&disks);
         let table = mounts::parse(b"1 0 0:50 / /home/u/mnt rw - fuse.x /dev/null rw\n").unwrap();
@@ -201,7 +202,7 @@ mod tests {
 
     /// Regression: only the disk that it was mounted from led to a btrfs.
     #[test]
-    fn every_disk_of_a_btrfs_leads_to_it() {
+    fn every_member_leads_to_its_btrfs() {
         let (home, system) = machine(&[("sda", (8, 0), &[], ""), ("sdb", (8, 16), &[], "")]);
         let directory = home.path().join("sys/fs/btrfs/12-34");
         for name in ["devices/sda", "devices/sdb", "bdi"] {

@@ -1,8 +1,8 @@
-//! What can go wrong.
+//! Errors.
 
 use std::path::PathBuf;
 
-/// Shorthand.
+/// Result with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a window could not be found, set or kept.
@@ -14,13 +14,13 @@ pub enum Error {
     /// An operation on a file failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         what: String,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A file of ours holds something that we do not understand.
-    #[error("{}: {why}; remove it if nobody needs what it says", path.display())]
+    /// The content of one of our files is invalid.
+    #[error("{}: {why}; remove the file if it is not needed", path.display())]
     State {
         /// The file.
         path: PathBuf,
@@ -30,16 +30,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Wraps a system error with the operation.
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }
 
     pub(crate) fn from_io(source: std::io::Error) -> Error {
-        Error::io("follow a layer", source)
+        Error::io("resolve a layer", source)
     }
 
-    /// What cannot be had here (exit status 77), and why.
+    /// An operation that is not supported here (exit status 77), with the reason.
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Error {
         Error::Kernel(ahead_sys::Error::Unsupported { what: what.into(), why: why.into() })
     }

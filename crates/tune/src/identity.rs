@@ -1,16 +1,16 @@
-//! What tells a target from all others, also after a restart: never a name like `sda`, which the next disk may get.
+//! The identity of a target, which stays the same after a restart. Never a name like `sda`, which another disk may get.
 //!
-//! Of a block device, the first of these that it has and no other one here has:
+//! For a block device: the first of these that it has and no other device has.
 //!
 //! ```text
-//!     dm/uuid          device mapper: LVM's names of group and volume, the UUID of what is encrypted      sysfs
+//!     dm/uuid          device mapper: LVM group and volume, UUID of an encrypted volume                  sysfs
 //!     MD_UUID          software RAID                                                                    udev
 //!     ID_SERIAL, ID_WWN   model and serial number; World Wide Name                                        udev
-//!     wwid, serial, …  the same as the kernel has it, where udev does not run or keeps nothing of it        sysfs
+//!     wwid, serial, …  the same from the kernel, where udev does not run or does not store it              sysfs
 //!     ID_FS_UUID       the file system on it                                                            udev
 //! ```
 //!
-//! btrfs is told by its UUID, everything else (NFS, FUSE) by its mount: where, what and of which type.
+//! btrfs is identified by its UUID, other file systems (NFS, FUSE) by their mount: mount point, source and type.
 
 use crate::System;
 use crate::rule::Rule;
@@ -26,29 +26,29 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What udev knows of whole disks, by priority.
+/// udev properties of whole disks, by priority.
 const PROPERTIES: [&str; 3] = ["MD_UUID", "ID_SERIAL", "ID_WWN"];
-/// What the kernel knows, by priority: NVMe's, SCSI's, virtio's, an SD card's or eMMC's.
+/// sysfs attributes, by priority: NVMe, SCSI, virtio, SD card or eMMC.
 const ATTRIBUTES: [&str; 4] = ["wwid", "device/wwid", "serial", "device/cid"];
-/// What the kernel knows of a device-mapper device.
+/// sysfs attribute of a device-mapper device.
 const MAPPER_UUID: &str = "dm/uuid";
-/// What udev knows of a file system.
+/// udev property of a file system.
 const FS_UUID: &str = "ID_FS_UUID";
-/// File systems whose UUID the kernel tells as udev does.
+/// File systems whose UUID the kernel reports in the same form as udev.
 const WITH_UUID: [&str; 5] = ["ext2", "ext3", "ext4", "xfs", "f2fs"];
 
-/// What tells a target from all others.
+/// The identity of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
 pub enum Identity {
-    /// A property that udev has for a whole disk.
+    /// A udev property of a whole disk.
     Property {
         /// `ID_SERIAL`.
         name: String,
         /// Its value.
         value: String,
     },
-    /// An attribute in the device's directory in the sysfs.
+    /// An attribute in the device's sysfs directory.
     Attribute {
         /// `dm/uuid`.
         name: String,
@@ -59,23 +59,23 @@ pub enum Identity {
     FileSystem {
         /// Its UUID.
         uuid: String,
-        /// It lies on a partition; the window is its disk's.
+        /// Whether it lies on a partition. The window is the disk's.
         on_partition: bool,
     },
-    /// A btrfs, which has a window for all of its disks.
+    /// A btrfs, which has one window for all its devices.
     Btrfs {
         /// Its UUID.
         uuid: String,
-        /// Where it is mounted, or one of these places.
+        /// One of its mount points.
         point: String,
     },
     /// A mount.
     Mount {
-        /// Where.
+        /// Mount point.
         point: String,
-        /// What.
+        /// Source.
         source: String,
-        /// Of which type.
+        /// File system type.
         fs_type: String,
     },
 }
@@ -92,20 +92,20 @@ impl fmt::Display for Identity {
 }
 
 impl Identity {
-    /// Of a file system without a block device of its own; or why its mount cannot be named.
+    /// The identity of a mount without a block device; or why it cannot be named.
     pub(crate) fn of_mount(mount: &Mount) -> Result<Identity, String> {
         let (point, source) = (text(&mount.mount_point)?, text(&mount.source)?);
         named(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
     }
 
-    /// Of a btrfs that is mounted here.
+    /// The identity of a mounted btrfs.
     pub(crate) fn of_btrfs(system: &System, mount: &Mount) -> Result<Identity, String> {
         let directory = system.btrfs(mount);
-        let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is not known")?;
+        let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is unknown")?;
         named(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
     }
 
-    /// The settings of all that have this identity now.
+    /// The settings of all devices that have this identity now.
     pub(crate) fn settings(&self, system: &System) -> Vec<PathBuf> {
         let mounts = system.mounts().unwrap_or_default();
         let of_mounts = |is_it: &dyn Fn(&Mount) -> bool| -> Vec<PathBuf> {
@@ -140,7 +140,7 @@ impl Identity {
         }
     }
 
-    /// A name for files: what can be read of it, and a checksum of all of it.
+    /// A file name: a readable part, and a checksum of the whole identity.
     pub(crate) fn file_name(&self) -> String {
         let text = self.to_string();
         let last = match self {
@@ -159,23 +159,23 @@ impl Identity {
 /// A name or path as text.
 fn text(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes);
-    text.map(str::to_owned).map_err(|_| format!("{:?} is no text", String::from_utf8_lossy(bytes)))
+    text.map(str::to_owned).map_err(|_| format!("{:?} is not UTF-8", String::from_utf8_lossy(bytes)))
 }
 
-/// An identity that a rule or a unit can name; or why not.
+/// Checks that a rule or a unit can name an identity.
 fn named(identity: Identity) -> Result<Identity, String> {
     Rule::new(&identity, 0).map(|_| identity)
 }
 
-/// Whether this is how we call a property or an attribute.
+/// Whether this is a property or an attribute that we use.
 pub(crate) fn is_name(name: &str) -> bool {
     name == MAPPER_UUID || PROPERTIES.contains(&name) || ATTRIBUTES.contains(&name)
 }
 
-/// Letters of an identity in the name of a file: enough to know it again.
+/// Length of the readable part of a file name.
 const NAME_LENGTH: usize = 40;
 
-/// Of a block device. `mount`: a file system on it or on a partition of it, and a directory in that.
+/// The identity of a block device. `mount`: a file system on it or on a partition of it, and a directory in that.
 pub(crate) fn of_block(
     system: &System,
     number: DeviceNumber,
@@ -214,47 +214,47 @@ pub(crate) fn of_block(
                 why.push(format!("its file system's UUID {uuid} is that of another device, too"));
             }
             Ok(Some(uuid)) => return Ok(Identity::FileSystem { uuid, on_partition: mount.device != number }),
-            Ok(None) => why.push("the kernel does not tell its file system's UUID (Linux 6.9 and later do)".into()),
+            Ok(None) => why.push("the kernel does not report its file system's UUID (needs Linux 6.9)".into()),
             Err(error) => why.push(error.to_string()),
         },
         None => why.push("no file system with a UUID is mounted from it".into()),
     }
-    why.insert(0, "it has no serial number or name of its own that is told here".into());
+    why.insert(0, "it has no serial number or name of its own here".into());
     Err(why.join("; "))
 }
 
-/// Whether the file system on another device has the same UUID: a copy of an image, a snapshot.
+/// Whether the file system on another device has the same UUID: a copy of an image, or a snapshot.
 fn has_copy(system: &System, mounts: &[Mount], mount: &Mount, uuid: &str) -> bool {
     let is_copy = |other: &Mount| other.device != mount.device && uuid_of(mounts, other).as_deref() == Some(uuid);
     let others = || system.block_devices().into_iter().filter(|other| *other != mount.device);
     mounts.iter().any(is_copy) || others().any(|other| property(system, other, FS_UUID).as_deref() == Some(uuid))
 }
 
-/// The UUID of a mounted file system that a rule can name.
+/// The UUID of a mounted file system, if a rule can name it.
 fn uuid_of(mounts: &[Mount], mount: &Mount) -> Option<String> {
     let point = Path::new(OsStr::from_bytes(&mount.mount_point));
-    // Of what is mounted over, the point leads to another file system.
+    // The mount point of a covered mount leads to another file system.
     let has_one = WITH_UUID.contains(&mount.fs_type.as_str()) && is_seen(mounts, mount);
     has_one.then(|| fsuuid::of(point).ok()).flatten().flatten()
 }
 
-/// What is wrong with a value, if anything is.
+/// Checks whether a value identifies a device. Errors: the reason.
 fn check(value: &str, is_shared: impl FnOnce() -> bool) -> Result<(), &'static str> {
     match () {
-        () if RuleValue::new(value).is_err() => Err("cannot be written into a rule"),
+        () if RuleValue::new(value).is_err() => Err("cannot be written to a rule"),
         () if is_shared() => Err("is that of another device, too"),
         () => Ok(()),
     }
 }
 
-/// What udev has written down of a device.
+/// A property from udev's database.
 fn property(system: &System, device: DeviceNumber, name: &str) -> Option<String> {
     let record = fs::read_to_string(system.root.join(format!("run/udev/data/b{device}"))).ok()?;
     let value = record.lines().find_map(|line| line.strip_prefix("E:")?.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// All whole disks but this one.
+/// All whole disks except this one.
 fn others(system: &System, number: DeviceNumber) -> impl Iterator<Item = DeviceNumber> {
     disks(system).filter(move |other| *other != number)
 }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_thing_that_only_this_one_has() {
+    fn first_unique_property_is_the_identity() {
         let mapped: &[(&str, &str)] = &[("dm/uuid", "LVM-abc"), ("serial", "x")];
         let named = |name: &str, value: &str| Identity::Attribute { name: name.into(), value: value.into() };
         assert_eq!(identity(&[("dm-0", (253, 0), mapped, "E:ID_SERIAL=y\n")]), Ok(named("dm/uuid", "LVM-abc")));
@@ -287,9 +287,9 @@ mod tests {
         assert_eq!(identity(&[("vda", (254, 0), &[("serial", "s9 ")], "")]), Ok(named("serial", "s9")));
     }
 
-    /// USB bridges of one make have all the same serial number.
+    /// USB bridges of one make all have the same serial number.
     #[test]
-    fn what_two_have_names_neither() {
+    fn value_shared_by_two_disks_identifies_neither() {
         let record = "E:ID_SERIAL=Bridge_0123\nE:ID_WWN=0x5000\n";
         let twins = [("sda", (8, 0), &[][..], record), ("sdb", (8, 16), &[][..], "E:ID_SERIAL=Bridge_0123\n")];
         assert_eq!(identity(&twins), Ok(Identity::Property { name: "ID_WWN".into(), value: "0x5000".into() }));
@@ -299,15 +299,15 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_cannot_say_is_not_taken() {
+    fn value_that_a_rule_cannot_contain_is_skipped() {
         for value in ["a|b", "a\"b", "a\\b"] {
             assert!(identity(&[("sda", (8, 0), &[("wwid", value)], "")]).is_err(), "{value}");
         }
     }
 
-    /// Regression: of a mount's source and place line feeds were refused, of its type they were not.
+    /// Regression: line feeds were refused in a mount's source and mount point, but not in its type.
     #[test]
-    fn a_mount_whose_type_is_a_line_of_a_unit_has_no_identity() {
+    fn mount_with_a_line_feed_in_its_type_has_no_identity() {
         let table = |fs_type: &str| format!("1 0 0:50 / /mnt/x rw - {fs_type} s:/x rw\n");
         let of = |fs_type: &str| {
             let mounts = ahead_sys::mounts::parse(table(fs_type).as_bytes()).unwrap();
@@ -315,11 +315,11 @@ mod tests {
         };
         assert!(of("fuse.sshfs").is_ok());
         let why = of("fuse.x\\012ExecStartPre=/bin/id").unwrap_err();
-        assert!(why.contains("cannot be written into a unit") && !why.contains('\n'), "{why}");
+        assert!(why.contains("cannot be written to a unit") && !why.contains('\n'), "{why}");
     }
 
     #[test]
-    fn names_of_files_are_plain_and_apart() {
+    fn file_names_are_plain_and_distinct() {
         let of = |value: &str| Identity::Property { name: "ID_SERIAL".into(), value: value.into() }.file_name();
         assert!(of("../../etc/passwd").starts_with("ID-SERIAL-etc-passwd-"));
         assert_ne!(of("a b"), of("a-b"));

@@ -1,14 +1,14 @@
-//! Setting a window for good, with a way back.
+//! Sets a window permanently, and restores the earlier one.
 //!
 //! ```text
-//!     /var/lib/ahead/tune/NAME.json      what was set before, written first; until it is taken back
-//!     /etc/udev/rules.d/99-ahead-tune-NAME.rules, or a unit in /etc/systemd/system      what sets it again
+//!     /var/lib/ahead/tune/NAME.json      the earlier window, written before the change, until it is restored
+//!     /etc/udev/rules.d/99-ahead-tune-NAME.rules, or a unit in /etc/systemd/system      sets the window after a restart
 //! ```
 //!
-//! What is taken back is only what we set: a window that somebody has changed since stays, and so does a rule that is not ours.
-//! The earlier value is that of before the first of our changes, however many have followed, or what somebody else has set between
-//! two of them. A window has one state and one rule, by whichever way it was come to ([`state`]). Who calls this is alone: nobody
-//! else has a window set for a while, which would be taken for somebody's choice.
+//! Only our own changes are undone: a window that another process has changed since stays, and so does a file that is not ours.
+//! The earlier value is that before our first change, or that which another process has set between two of our changes. A window has
+//! one state and one rule, by whatever path it is found ([`state`]). Callers hold the machine-wide lock: a window that another
+//! process has set temporarily would be taken for a permanent choice.
 
 mod files;
 mod state;
@@ -26,68 +26,68 @@ use state::{Kept, Place, key_by_number};
 pub use state::{Settings, Window};
 use std::path::{Path, PathBuf};
 
-/// Below the root of what is kept.
+/// Directory of states, below the root.
 const STATES: &str = "var/lib/ahead/tune";
 
-/// A rule beside the running value.
+/// A rule compared with the current window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// The rule's file.
+    /// The file of the rule.
     pub rule: PathBuf,
-    /// What it says, KiB; null: there is none, or it is not ours.
+    /// Window in the rule, KiB; null: there is no rule of ours.
     pub rule_kb: Option<u64>,
-    /// What is set now, KiB.
+    /// Current window, KiB.
     pub running_kb: u64,
-    /// It is as we write it, and switched on.
+    /// Whether the rule is unchanged and enabled.
     pub intact: bool,
 }
 
 impl Checked {
-    /// A rule is there, and says what is set.
+    /// Whether there is a rule with the current window.
     pub fn agrees(&self) -> bool {
         self.intact && self.rule_kb == Some(self.running_kb)
     }
 }
 
-/// What was set.
+/// The result of setting a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    /// The rule that keeps it.
+    /// The rule that keeps the window.
     pub rule: Option<PathBuf>,
-    /// Files of earlier rules for the same window, which are gone now.
+    /// Removed files of earlier rules for the same window.
     pub replaced: Vec<PathBuf>,
 }
 
-/// What was taken back.
+/// The result of restoring a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Whose.
+    /// Name of the target.
     pub name: String,
-    /// The window that is set again, KiB; null: it was left alone.
+    /// The restored window, KiB; null: it was not changed.
     pub restored_kb: Option<u64>,
-    /// Files that are gone now.
+    /// Removed files.
     pub removed: Vec<PathBuf>,
-    /// Why the window was left alone.
+    /// Why the window was not changed.
     pub left_alone: Option<String>,
-    /// The window that could not be set again, KiB, and is kept for another time; null: nothing is kept any more.
+    /// An earlier window that could not be restored and stays recorded, KiB; null: none.
     pub kept_kb: Option<u64>,
 }
 
-/// Where it is kept.
+/// The store of earlier windows and rules.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     system: System,
 }
 
 impl Store {
-    /// In this system's directories.
+    /// The store in this system's directories.
     pub fn new(system: System) -> Store {
         Store { system }
     }
 
-    /// Whether a window of the target could be set and kept: before hours of measuring are for nothing.
+    /// Whether a window of the target could be set and kept. Checked before hours of measuring.
     ///
-    /// Errors: not root; a directory cannot be written; with `persist` as [`Store::may_persist`].
+    /// Errors: not root; a directory cannot be written; with `persist`, as [`Store::may_persist`].
     pub fn may_set(&self, target: &Target, persist: bool) -> Result<()> {
         if !machine::is_root() {
             return Err(ahead_sys::Error::needs_root(format!("setting the window of {}", target.name)).into());
@@ -101,7 +101,7 @@ impl Store {
         place.map_or(Ok(()), |place| self.may_write(&place.path))
     }
 
-    /// Whether a file could be made: by the nearest directory that is there.
+    /// Checks the nearest existing directory of a file for write permission.
     fn may_write(&self, file: &Path) -> Result<()> {
         let path = self.at(file);
         let Some(there) = path.ancestors().skip(1).find(|directory| directory.is_dir()) else { return Ok(()) };
@@ -109,36 +109,34 @@ impl Store {
         Ok(may.map_err(|e| unwritable(there, e.into()))?)
     }
 
-    /// Whether a rule could name the target, and somebody reads it.
+    /// Whether a rule can name the target, and udev or systemd can read it.
     ///
-    /// Errors: nothing tells it from others; another device here has its rule; there is no udev, or no systemd.
+    /// Errors: the target has no identity; another device here has its rule; there is no udev, or no systemd.
     pub fn may_persist(&self, target: &Target) -> Result<()> {
         let what = || format!("a rule for {}", target.name);
         let identity = target.identity.as_ref().map_err(|why| Error::unsupported(what(), why))?;
         Rule::new(identity, 0).map_err(|why| Error::unsupported(what(), why))?;
-        let (who, homes) = match identity {
+        let (reader, homes) = match identity {
             Identity::Mount { .. } | Identity::Btrfs { .. } => {
                 ("systemd", &["etc/systemd", "usr/lib/systemd", "lib/systemd"][..])
             }
             _ => ("udev", &["etc/udev", "usr/lib/udev", "lib/udev"][..]),
         };
         if !homes.iter().any(|home| self.system.kept.join(home).is_dir()) {
-            let why = format!(
-                "there is no {who} that would read it; set the window at each start: ahead tune … --kb … --apply"
-            );
+            let why =
+                format!("there is no {reader} to read it; set the window at each start: ahead tune … --kb … --apply");
             return Err(Error::unsupported(what(), why));
         }
         match self.holder_of(identity, target)? {
             Some(other) => {
-                let why =
-                    format!("{identity} is what another device is kept by ({other}); take that back first: --restore");
+                let why = format!("{identity} also identifies another device ({other}); restore that first: --restore");
                 Err(Error::unsupported(what(), why))
             }
             None => Ok(()),
         }
     }
 
-    /// Of another window that is kept by this identity, its name.
+    /// The name of another window whose rule has this identity.
     fn holder_of(&self, identity: &Identity, target: &Target) -> Result<Option<String>> {
         let key = identity.file_name();
         let Some(state) = self.state(&key)? else { return Ok(None) };
@@ -146,21 +144,21 @@ impl Store {
         Ok((!is_its).then_some(state.name))
     }
 
-    /// Why a rule for the target does nothing yet, if so: who would read it is installed, but does not run.
+    /// Why a rule for the target has no effect yet: udev or systemd is installed but does not run.
     pub fn unread(&self, target: &Target) -> Option<String> {
-        let (who, sign) = match target.identity.as_ref().ok()? {
+        let (reader, sign) = match target.identity.as_ref().ok()? {
             Identity::Mount { .. } | Identity::Btrfs { .. } => ("systemd", "run/systemd/system"),
             _ => ("udev", "run/udev/control"),
         };
         let is_running = self.system.root.join(sign).exists();
         (!is_running)
-            .then(|| format!("{who} does not run here (there is no /{sign}): nothing reads the rule until it does"))
+            .then(|| format!("{reader} does not run here (there is no /{sign}): the rule has no effect until it does"))
     }
 
-    /// Sets a window, KiB, and keeps what was there before; with `persist` a rule sets it again after a restart, in place of any
+    /// Sets a window, KiB, and records the earlier one. With `persist`, a rule sets the window after each restart, and replaces any
     /// earlier rule of ours for the same window.
     ///
-    /// Errors: not root; something cannot be written. Then everything is as it was.
+    /// Errors: not root; a file cannot be written. Then nothing has changed.
     pub fn set(&self, target: &Target, kb: u64, persist: bool) -> Result<Set> {
         self.may_set(target, persist)?;
         let current_kb = target.current_kb()?;
@@ -170,7 +168,7 @@ impl Store {
         let (key, state) = self.next_state(target, &earlier, current_kb, kb, rule.as_ref())?;
         let before = self.state(&key)?;
         self.write_state(&key, &state).and_then(|()| self.write(target, kb, rule.as_ref())).inspect_err(|_| {
-            // The first error is the one that is told.
+            // Reports the first error, not one of the cleanup.
             let _ = match &before {
                 Some(before) => self.write_state(&key, before),
                 None => self.forget(&key, &state),
@@ -180,13 +178,13 @@ impl Store {
         let files = self.files(rule.place);
         let mut replaced = files.remove_other_links()?;
         for Kept { key, state } in earlier.into_iter().filter(|kept| kept.key != key) {
-            replaced.extend(self.take_rule(&state)?);
+            replaced.extend(self.remove_rule(&state)?);
             self.forget(&key, &state)?;
         }
         Ok(Set { rule: Some(files.path()), replaced })
     }
 
-    /// What is written down before a window is set, and under which name.
+    /// The state to record before a window is set, and its key.
     fn next_state(
         &self,
         target: &Target,
@@ -197,7 +195,7 @@ impl Store {
     ) -> Result<(String, Settings)> {
         let own = target.identity.as_ref().ok();
         let chosen = match rule {
-            // It takes the place of all others.
+            // The new rule replaces all others.
             Some(_) => first(earlier),
             None => earlier.iter().find(|kept| kept.state.is_ours(current_kb)).or(earlier.first()),
         };
@@ -207,11 +205,11 @@ impl Store {
             (Some(identity), ..) if self.holder_of(identity, target)?.is_none() => identity.file_name(),
             _ => key_by_number(target.number),
         };
-        // Of what another one is kept by nothing is written down: its rule would go with this window.
+        // If the identity belongs to another window's rule, it is not recorded: that rule would be removed with this window.
         let own = own.filter(|identity| identity.file_name() == key).cloned();
         let identity = chosen.filter(|_| rule.is_none()).map_or(own, |chosen| chosen.state.identity.clone());
         let is_ours = |kept: &Kept| kept.state.is_ours(current_kb) || kept.state.previous_kb == current_kb;
-        // What somebody else has set since is what is there before this change.
+        // A value that another process has set since is the earlier value of this change.
         let kept = chosen.filter(|_| earlier.iter().any(is_ours));
         let written = earlier
             .iter()
@@ -232,14 +230,14 @@ impl Store {
         Ok((key, state))
     }
 
-    /// Directories that are made for a target's files, and those that were made for others: who is the last takes them away.
+    /// Directories created for a target's files, and those created for others: the last target to be restored removes them.
     fn directories(&self, key: &str, rule: Option<&Rule>) -> Result<Vec<PathBuf>> {
         let state = Path::new(STATES).join(key);
         let files = [Some(&state), rule.map(|rule| &rule.place.path), rule.and_then(|rule| rule.place.link.as_ref())];
         let missing = files.into_iter().flatten().flat_map(|file| file.ancestors().skip(1));
         let missing = missing.filter(|directory| !self.at(directory).exists()).map(PathBuf::from);
         let mut directories: Vec<PathBuf> = missing.collect();
-        // Another target's state that is damaged is told when that target is looked at.
+        // A damaged state of another target is reported when that target is restored.
         directories.extend(self.kept()?.into_iter().filter_map(|(_, state)| state.ok()).flat_map(|s| s.directories));
         directories.sort_by_key(|directory| (std::cmp::Reverse(directory.components().count()), directory.clone()));
         directories.dedup();
@@ -256,12 +254,12 @@ impl Store {
         Ok(())
     }
 
-    /// Compares the rule of a target with what is set.
+    /// Compares the rule of a target with its current window.
     ///
-    /// Errors: no rule can be about it; it has vanished.
+    /// Errors: no rule can name the target; the target has vanished.
     pub fn check(&self, target: &Target) -> Result<Checked> {
         let what = || format!("a rule for {}", target.name);
-        // The rule may name it in another way than it would be named now: by another partition, say.
+        // The rule may name the target in another way than now, for example by another partition.
         let kept = self.of_window(target).unwrap_or_default();
         let mut kept = kept.iter().filter_map(|kept| kept.state.identity.as_ref());
         let written = kept.find(|identity| self.files(RulePlace::of(identity)).text().is_some());
@@ -272,26 +270,26 @@ impl Store {
         let (rule, files) = (self.at(&place.path), self.files(place));
         let text = files.text();
         let rule_kb = text.as_deref().and_then(Rule::kb);
-        // What no rule can name was written by an older version: it is not as we would write it.
+        // A rule of an older version that could not be written now is not intact.
         let is_as_written =
             |kb: u64| Rule::new(identity, kb).is_ok_and(|rule| text.as_ref() == Some(&rule.text)) && files.is_linked();
         Ok(Checked { rule, rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
     }
 
-    /// Takes back what was set for a target, by whichever way its window was come to; nothing: nothing was.
+    /// Restores the earlier window of a target, by whatever path it is found. Empty: nothing was recorded.
     ///
-    /// Errors: not root; something cannot be written or removed; the state is not ours.
+    /// Errors: not root; a file cannot be written or removed; the state is invalid.
     pub fn restore(&self, target: &Target) -> Result<Vec<Restored>> {
-        let done = self.take_back_all(self.of_window(target)?);
+        let done = self.restore_each(self.of_window(target)?);
         let done = done.into_iter().map(|(_, done)| done).collect::<Result<_>>()?;
-        self.sweep()?;
+        self.remove_partial_files()?;
         Ok(done)
     }
 
-    /// Takes back everything that is kept, and says of each by its name how that went. Of what is not here now only the rules
-    /// are taken away.
+    /// Restores every recorded window, and returns the result of each by name. For targets that do not exist now, only the rules are
+    /// removed.
     ///
-    /// Errors: what is kept cannot be listed.
+    /// Errors: the states cannot be listed.
     pub fn restore_all(&self) -> Result<Vec<(String, Result<Restored>)>> {
         let (mut kept, mut done) = (Vec::new(), Vec::new());
         for (key, state) in self.kept()? {
@@ -300,13 +298,13 @@ impl Store {
                 Err(error) => done.push((key, Err(error))),
             }
         }
-        done.extend(self.take_back_all(kept));
-        self.sweep()?;
+        done.extend(self.restore_each(kept));
+        self.remove_partial_files()?;
         Ok(done)
     }
 
-    /// The last change of a window first, where there are several of it.
-    fn take_back_all(&self, mut kept: Vec<Kept>) -> Vec<(String, Result<Restored>)> {
+    /// Restores the last change of a window first, if there are several.
+    fn restore_each(&self, mut kept: Vec<Kept>) -> Vec<(String, Result<Restored>)> {
         let is_last = |kept: &Kept| match kept.place(&self.system) {
             Place::Here(setting) => bdi::read_kb(setting).is_ok_and(|now| kept.state.is_ours(now)),
             _ => false,
@@ -314,20 +312,20 @@ impl Store {
         let mut done = Vec::new();
         while !kept.is_empty() {
             let next = kept.remove(kept.iter().position(is_last).unwrap_or(0));
-            done.push((next.state.name.clone(), self.take_back(&next)));
+            done.push((next.state.name.clone(), self.restore_one(&next)));
         }
         done
     }
 
-    fn take_back(&self, kept: &Kept) -> Result<Restored> {
+    fn restore_one(&self, kept: &Kept) -> Result<Restored> {
         let state = &kept.state;
         if !machine::is_root() {
-            return Err(ahead_sys::Error::needs_root(format!("taking back the window of {}", state.name)).into());
+            return Err(ahead_sys::Error::needs_root(format!("restoring the window of {}", state.name)).into());
         }
         let place = kept.place(&self.system);
-        let mut done = Restored { name: state.name.clone(), removed: self.take_rule(state)?, ..Restored::default() };
+        let mut done = Restored { name: state.name.clone(), removed: self.remove_rule(state)?, ..Restored::default() };
         match place {
-            Place::Gone => done.left_alone = Some("it is not here now".into()),
+            Place::Gone => done.left_alone = Some("the device is not present".into()),
             Place::Unknown(why) => {
                 (done.left_alone, done.kept_kb) = (Some(why), Some(state.previous_kb));
                 return Ok(done);
@@ -345,8 +343,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Removes a rule of ours, and says what is gone.
-    fn take_rule(&self, state: &Settings) -> Result<Vec<PathBuf>> {
+    /// Removes our rule of a state, and returns the removed files.
+    fn remove_rule(&self, state: &Settings) -> Result<Vec<PathBuf>> {
         let place = state.identity.as_ref().map(RulePlace::of);
         place.map_or(Ok(Vec::new()), |place| self.files(place).remove())
     }
@@ -360,7 +358,7 @@ impl Store {
     }
 }
 
-/// Of several states of one window, the one that was written first: what was there before it is none of ours.
+/// The first of several states of one window: its earlier value is not one of ours.
 fn first(kept: &[Kept]) -> Option<&Kept> {
     let is_first =
         |one: &&Kept| !kept.iter().any(|other| other.key != one.key && other.state.is_ours(one.state.previous_kb));

@@ -1,23 +1,23 @@
 //! The read-ahead window of a disk: which disk a path lies on, and how its window is set and kept.
 //!
 //! ```text
-//!     path ──▶ Target: the backing device whose window governs it, and what tells it from all others
+//!     path ──▶ Target: the backing device whose window governs it, and its identity
 //!                 │
-//!                 ├─ set:      the value that was there is noted, the new one written and read back
+//!                 ├─ set:      record the earlier value, write the new one and read it back
 //!                 │
-//!                 └─ keep:     a udev rule, or a systemd unit where no udev event names the target, sets it again after a restart
+//!                 └─ keep:     a udev rule, or a systemd unit where no udev event names the target, sets the window after a restart
 //! ```
 //!
-//! Which window serves a disk best is measured in the laboratory (`ahead tune`).
+//! The laboratory (`ahead tune`) measures which window serves a disk best.
 //!
-//! Paths and windows come in; settings, rules and units come out. This crate must never set the window of another device than the one named,
-//! write a rule that could name another one, or write into a rule or a unit a value that was not checked.
+//! Paths and windows come in; settings, rules and units come out. This crate must never set the window of another device than the one
+//! named, write a rule that could name another device, or write an unchecked value into a rule or a unit.
 
-pub mod below;
 mod device;
 mod error;
 mod identity;
 mod keep;
+pub mod lower_cache;
 mod rule;
 mod system;
 mod target;

@@ -1,43 +1,43 @@
-//! How a window stays: the text of a udev rule, or of a systemd unit where udev tells nothing.
+//! Keeps a window: the text of a udev rule, or of a systemd unit where udev has no event.
 //!
-//! A disk's rule is read whenever udev sees the disk. NFS, FUSE and btrfs have a backing device only as long as they are mounted,
-//! with another number each time: a unit that is wanted by the mount's sets it when systemd has mounted it. It looks the number up
-//! in the mount table, by place, source and type, so that what else may be mounted there is left alone. btrfs has its UUID.
+//! udev reads a disk's rule whenever the disk appears. NFS, FUSE and btrfs have a backing device only while they are mounted, with
+//! another number each time: a unit wanted by the mount unit sets the window after systemd has mounted it. The unit looks the number
+//! up in the mount table by mount point, source and type, so that another mount there is not changed. For btrfs it uses the UUID.
 
 use crate::identity::{Identity, is_name};
 use crate::value::{MountUnit, RuleValue, UnitValue, comment};
 use std::path::{Path, PathBuf};
 
-/// Where the file that keeps a window lies, below the root. There is one for every identity, also for one that no rule can name: a
-/// state that an older version has kept, say, whose rule is to be removed.
+/// The path of the file that keeps a window, below the root. Every identity has one, also an identity that no rule can name: an
+/// older version may have written a rule that is to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RulePlace {
     /// The file.
     pub path: PathBuf,
-    /// A symbolic link to it, which switches a unit on.
+    /// A symbolic link to it, which enables a unit.
     pub link: Option<PathBuf>,
 }
 
 /// A file that keeps a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Where it belongs.
+    /// Its path.
     pub place: RulePlace,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
-/// How a file of ours begins: others are not touched.
+/// The first line of our files: others are not touched.
 const HEADER: &str = "# Written by `ahead tune --persist`";
 const RULES: &str = "etc/udev/rules.d";
 const UNITS: &str = "etc/systemd/system";
-/// How the line of a rule begins, what stands before its window, and how it ends.
+/// In the line of a rule: its beginning, the text before the window, and its end.
 const IN_RULE: (&str, &str, &str) = ("ACTION==", "queue/read_ahead_kb}=\"", "\"");
-/// How the line of a unit begins that has its window.
+/// The beginning of a unit's line with the window.
 const IN_UNIT: &str = "Environment=AHEAD_KB=";
 
 impl RulePlace {
-    /// Of the rule for an identity.
+    /// The path of the rule for an identity.
     pub fn of(identity: &Identity) -> RulePlace {
         let name = identity.file_name();
         match identity {
@@ -46,7 +46,7 @@ impl RulePlace {
                 let link = PathBuf::from(format!("{UNITS}/{}.wants/{name}", MountUnit::of(point)));
                 RulePlace { path: Path::new(UNITS).join(name), link: Some(link) }
             }
-            // Behind 60-persistent-storage.rules, which finds serial numbers, and whatever sets windows for all disks.
+            // After 60-persistent-storage.rules, which finds serial numbers, and after rules that set windows of all disks.
             _ => RulePlace { path: format!("{RULES}/99-ahead-tune-{name}.rules").into(), link: None },
         }
     }
@@ -55,7 +55,7 @@ impl RulePlace {
 impl Rule {
     /// The file that keeps this window for this target.
     ///
-    /// Errors: something that names the target cannot be written there; what, and why.
+    /// Errors: a part of the identity cannot be written there; which, and why.
     pub fn new(identity: &Identity, kb: u64) -> Result<Rule, String> {
         let text = match identity {
             Identity::Mount { point, source, fs_type } => {
@@ -78,8 +78,7 @@ impl Rule {
         Ok(Rule { place: RulePlace::of(identity), text })
     }
 
-    /// The window that such a file keeps, KiB; `None`: it is not ours, or says none. What stands in comments or in a value is not
-    /// looked at.
+    /// The window of such a file, KiB. `None`: the file is not ours, or has none. Comments and values are not searched.
     pub fn kb(text: &str) -> Option<u64> {
         let (begins, before, ends) = IN_RULE;
         let of_line = |line: &str| match line.strip_prefix(IN_UNIT) {
@@ -89,19 +88,19 @@ impl Rule {
         Rule::is_ours(text).then(|| text.lines().find_map(of_line)).flatten()
     }
 
-    /// Whether we wrote such a file.
+    /// Whether a file is ours.
     pub fn is_ours(text: &str) -> bool {
         text.starts_with(HEADER)
     }
 }
 
-/// What udev calls a device (`DEVTYPE`), and the way to its disk's directory in sysfs.
+/// The udev type of a device (`DEVTYPE`), and the relative path to its disk's directory in sysfs.
 const DISK: (&str, &str) = ("disk", "");
 const PARTITION: (&str, &str) = ("partition", "../");
 
-/// A name that we write ourselves: that of a state may be anything.
+/// Checks the name of a property, because a state may contain any name.
 fn known(name: &str) -> Result<&str, String> {
-    if is_name(name) { Ok(name) } else { Err(format!("{name:?} is no property of a disk that a rule asks for")) }
+    if is_name(name) { Ok(name) } else { Err(format!("{name:?} is not a disk property that rules use")) }
 }
 
 fn header(identity: &Identity) -> String {
@@ -118,15 +117,15 @@ fn udev(identity: &Identity, name: &str, value: &str, (kind, above): (&str, &str
     ))
 }
 
-/// What a unit runs: the number of what is mounted there, if it is what it should be, and then its setting.
+/// The command of a unit: finds the number of the mount if it is the expected one, and writes its setting.
 const OF_MOUNT: &str = r#"number=$(findmnt -k -n -f -o MAJ:MIN -M "$AHEAD_POINT" -S "$AHEAD_SOURCE" -t "$AHEAD_TYPE" | tr -d " ") && echo "$AHEAD_KB" > "/sys/class/bdi/$number/read_ahead_kb""#;
-/// The same of a btrfs.
+/// The same for btrfs.
 const OF_BTRFS: &str = r#"echo "$AHEAD_KB" > "/sys/fs/btrfs/$AHEAD_UUID/bdi/read_ahead_kb""#;
 
 fn unit(identity: &Identity, mount: MountUnit, environment: &[(&str, UnitValue)], script: &str, kb: u64) -> String {
     let line = |(name, value): &(&str, UnitValue)| format!("Environment=\"AHEAD_{name}={value}\"\n");
     let environment: String = environment.iter().map(line).collect();
-    // To systemd a dollar begins a variable of its own.
+    // In a unit, a dollar sign begins a variable of systemd.
     let script = script.replace('$', "$$");
     format!(
         "{}[Unit]
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_named_by_its_serial_number() {
+    fn disk_is_named_by_its_serial_number() {
         let expected = r#"ACTION=="add|change", SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL}=="QEMU_1", ATTR{queue/read_ahead_kb}="512""#;
         assert_eq!(last_line(&property("QEMU_1")), expected);
         let rule = Rule::new(&property("QEMU_1"), 512).unwrap();
@@ -188,18 +187,18 @@ mod tests {
     }
 
     #[test]
-    fn letters_that_mean_something_to_udev_mean_themselves() {
+    fn pattern_characters_are_escaped_for_udev() {
         assert!(last_line(&property("a*b?c[d]")).contains(r#"=="a[*]b[?]c[[]d]""#));
     }
 
     #[test]
-    fn no_kernel_name_is_in_a_rule() {
+    fn rule_contains_no_kernel_name() {
         let rules = [last_line(&property("x")), last_line(&mount("/m", "s:/x"))];
         assert!(rules.iter().all(|rule| !rule.contains("KERNEL") && !rule.contains("sd")), "{rules:?}");
     }
 
     #[test]
-    fn a_mount_has_a_unit_that_looks_for_exactly_it() {
+    fn unit_of_a_mount_matches_exactly_that_mount() {
         let rule = Rule::new(&mount("/mnt/my data", "server:/a%b\"c"), 1024).unwrap();
         assert!(
             rule.text.contains("BindsTo=mnt-my\\x20data.mount\n")
@@ -222,15 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_keeps_nothing() {
+    fn foreign_file_has_no_window() {
         assert_eq!(Rule::kb("ATTR{queue/read_ahead_kb}=\"512\"\n"), None);
         assert_eq!(Rule::kb(&format!("{HEADER}\nATTR{{queue/read_ahead_kb}}=\"many\"\n")), None);
     }
 
-    /// Regression: the type of a FUSE mount, which any user may choose, was written as it is, and what followed a line feed in it was
-    /// a line of the unit.
+    /// Regression: the type of a FUSE mount, which any user may choose, was not escaped: text after a line feed in it became a line of
+    /// the unit.
     #[test]
-    fn no_value_becomes_a_line_of_its_own() {
+    fn no_value_becomes_a_separate_line() {
         let evil = "x\nExecStartPre=/bin/sh -c id";
         let of = |point: &str, source: &str, fs_type: &str| Identity::Mount {
             point: point.into(),
@@ -253,23 +252,23 @@ mod tests {
         for identity in refused {
             let why = Rule::new(&identity, 512).unwrap_err();
             assert!(!why.contains('\n'), "{why:?}");
-            // Where an older version's lies is known all the same.
+            // The path of an older version's rule is known all the same.
             let path = RulePlace::of(&identity).path.to_str().unwrap().to_owned();
             assert!(!path.chars().any(char::is_control) && path.matches('/').count() == 3, "{path:?}");
         }
     }
 
-    /// Regression: a window was looked for in the comment, too, in which the target's names stand.
+    /// Regression: the window was also searched in the comment, which contains the target's names.
     #[test]
-    fn what_stands_in_a_name_is_not_taken_for_the_window() {
+    fn window_is_not_read_from_a_name() {
         let unit = Rule::new(&mount("/mnt/Environment=AHEAD_KB=7", "Environment=AHEAD_KB=8"), 512).unwrap();
         let rule = Rule::new(&property("queue/read_ahead_kb}=9"), 64).unwrap();
         assert_eq!((Rule::kb(&unit.text), Rule::kb(&rule.text)), (Some(512), Some(64)));
     }
 
-    /// systemd itself reads the unit without a word, and udev the rule.
+    /// systemd itself reads the unit without a message, and udev the rule.
     #[test]
-    fn systemd_and_udev_understand_what_is_written() {
+    fn systemd_and_udev_accept_the_files() {
         let home = tempfile::tempdir().unwrap();
         let write = |rule: &Rule| {
             let path = home.path().join(rule.place.path.file_name().unwrap());
@@ -280,17 +279,17 @@ mod tests {
         let verified = std::process::Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output();
         match verified {
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                let output = String::from_utf8_lossy(&output.stderr).into_owned();
                 let name = unit.file_name().unwrap().to_string_lossy().into_owned();
-                // The mount is not there, which is another matter.
-                let wrong = said.lines().find(|line| line.contains(&name) && !line.contains(".mount"));
-                assert_eq!(wrong, None, "{said}");
+                // Messages about the missing mount are expected.
+                let wrong = output.lines().find(|line| line.contains(&name) && !line.contains(".mount"));
+                assert_eq!(wrong, None, "{output}");
             }
             Err(_) => eprintln!("skipped: no systemd-analyze"),
         }
         let rules = write(&Rule::new(&property("a*b?c[d]$e%f"), 64).unwrap());
         match std::process::Command::new("udevadm").arg("verify").arg(&rules).output() {
-            // Older ones have no verify.
+            // Older versions have no verify.
             Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("Unknown") => {
                 assert!(output.status.success(), "{output:?}");
             }

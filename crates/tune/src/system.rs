@@ -1,4 +1,4 @@
-//! Where the kernel's and the system's files are: below `/`, or below another directory in tests.
+//! Paths of kernel and system files: below `/`, or below another directory in tests.
 
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
@@ -7,12 +7,12 @@ use ahead_sys::mounts::{self, Mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The roots of what is looked at and of what is written.
+/// The roots of the files that are read and written.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Of `/sys`, `/proc`, `/run/udev` and the rules that udev brings along.
+    /// Root of `/sys`, `/proc`, `/run/udev` and udev's own rules.
     pub root: PathBuf,
-    /// Of `/etc` and `/var`, where rules and earlier values are kept.
+    /// Root of `/etc` and `/var`, where rules and states are kept.
     pub kept: PathBuf,
 }
 
@@ -23,40 +23,40 @@ impl Default for System {
 }
 
 impl System {
-    /// Of this machine; what is kept goes below another directory.
+    /// This machine, with rules and states below another directory.
     pub fn keeping_in(kept: &Path) -> System {
         System { kept: kept.into(), ..System::default() }
     }
 
-    /// A path of the sysfs.
+    /// A path in sysfs.
     pub fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join("sys").join(path)
     }
 
-    /// A block device's directory in the sysfs.
+    /// A block device's directory in sysfs.
     pub fn block(&self, device: DeviceNumber) -> PathBuf {
         self.sys(format!("dev/block/{device}"))
     }
 
-    /// The device node of a number, if it is a block device.
+    /// The device node of a block device.
     pub fn node(&self, device: DeviceNumber) -> Option<PathBuf> {
         let text = Self::text(&self.block(device).join("uevent"))?;
         let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
         Some(self.root.join("dev").join(name)).filter(|node| node.exists())
     }
 
-    /// A kernel file's content without the newline; `None` if it is not there, or says nothing.
+    /// A kernel file's content, trimmed; `None` if it is missing or empty.
     pub fn text(path: &Path) -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// The backing device that governs a number, and its setting.
+    /// The backing device that governs a device, and its setting.
     pub fn governing(&self, device: DeviceNumber) -> Option<(DeviceNumber, PathBuf)> {
         bdi::governing(&self.root.join("sys"), device)
     }
 
-    /// The same of a mount.
+    /// The same for a mount.
     pub fn governing_mount(&self, mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
         bdi::governing_mount(&self.root.join("sys"), mount)
     }
@@ -66,19 +66,19 @@ impl System {
         bdi::btrfs(&self.root.join("sys"), mount)
     }
 
-    /// What is mounted.
+    /// The mount table.
     pub fn mounts(&self) -> Result<Vec<Mount>> {
         let path = self.root.join("proc/self/mountinfo");
         let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
         Ok(mounts::parse(&text)?)
     }
 
-    /// Which start of the machine this is: numbers of devices mean something until the next one.
+    /// The boot id: device numbers are valid for one boot.
     pub(crate) fn boot(&self) -> Option<String> {
         Self::text(&self.root.join("proc/sys/kernel/random/boot_id"))
     }
 
-    /// What tells a disk from those that have had its number before it (Linux 5.15 and later).
+    /// The disk sequence number, which distinguishes disks that have the same number one after another (Linux 5.15).
     pub fn diskseq(&self, device: DeviceNumber) -> Option<u64> {
         Self::text(&self.block(device).join("diskseq"))?.parse().ok()
     }
@@ -94,7 +94,7 @@ impl System {
 pub(crate) mod testing {
     use super::*;
 
-    /// A disk: name (of a partition below its disk's), number, files in its directory of the sysfs, what udev knows.
+    /// A disk: name (for a partition, below its disk's), number, files in its sysfs directory, udev's record.
     pub(crate) type Disk<'a> = (&'a str, (u32, u32), &'a [(&'a str, &'a str)], &'a str);
 
     /// A machine with these disks, below a directory.

@@ -1,16 +1,16 @@
-//! Whose window it is: from a path to the backing device that governs it.
+//! Finds the backing device whose window governs a path.
 //!
 //! ```text
-//!     file, directory ──▶ the mount that it is in ──┬─ overlayfs ──▶ its layers, each a path again
+//!     file, directory ──▶ its mount ────────────────┬─ overlayfs ──▶ its layers, each a path again
 //!                                                   ├─ no backing device (tmpfs, proc) ──▶ refused
 //!     block device ──▶ what is mounted from it ─────┤
 //!                                                   └─ the superblock's number ──▶ /sys/class/bdi/MAJOR:MINOR
 //!                                                        a partition has none: its disk's; btrfs': by its UUID
 //! ```
 //!
-//! The number is always the superblock's, from the mount table: on btrfs stat(2) reports another one for each subvolume, and the
-//! window of the disk below has no effect there. Of devices that lie on one another (LVM, RAID, encryption) the uppermost counts:
-//! the page cache, whose window this is, is above all of them.
+//! The number is always that of the superblock, from the mount table: on btrfs stat(2) reports another one for each subvolume, and the
+//! window of the disk below has no effect. For stacked devices (LVM, RAID, encryption) the top one counts, because the page cache,
+//! whose window this is, lies above all of them.
 
 use crate::device::of_device;
 use crate::identity::{self, Identity};
@@ -25,10 +25,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Overlays on overlays are followed so far: the kernel allows two (`FILESYSTEM_MAX_STACK_DEPTH`).
+/// Maximum number of nested overlays that are followed; the kernel allows two (`FILESYSTEM_MAX_STACK_DEPTH`).
 const DEEPEST: u32 = 4;
 
-/// What a backing device belongs to.
+/// The kind of a backing device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A whole disk, or one of its partitions.
@@ -39,13 +39,13 @@ pub enum Kind {
     Md,
     /// A loop device.
     Loop,
-    /// btrfs, which has one of its own.
+    /// btrfs, which has its own backing device.
     Btrfs,
     /// A network file system.
     Network,
-    /// A file system of a program.
+    /// A FUSE file system.
     Fuse,
-    /// Another file system with one of its own.
+    /// Another file system with its own backing device.
     Other,
 }
 
@@ -57,42 +57,42 @@ impl Kind {
             Kind::Mapper => "device-mapper device",
             Kind::Md => "RAID",
             Kind::Loop => "loop device",
-            Kind::Btrfs => "btrfs, with a window of its own",
+            Kind::Btrfs => "btrfs, with its own window",
             Kind::Network => "network file system",
             Kind::Fuse => "FUSE file system",
-            Kind::Other => "file system with a window of its own",
+            Kind::Other => "file system with its own window",
         }
     }
 
-    /// Whether it is a block device, of which udev tells.
+    /// Whether it is a block device, for which udev has events.
     pub fn is_block(self) -> bool {
         matches!(self, Kind::Disk | Kind::Mapper | Kind::Md | Kind::Loop)
     }
 }
 
-/// A backing device, and how it was come to.
+/// A backing device, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its number.
     pub number: DeviceNumber,
     /// Its `read_ahead_kb`.
     pub setting: PathBuf,
-    /// What it belongs to.
+    /// Its kind.
     pub kind: Kind,
     /// `vda`, `dm-0 (vg-root)`, `server:/export`.
     pub name: String,
-    /// A directory on it in which test files may be made.
+    /// A directory on it for test files.
     pub directory: Option<PathBuf>,
-    /// The block device that is read itself where there is no such directory.
+    /// The block device that is read itself if there is no such directory.
     pub device: Option<PathBuf>,
-    /// What tells it from all others, also after a restart; or why nothing does.
+    /// Its identity, or why it has none.
     pub identity: std::result::Result<Identity, String>,
-    /// What has been decided on the way.
+    /// Remarks on how it was found.
     pub notes: Vec<String>,
 }
 
 impl Target {
-    /// The window that is set, KiB.
+    /// The current window, KiB.
     ///
     /// Errors: the target has vanished.
     pub fn current_kb(&self) -> Result<u64> {
@@ -105,7 +105,7 @@ impl Target {
 }
 
 impl Target {
-    /// Whether it is where it was found.
+    /// Whether it still exists where it was found.
     pub fn is_there(&self, system: &System) -> bool {
         let Ok(mounts) = system.mounts() else { return true };
         let is_its_own = |directory: &PathBuf| number_under(system, &mounts, directory) == Some(self.number);
@@ -115,25 +115,25 @@ impl Target {
     }
 }
 
-/// The targets that a path leads to: one, or those of an overlay's layers.
+/// The targets of a path: one, or those of an overlay's layers.
 ///
-/// Errors: there is no such path; it has no window (exit status 77).
+/// Errors: the path does not exist; it has no window (exit status 77).
 pub fn find(system: &System, path: &Path) -> Result<Vec<Target>> {
     check_answers(path)?;
     let path = fs::canonicalize(path).map_err(|e| Error::io(path.display().to_string(), e))?;
-    let metadata = fs::metadata(&path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
+    let metadata = fs::metadata(&path).map_err(|e| Error::io(format!("stat {}", path.display()), e))?;
     let mounts = system.mounts()?;
     if metadata.file_type().is_block_device() {
         return Ok(vec![of_device(system, &mounts, &path, block::device_number(&path)?)?]);
     }
     if !metadata.is_dir() && !metadata.is_file() {
-        let why = "it is no file, directory or block device";
+        let why = "it is not a file, directory or block device";
         return Err(Error::unsupported(format!("a read-ahead window of {}", path.display()), why));
     }
     of_path(system, &mounts, &path, 0)
 }
 
-/// Every backing device that something is mounted from, each once.
+/// Every backing device with a mount, once.
 pub fn all(system: &System) -> Result<Vec<Target>> {
     let mounts = system.mounts()?;
     let own = mounts.iter().filter(|mount| mount.fs_type != "overlay");
@@ -157,7 +157,7 @@ pub(crate) fn point_of(mount: &Mount) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&mount.mount_point))
 }
 
-/// Where files can be made: the first of these mounts that may be written to, or the first one.
+/// The mount to create test files on: the first writable one, or the first one.
 pub(crate) fn best_place<'a>(mounts: &[Mount], candidates: impl Iterator<Item = &'a Mount>) -> Option<&'a Mount> {
     let is_read_only = |mount: &&Mount| {
         let options = [&mount.options, &mount.super_options];
@@ -166,24 +166,24 @@ pub(crate) fn best_place<'a>(mounts: &[Mount], candidates: impl Iterator<Item = 
     candidates.filter(|mount| is_place(mounts, mount)).min_by_key(is_read_only)
 }
 
-/// What is mounted over, or a single file that something is mounted on, is no place to measure in.
+/// Whether test files can be created at a mount point: it is not covered, and is a directory.
 pub(crate) fn is_place(mounts: &[Mount], mount: &Mount) -> bool {
     let point = point_of(mount);
-    // A server that does not answer keeps nobody from the others.
+    // A server that does not answer must not block the search.
     is_seen(mounts, mount) && within(ONE_OF_MANY, move || point.is_dir()) == Some(true)
 }
 
-/// Whether a path leads to it, and not to what is mounted over it.
+/// Whether the mount point leads to this mount, not to one that covers it.
 pub(crate) fn is_seen(mounts: &[Mount], mount: &Mount) -> bool {
     holding(mounts, &point_of(mount)).is_some_and(|seen| seen.id == mount.id)
 }
 
-/// Whose window governs a mount.
+/// The backing device that governs a mount.
 pub fn backing(system: &System, mount: &Mount) -> Option<DeviceNumber> {
     system.governing_mount(mount).map(|(number, _)| number)
 }
 
-/// The mount that a path is in.
+/// The mount of a path.
 fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts::covering(mounts, path.as_os_str().as_bytes()).map(|index| &mounts[index])
 }
@@ -199,7 +199,7 @@ fn of_path(system: &System, mounts: &[Mount], path: &Path, depth: u32) -> Result
     Ok(vec![of_mount(system, mounts, mount, directory)?])
 }
 
-/// An overlay has no window: its files are read through those of its layers.
+/// An overlay has no window: its files are read through the windows of its layers.
 fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, depth: u32) -> Result<Vec<Target>> {
     let point = OsStr::from_bytes(&overlay.mount_point).to_string_lossy().into_owned();
     let mut targets: Vec<Target> = Vec::new();
@@ -221,23 +221,23 @@ fn of_layers(system: &System, mounts: &[Mount], overlay: &Mount, path: &Path, de
                 layer.display(),
                 target.name
             ));
-            // A layer must not be written to past its overlay; what is made in the overlay lies in the uppermost one.
+            // Layers must not be written directly; a file created in the overlay lies in its upper layer.
             let is_upper =
                 index == 0 && overlay.super_options.split(|byte| *byte == b',').any(|o| o.starts_with(b"upperdir="));
             target.directory = is_upper.then(|| if path.is_dir() { path.into() } else { PathBuf::from(&point) });
             if let (None, Some(device)) = (&target.directory, &target.device) {
-                target.notes.push(format!("nothing may be written to it there; {} itself is read", device.display()));
+                target.notes.push(format!("the layer must not be written; {} itself is read", device.display()));
             }
             targets.push(target);
         }
     }
     match (targets.first_mut(), unseen.is_empty()) {
         (None, _) => {
-            let why = format!("it is an overlay, and none of its layers can be seen from here ({})", unseen.join(", "));
+            let why = format!("it is an overlay, and none of its layers can be reached ({})", unseen.join(", "));
             Err(Error::unsupported(format!("a read-ahead window of {point}"), why))
         }
         (Some(first), false) => {
-            first.notes.push(format!("layers that cannot be seen from here are left out: {}", unseen.join(", ")));
+            first.notes.push(format!("layers that cannot be reached are left out: {}", unseen.join(", ")));
             Ok(targets)
         }
         _ => Ok(targets),
@@ -252,21 +252,21 @@ pub(crate) fn of_mount(system: &System, mounts: &[Mount], mount: &Mount, directo
     };
     let mut target = of_number(system, mounts, number, setting, Some((mount, directory)));
     if target.kind == Kind::Btrfs {
-        // Of the places where it is mounted, always the same one.
+        // Always the same one of its mount points.
         let first =
             mounts.iter().find(|other| other.device == mount.device && is_place(mounts, other)).unwrap_or(mount);
         target.identity = Identity::of_btrfs(system, first);
     }
     if number != mount.device {
         let partition = name_of(system, mount.device).unwrap_or_default();
-        target.notes.push(format!("{partition} is a partition; the window is that of all of {}", target.name));
+        target.notes.push(format!("{partition} is a partition; the window is that of the whole disk {}", target.name));
     }
     target.directory = Some(directory.to_owned());
     target.device = (target.kind.is_block()).then(|| system.node(mount.device)).flatten();
     Ok(target)
 }
 
-/// `mount`: what is mounted from it, and a directory in that.
+/// `mount`: a mount from it, and a directory in that mount.
 pub(crate) fn of_number(
     system: &System,
     mounts: &[Mount],
@@ -313,7 +313,7 @@ fn name_of(system: &System, number: DeviceNumber) -> Option<String> {
     Some(mapped.map_or(own.clone(), |mapped| format!("{own} ({mapped})")))
 }
 
-/// The backing device of a path that need not be there; `None`: it has none.
+/// The backing device of a path, which need not exist; `None`: it has none.
 pub fn number_under(system: &System, mounts: &[Mount], path: &Path) -> Option<DeviceNumber> {
     backing(system, holding(mounts, path)?)
 }
@@ -330,7 +330,7 @@ mod tests {
         ("dm-0", (253, 0), &[("dm/name", "vg-data"), ("dm/uuid", "LVM-x")], ""),
     ];
 
-    /// What a path leads to, with this mount table; `anonymous`: numbers with a window of their own.
+    /// The targets of a path with this mount table; `anonymous`: numbers with their own window.
     fn targets(table: &str, path: &str, anonymous: &[&str]) -> Result<Vec<Target>> {
         let (home, system) = machine(&DISKS);
         for number in anonymous {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_leads_to_its_disk() {
+    fn partition_leads_to_its_disk() {
         let target = one("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n", "/", &[]);
         assert_eq!((target.number, target.kind, target.name.as_str()), (DeviceNumber::new(8, 0), Kind::Disk, "sda"));
         assert!(target.notes[0].contains("sda1 is a partition"), "{:?}", target.notes);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_device_is_itself() {
+    fn mapped_device_has_its_own_window() {
         let target = one("1 0 253:0 / / rw - xfs /dev/mapper/vg-data rw\n", "/", &[]);
         assert_eq!(
             (target.number, target.kind, target.name.as_str()),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_with_a_window_of_their_own() {
+    fn network_and_fuse_file_systems_have_their_own_window() {
         for (fs_type, source, kind) in [
             ("nfs4", "server:/export", Kind::Network),
             ("fuse.sshfs", "me@host:", Kind::Fuse),
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// It has no number in the sysfs, and one for stat(2) that is no device.
+    /// Its backing device has no number in sysfs, and stat(2) reports a number without a device.
     #[test]
     fn btrfs_is_found_by_its_uuid() {
         let (home, system) = machine(&DISKS);
@@ -399,15 +399,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_is_refused() {
+    fn file_system_in_memory_is_refused() {
         let error = targets("1 0 0:40 / / rw - tmpfs tmp rw\n", "/", &[]).unwrap_err();
         assert!(matches!(&error, Error::Kernel(own) if own.is_unavailable()), "{error}");
         assert!(targets("", "/", &[]).is_err());
     }
 
-    /// The last of those on one another, and the deepest, whatever the order of the table; `/mn` holds nothing of `/mnt`.
+    /// Among covering mounts the last one, and the deepest, whatever the order of the table. `/mn` does not contain `/mnt`.
     #[test]
-    fn the_mount_that_is_seen_counts() {
+    fn visible_mount_counts() {
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /mn rw - tmpfs x rw\n\
                      3 1 0:51 / /mnt rw - tmpfs x rw\n4 3 253:0 / /mnt rw - xfs /dev/mapper/x rw\n";
         assert_eq!(one(table, "/mnt", &[]).number, DeviceNumber::new(253, 0));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_leads_to_its_layers() {
+    fn overlay_leads_to_its_layers() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().canonicalize().unwrap().join(name).display().to_string();
         for name in ["upper", "lower", "other"] {

@@ -1,40 +1,40 @@
-//! Values that go into a udev rule or a systemd unit.
+//! Checked values for udev rules and systemd units.
 //!
-//! A rule and a unit are read by root, and what stands in them comes from outside: a serial number from a device, a label from a disk
-//! image, the source, type and place of a FUSE mount from whichever user mounted it. A line feed in one of them would begin a line
-//! of its own, `ExecStartPre=` for instance. So rules and units are put together from these types alone, each of which takes what is
-//! allowed, escapes what has a meaning there, and refuses everything else.
+//! Root reads rules and units, but their values come from outside: a serial number from a device, a label from a disk image, the
+//! source, type and mount point of a FUSE mount from any user. A line feed in a value would begin a new line, `ExecStartPre=` for
+//! example. Rules and units are therefore composed only of these types. Each type accepts allowed characters, escapes special ones,
+//! and refuses all others.
 
 use std::fmt;
 
 /// Longest value: longer than any path, far shorter than a line that udev (16 KiB) or systemd (1 MiB) reads. Unit: bytes.
 const LONGEST_BYTES: usize = 4096;
 
-/// Why something cannot be written down: what it is, with its value, and what is wrong with it.
+/// An error message: the value, the file, and the reason.
 fn refuse(value: &str, place: &str, why: &str) -> String {
-    format!("{value:?} cannot be written into {place}: {why}")
+    format!("{value:?} cannot be written to {place}: {why}")
 }
 
-/// What udev compares with, between the quotes of a rule: a pattern that matches this value alone.
+/// A value between the quotes of a udev rule: a pattern that matches only this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleValue(String);
 
 impl RuleValue {
-    /// Errors: it is empty or too long, or has other letters than those of printable ASCII, or one of those that udev has no way to
-    /// write: `"`, `\`, and `|`, which separates patterns whatever stands before it.
+    /// Errors: empty, too long, not printable ASCII, or a character that udev cannot escape: `"`, `\`, and `|`, which always
+    /// separates patterns.
     pub fn new(value: &str) -> Result<RuleValue, String> {
         let is_allowed = |c: char| (c.is_ascii_graphic() || c == ' ') && !matches!(c, '"' | '\\' | '|');
         match () {
             () if value.is_empty() || value.len() > LONGEST_BYTES => Err(refuse(value, "a rule", "its length")),
             () if !value.chars().all(is_allowed) => {
-                Err(refuse(value, "a rule", "only printable ASCII without \", \\ and | can"))
+                Err(refuse(value, "a rule", "only printable ASCII without \", \\ and | is allowed"))
             }
             () => Ok(RuleValue(value.chars().map(of_one).collect())),
         }
     }
 }
 
-/// In a pattern a set of one letter is that letter, also where `$` and `%` are replaced.
+/// Escapes a character: a pattern set of one character matches that character, also where `$` and `%` are replaced.
 fn of_one(c: char) -> String {
     if matches!(c, '*' | '?' | '[' | '$' | '%') { format!("[{c}]") } else { c.to_string() }
 }
@@ -45,14 +45,14 @@ impl fmt::Display for RuleValue {
     }
 }
 
-/// What stands between double quotes in a unit (systemd.syntax(7)).
+/// A value between double quotes in a unit (systemd.syntax(7)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitValue(String);
 
 impl UnitValue {
-    /// Any text of printable letters.
+    /// Accepts printable text.
     ///
-    /// Errors: it is empty or too long, or has control characters or others without a shape (directions, joiners, separators of lines).
+    /// Errors: empty, too long, control characters, or invisible characters (directions, joiners, line separators).
     pub fn new(value: &str) -> Result<UnitValue, String> {
         match () {
             () if value.is_empty() || value.len() > LONGEST_BYTES => Err(refuse(value, "a unit", "its length")),
@@ -63,34 +63,34 @@ impl UnitValue {
         }
     }
 
-    /// The type of a file system, as findmnt(8) takes it: there a comma separates types, and `no` before one means all others.
+    /// A file system type for findmnt(8), where a comma separates types, and a prefix `no` means all others.
     ///
-    /// Errors: it is another word than types of file systems are.
+    /// Errors: other characters than in names of types.
     pub fn of_type(fs_type: &str) -> Result<UnitValue, String> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
         match fs_type.chars().all(is_allowed) && !fs_type.starts_with("no") {
             true => UnitValue::new(fs_type),
-            false => Err(refuse(fs_type, "a unit", "types of file systems have letters, digits and . _ - + alone")),
+            false => Err(refuse(fs_type, "a unit", "a file system type has only letters, digits and . _ - +")),
         }
     }
 
     /// A UUID.
     ///
-    /// Errors: it has other letters than a UUID has.
+    /// Errors: other characters than in a UUID.
     pub fn of_uuid(uuid: &str) -> Result<UnitValue, String> {
         match uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-') {
             true => UnitValue::new(uuid),
-            false => Err(refuse(uuid, "a unit", "it is no UUID")),
+            false => Err(refuse(uuid, "a unit", "it is not a UUID")),
         }
     }
 }
 
-/// Letters and digits of all scripts, with the marks above them, what ASCII prints, and the blank.
+/// Letters and digits of all scripts with combining marks, printable ASCII, and the space.
 fn is_printable(c: char) -> bool {
     c.is_ascii_graphic() || c == ' ' || (!c.is_ascii() && c.is_alphanumeric()) || ('\u{300}'..='\u{36f}').contains(&c)
 }
 
-/// `%` begins a specifier; `$` means nothing in an environment.
+/// `%` begins a specifier; `$` has no meaning in `Environment=`.
 fn escaped(c: char) -> String {
     match c {
         '"' | '\\' => format!("\\{c}"),
@@ -105,24 +105,24 @@ impl fmt::Display for UnitValue {
     }
 }
 
-/// The name of a mount's unit: letters that mean nothing to systemd, whatever the place is called.
+/// The name of a mount unit, without characters that are special to systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountUnit(String);
 
-/// Longest name of a unit (`UNIT_NAME_MAX` of systemd), bytes. A longer place has a unit of another name.
+/// Longest name of a unit (`UNIT_NAME_MAX` of systemd), bytes. For a longer mount point systemd uses another name.
 const LONGEST_NAME: usize = 255;
 
 impl MountUnit {
-    /// As `systemd-escape --path --suffix=mount` has it.
+    /// As printed by `systemd-escape --path --suffix=mount`.
     pub fn of(point: &str) -> MountUnit {
         MountUnit(format!("{}.mount", escape_path(point)))
     }
 
-    /// Errors: systemd has no unit of this name.
+    /// Errors: the name is too long for systemd.
     pub fn checked(self) -> Result<MountUnit, String> {
         match self.0.len() <= LONGEST_NAME {
             true => Ok(self),
-            false => Err(refuse(&self.0, "a unit", "a name of a unit has 255 bytes at most")),
+            false => Err(refuse(&self.0, "a unit", "a unit's name has at most 255 bytes")),
         }
     }
 }
@@ -133,7 +133,7 @@ impl fmt::Display for MountUnit {
     }
 }
 
-/// The name of a mount's unit without its ending, as `systemd-escape --path` has it.
+/// The name of a mount unit without its suffix, as printed by `systemd-escape --path`.
 fn escape_path(path: &str) -> String {
     let trimmed = path.trim_matches('/');
     if trimmed.is_empty() {
@@ -148,7 +148,7 @@ fn escape_path(path: &str) -> String {
     trimmed.bytes().enumerate().map(escape).collect()
 }
 
-/// Text for a comment: a line that ends where we end it.
+/// Text for a comment, without line breaks.
 pub(crate) fn comment(text: &str) -> String {
     let plain = |c: char| if is_printable(c) && c != '\\' { c } else { '?' };
     text.chars().take(LONGEST_BYTES).map(plain).collect()
@@ -160,14 +160,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn letters_that_mean_something_mean_themselves() {
+    fn special_characters_are_escaped() {
         assert_eq!(RuleValue::new("a*b?c[d]$e%f").unwrap().to_string(), "a[*]b[?]c[[]d][$]e[%]f");
         assert_eq!(UnitValue::new("a%b\"c\\d $e é").unwrap().to_string(), "a%%b\\\"c\\\\d $e é");
         assert_eq!(comment("a\nb\\"), "a?b?");
     }
 
     #[test]
-    fn what_could_end_a_value_is_refused() {
+    fn characters_that_could_end_a_value_are_refused() {
         for bad in ["", "a\nb", "a\rb", "a\0b", "a\u{85}b", "a\u{2028}b", "\u{202e}x", "a\tb", "\u{1b}[2J"] {
             assert!(UnitValue::new(bad).is_err() && RuleValue::new(bad).is_err(), "{bad:?}");
         }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_escaped_as_systemd_does() {
+    fn paths_are_escaped_as_by_systemd() {
         let known = [("/", "-"), ("/mnt/x/", "mnt-x"), ("/.a/b-c", "\\x2ea-b\\x2dc"), ("/é_1:2", "\\xc3\\xa9_1:2")];
         for (path, escaped) in known {
             assert_eq!(escape_path(path), escaped);
@@ -194,9 +194,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken stays on its line and within its quotes.
+        /// An accepted value stays on its line and within its quotes.
         #[test]
-        fn a_value_ends_where_its_quotes_do(text in any::<String>()) {
+        fn value_stays_within_its_quotes(text in any::<String>()) {
             if let Ok(value) = UnitValue::new(&text) {
                 let value = value.to_string();
                 prop_assert!(!value.chars().any(char::is_control));

@@ -1,14 +1,14 @@
-//! What outlives us: a process that undoes our changes at once when we are killed.
+//! The guardian: a process that undoes the changes of this process at once if it is killed.
 //!
 //! ```text
-//!     first setting noted ──▶ guardian started ──▶ it is ready ──▶ note, change, …work…, undo ──▶ our end ──▶ nothing to undo: it ends
-//!                                                                          └── SIGKILL ──▶ it undoes what is noted for us
+//!     first setting noted ──▶ guardian started ──▶ it is ready ──▶ note, change, …work…, undo ──▶ this process ends ──▶ guardian ends
+//!                                                                          └── SIGKILL ──▶ guardian undoes the noted changes
 //! ```
 //!
-//! With read-ahead off the whole machine is slow, and the next `ahead`, which would set it back, may be started in a month. So
-//! whoever changes a setting of the machine for a time is watched. The guardian is our own program, started anew: a session of
-//! its own (a signal for our group, or the end of our terminal, does not reach it), no descriptor but the pipe by which it
-//! says that it is ready. If it is killed, too, the notes stay, for `ahead restore`.
+//! With read-ahead off the whole machine is slow, and the next `ahead`, which would restore it, may start a month later. Every process
+//! that changes a setting of the machine for some time therefore has a guardian: our own program, started again in its own session
+//! (signals to the process group and the end of the terminal do not reach it), without descriptors but the pipe that reports
+//! readiness. If the guardian is killed, too, the notes stay for `ahead restore`.
 
 use super::{Action, ProcessId};
 use ahead_process::family;
@@ -20,22 +20,22 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The arguments of our program that make it a guardian; our number and start time follow.
+/// The arguments that make our program a guardian; process number and start time follow.
 static ARGUMENTS: OnceLock<&'static [&'static str]> = OnceLock::new();
 
 /// Whether a guardian was started.
 static IS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// How long it may take to be ready. It has to be read from a disk at worst, and the machine may be busy.
+/// Timeout for readiness. The program may have to be read from a disk, and the machine may be busy.
 const READY_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// From now on, the first change of a setting of the machine that is noted for this process starts a guardian: this program
-/// with these arguments. Without this there is none: a library does not know what its program does with arguments.
+/// Enables the guardian: the first noted change of a kernel setting starts this program with these arguments. Without this call
+/// there is no guardian, because a library does not know the arguments of its program.
 pub fn enable(arguments: &'static [&'static str]) {
     let _ = ARGUMENTS.set(arguments);
 }
 
-/// Starts it where it is needed. Without one the change is made all the same: it is noted.
+/// Starts the guardian if it is needed. If that fails, the change is made all the same, since it is noted.
 pub(super) fn begin(owner: ProcessId, action: &Action) {
     let Some(arguments) = ARGUMENTS.get() else { return };
     if !matches!(action, Action::SetFile { .. }) || owner.pid != std::process::id() {
@@ -45,7 +45,7 @@ pub(super) fn begin(owner: ProcessId, action: &Action) {
         return;
     }
     if let Err(error) = start(arguments, owner) {
-        tracing::info!("if this process is killed, its changes stay until the next ahead: {error}");
+        tracing::info!("no guardian (if this process is killed, `ahead restore` undoes its changes): {error}");
     }
 }
 
@@ -59,10 +59,10 @@ fn start(arguments: &[&str], owner: ProcessId) -> Result<()> {
     IS_STARTED.store(true, Ordering::Relaxed);
     family::leave_out(child.id());
     let ready = child.stdout.take().is_some_and(|stdout| is_ready(&stdout));
-    if ready { Ok(()) } else { Err(failed(io::Error::other("it did not become ready"))) }
+    if ready { Ok(()) } else { Err(failed(io::Error::other("it is not ready after 10 s"))) }
 }
 
-/// Waits for the byte that it writes.
+/// Waits for the byte that reports readiness.
 fn is_ready(stdout: &ChildStdout) -> bool {
     let waited = rustix::io::retry_on_intr(|| poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&READY_TIME)));
     waited == Ok(1) && rustix::io::read(stdout, &mut [0; 1]) == Ok(1)

@@ -1,7 +1,7 @@
-//! `/run/ahead`: where notes, locks and the disks there are lie.
+//! `/run/ahead`: the directory of notes, locks and emulated disks.
 //!
-//! Root does what the notes there say, so nobody else may write there, whatever the umask. And nobody else may open a lock:
-//! flock(2) asks for no more than that, and who holds a lock keeps everybody waiting.
+//! Root executes the notes there, so only root may write the directory, whatever the umask. And only root may open a lock:
+//! flock(2) needs no more than an open file, and a process that holds a lock blocks all others.
 
 use ahead_sys::{Error, Result};
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 /// The directory itself.
 pub const HOME: &str = "/run/ahead";
 
-/// Everybody may look, only the owner may write.
+/// All users may read, only the owner may write.
 const DIRECTORY_MODE: u32 = 0o755;
 const LOCK_MODE: u32 = 0o600;
 
-/// Makes a directory (and [`HOME`] above it) that everybody may look into and nobody else may write, whatever the umask.
-/// One that is there already has to be like that. `purpose`: what cannot be done without it.
+/// Creates a directory (and [`HOME`] above it) that all users may read and only the owner may write, whatever the umask. An
+/// existing directory must have such permissions. `purpose`: the operation that needs it, for messages.
 pub fn make_directory(purpose: &str, directory: &Path) -> Result<()> {
     let parent = directory.parent().filter(|parent| parent.starts_with(HOME));
     parent.map_or(Ok(()), |parent| make_directory(purpose, parent))?;
     let made = match fs::DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
-        // The umask may have taken away what everybody needs.
+        // The umask may have removed permissions.
         Ok(()) => fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE)),
         Err(e) if e.kind() == ErrorKind::AlreadyExists => return check_directory(purpose, directory),
         Err(e) => Err(e),
@@ -31,14 +31,14 @@ pub fn make_directory(purpose: &str, directory: &Path) -> Result<()> {
     made.map_err(|e| Error::unwritable(purpose, directory, e))
 }
 
-/// Refuses a directory that others may write, or could have written. `false`: there is none.
+/// Whether the directory exists. Errors: users other than root may write it, or may have written it.
 pub fn look_for_directory(purpose: &str, directory: &Path) -> Result<bool> {
     match fs::symlink_metadata(directory) {
         Ok(metadata) if metadata.is_dir() && is_ours_alone(&metadata) => Ok(true),
         Ok(_) => Err(Error::NotPermitted {
             what: purpose.into(),
             remedy: format!(
-                "others may write {0}; see what is there, then make it root's alone: chown root: {0}; chmod 755 {0}",
+                "other users may write {0}; check its content, then make it root's alone: chown root: {0}; chmod 755 {0}",
                 directory.display()
             ),
         }),
@@ -51,23 +51,23 @@ fn check_directory(purpose: &str, directory: &Path) -> Result<()> {
     look_for_directory(purpose, directory).map(drop)
 }
 
-/// Whether nobody but root, or who runs this, can have written it.
+/// Whether only root, or the user of this process, can have written the file.
 pub(crate) fn is_ours_alone(metadata: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     [0, own].contains(&metadata.uid()) && metadata.mode() & 0o022 == 0
 }
 
-/// Opens the file of a lock, in a directory that [`make_directory`] makes. `purpose`: what cannot be done without it.
+/// Opens a lock file, in a directory created as by [`make_directory`]. `purpose`: the operation that needs it, for messages.
 pub fn open_lock(purpose: &str, path: &Path) -> Result<File> {
     path.parent().map_or(Ok(()), |directory| make_directory(purpose, directory))?;
     open_unreadable(path).map_err(|e| Error::unwritable(purpose, path, e))
 }
 
-/// How often a lock that another process holds is asked for; there is no event to wait for.
+/// Interval between attempts to take a lock; there is no event to wait for.
 const LOCK_EVERY: Duration = Duration::from_millis(10);
 
-/// Locks a file for ourselves. While another process holds the lock, `pause` waits as long as it is told, and may end the
-/// wait by an error. After `limit` the other process is taken for stopped.
+/// Locks a file exclusively. While another process holds the lock, `pause` waits for the given time; its error ends the wait.
+/// After `limit` the other process is considered stopped.
 pub fn lock_within<E: From<Error>>(
     file: &File,
     path: &Path,
@@ -91,7 +91,7 @@ pub fn lock_within<E: From<Error>>(
 
 fn open_unreadable(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
-    // Earlier versions let everybody read it.
+    // Earlier versions let all users read it.
     if file.metadata()?.mode() & 0o777 != LOCK_MODE {
         file.set_permissions(Permissions::from_mode(LOCK_MODE))?;
     }
@@ -106,9 +106,9 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o7777
     }
 
-    /// Regression: everybody could read it, and that is enough to hold it.
+    /// Regression: all users could read the lock, which is enough to hold it.
     #[test]
-    fn a_lock_is_its_owner_s_alone_also_an_older_one() {
+    fn lock_file_is_private_to_its_owner() {
         let home = tempfile::tempdir().unwrap();
         let lock = home.path().join("d/lock");
         make_directory("testing", lock.parent().unwrap()).unwrap();
@@ -119,9 +119,9 @@ mod tests {
         assert_eq!(mode(&lock), 0o600);
     }
 
-    /// Regression: a process that was stopped while it held a lock kept all others waiting without a limit.
+    /// Regression: a process that was stopped while it held a lock blocked all others without a limit.
     #[test]
-    fn lock_that_another_process_keeps_is_given_up() {
+    fn lock_held_by_another_process_times_out() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("d/lock");
         let open = || open_lock("testing", &path).unwrap();
@@ -135,15 +135,15 @@ mod tests {
                 Ok(())
             })
         };
-        let given_up = wait(Duration::from_millis(50)).unwrap_err().to_string();
-        assert!(given_up.contains("fuser -v"), "{given_up}");
+        let timeout = wait(Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(timeout.contains("fuser -v"), "{timeout}");
         held.unlock().unwrap();
         wait(Duration::ZERO).unwrap();
         assert!(pauses > 0);
     }
 
     #[test]
-    fn a_directory_is_made_once_and_everybody_may_look_into_it() {
+    fn created_directory_is_readable_by_all_users() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("d");
         make_directory("testing", &directory).unwrap();
@@ -151,9 +151,9 @@ mod tests {
         assert_eq!(mode(&directory), 0o755);
     }
 
-    /// Regression: notes and locks were made where anybody could have put others.
+    /// Regression: notes and locks were created in directories that other users could write.
     #[test]
-    fn a_directory_that_others_may_write_is_refused() {
+    fn directory_that_others_may_write_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("d");
         fs::create_dir(&directory).unwrap();

@@ -1,19 +1,19 @@
-//! Undo notes: how to take back a change, written down before the change is made.
+//! Undo notes: how to undo a change, written before the change is made.
 //!
 //! ```text
 //!     note (/run/ahead/undo/…json)  →  change  →  …work…  →  undo  →  note removed
 //!            │                                      │
-//!            └── after SIGKILL or power loss of us ─┴─▶  `ahead restore` reads the note and undoes the change
+//!            └── after SIGKILL or power loss ───────┴─▶  `ahead restore` reads the note and undoes the change
 //! ```
 //!
-//! A [`Guard`] undoes on drop: success, error and panic are one path, and signals become ordinary returns
+//! A [`Guard`] undoes on drop: success, error and panic take the same path, and signals become ordinary returns
 //! ([`ahead_process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`]
-//! leaves it alone. Undoing never overwrites what somebody else has set since, and never takes away what somebody else
-//! has put there: once the thing is made, the note says which it is ([`Guard::made`]), and only that one is undone.
+//! skips the note. Undoing never overwrites a value that another process has set since, and never removes a file or mount that
+//! another process has made: [`Guard::made`] records the identity in the note, and only that object is undone.
 //!
-//! Between the making and [`Guard::made`], and in notes of older versions, that is missing. Then only what nobody can
-//! miss is taken away: what lies in `/run/ahead`, and what is empty. A setting is set back then, whatever it reads: the
-//! kernel may have rounded what we wrote.
+//! Between the change and [`Guard::made`], and in notes of older versions, the identity is missing. Then only files in
+//! `/run/ahead` and empty files and directories are removed. A setting is restored whatever its value: the kernel may have
+//! rounded the value that was written.
 
 pub mod guardian;
 pub mod home;
@@ -22,17 +22,20 @@ pub mod loops;
 pub mod machine_lock;
 pub mod mounts;
 mod restoring;
-mod taking_back;
+mod reverting;
 mod trees;
 
 pub use ahead_sys::file_identity::FileIdentity;
 pub use ahead_sys::process_id::ProcessId;
 use ahead_sys::{Error, Result, block, loopdev};
 pub use identity::{MountIdentity, MountNumbers};
-use identity::{Mounted, look_at};
+use identity::{MountState, metadata_at};
 pub use restoring::{
-    Restored, are_settings_left, notes, restore, restore_in, restore_owned_by, restore_settings, restore_settings_of,
+    Restored, has_abandoned_settings, notes, restore, restore_in, restore_owned_by, restore_settings,
+    restore_settings_of,
 };
+pub use reverting::forget;
+use reverting::undo_action;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -41,28 +44,26 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-pub use taking_back::forget;
-use taking_back::undo_action;
 pub use trees::{create_tree, create_tree_in};
 
-/// Where notes are kept. On a tmpfs: a reboot undoes everything by itself.
+/// The directory of notes, on a tmpfs: a reboot undoes all changes and removes all notes.
 pub const NOTES: &str = "/run/ahead/undo";
 
 /// A change and how to take it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// A kernel file read `old` and was set; it is set back only while it still reads `new`.
+    /// A kernel file had the value `old` and was set. It is restored only while its value is `new`.
     SetFile {
         /// The kernel file.
         path: PathBuf,
-        /// Its content before.
+        /// Its value before.
         old: String,
-        /// What it reads since, which need not be what we wrote. `None` until it is set, and where the kernel moves it by
-        /// itself: then it is set back whatever it reads.
+        /// Its value since, which may differ from the value written. `None` until it is set, and if the kernel changes it:
+        /// then it is restored whatever its value.
         new: Option<String>,
     },
-    /// Something was mounted on `target`; it is unmounted only while it still is.
+    /// A file system was mounted on `target`. It is unmounted only while it is mounted there.
     Unmount {
         /// The mount point.
         target: PathBuf,
@@ -70,46 +71,46 @@ pub enum Action {
         #[serde(default)]
         mount: Option<MountIdentity>,
     },
-    /// `device` was attached to the file `backing`; it is detached only while it still is.
+    /// `device` was attached to the file `backing`. It is detached only while it is attached to that file.
     DetachLoop {
         /// `/dev/loopN`.
         device: PathBuf,
-        /// The file behind it.
+        /// The backing file.
         backing: PathBuf,
-        /// The device's sequence number since it was attached; `None` before, or where the kernel has none.
+        /// The disk sequence number since the attachment. `None` before it, or if the kernel has none.
         #[serde(default)]
         sequence_of_disk: Option<u64>,
     },
-    /// A process of ours runs and is to be ended (SIGTERM, then SIGKILL).
+    /// One of our processes runs, and is to be ended (SIGTERM, then SIGKILL).
     EndProcess {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// A file or an empty directory of ours is to be removed.
+    /// A file or an empty directory that we made is to be removed.
     Remove {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Which it is; `None` until it is made, and in notes of older versions.
+        /// Its identity. `None` until it is made, and in notes of older versions.
         #[serde(default)]
         file: Option<FileIdentity>,
     },
-    /// A directory of ours is to be removed with all that is in it.
+    /// A directory that we made is to be removed with its content.
     RemoveTree {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// Which it is; `None` until it is made.
+        /// Its identity. `None` until it is made.
         #[serde(default)]
         directory: Option<FileIdentity>,
     },
 }
 
 impl Action {
-    /// A file or directory that is about to be made.
+    /// For a file or directory that is about to be made.
     pub fn remove(path: &Path) -> Action {
         Action::Remove { path: path.into(), file: None }
     }
 
-    /// A mount that is about to be made.
+    /// For a mount that is about to be made.
     pub fn unmount(target: &Path, filesystem: &str, source: &str) -> Action {
         Action::Unmount { target: target.into(), mount: Some(MountIdentity::new(filesystem, source)) }
     }
@@ -129,10 +130,10 @@ impl fmt::Display for Action {
     }
 }
 
-/// A note as it is stored.
+/// A stored note.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// Whose change it is.
+    /// The owner of the change.
     pub owner: ProcessId,
     /// Order of changes: later ones are undone first.
     pub sequence: u64,
@@ -141,30 +142,30 @@ pub struct Note {
     pub action: Action,
 }
 
-/// Undoes its action when dropped.
+/// Undoes a change when dropped.
 #[derive(Debug)]
 pub struct Guard {
     path: PathBuf,
-    /// `None` once it is undone, or not ours any more.
+    /// `None` after the undo, or if another process has taken it over.
     note: Option<Note>,
 }
 
-/// Writes the note for a change that is about to be made. Call it first, then make the change, then tell the guard
-/// ([`Guard::made`]).
+/// Writes the note for a change that is about to be made. Call this first, then make the change, then call
+/// [`Guard::made`].
 pub fn note(action: Action) -> Result<Guard> {
     note_for(ProcessId::own()?, action)
 }
 
-/// The same for a change that another process of ours shall own (a daemon): `restore` waits for that one to end.
+/// As [`note`], for a change that another process (a daemon) owns: `restore` undoes it after that process has ended.
 pub fn note_for(owner: ProcessId, action: Action) -> Result<Guard> {
     guardian::begin(owner, &action);
     note_in(Path::new(NOTES), owner, action)
 }
 
-/// What it is that cannot be done where notes cannot be written.
+/// The operation that needs notes, for messages.
 const NOTING: &str = "changing system settings";
 
-/// The same in a directory of choice, for tests.
+/// As [`note_for`], in a given directory, for tests.
 pub fn note_in(directory: &Path, owner: ProcessId, action: Action) -> Result<Guard> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     home::make_directory(NOTING, directory)?;
@@ -177,14 +178,14 @@ pub fn note_in(directory: &Path, owner: ProcessId, action: Action) -> Result<Gua
     Ok(Guard { path, note: Some(note) })
 }
 
-/// Makes a file that is not there yet, under a guard that removes it: notes, makes, and notes which it is. What is
-/// there already stays, and is the error `EEXIST`.
+/// Creates a file under a guard that removes it: writes a note, creates, and records the identity. An existing file stays, and is
+/// the error `EEXIST`.
 pub fn create_file(owner: ProcessId, path: &Path, mode: u32) -> Result<(fs::File, Guard)> {
     let open = || fs::File::options().read(true).write(true).create_new(true).mode(mode).open(path);
     create(owner, path, || open().and_then(|file| Ok((file.metadata()?, file))))
 }
 
-/// The same for a directory.
+/// As [`create_file`], for a directory.
 pub fn create_directory(owner: ProcessId, path: &Path) -> Result<Guard> {
     let make = || fs::DirBuilder::new().mode(0o755).create(path).and_then(|()| fs::symlink_metadata(path));
     create(owner, path, || make().map(|metadata| (metadata, ()))).map(|((), guard)| guard)
@@ -195,19 +196,10 @@ fn create<T>(
     path: &Path,
     make: impl FnOnce() -> std::io::Result<(fs::Metadata, T)>,
 ) -> Result<(T, Guard)> {
-    create_as(owner, path, |file| Action::Remove { path: path.into(), file }, make)
-}
-
-/// `action`: how to remove what is made, once it is known which it is.
-fn create_as<T>(
-    owner: ProcessId,
-    path: &Path,
-    action: impl Fn(Option<FileIdentity>) -> Action,
-    make: impl FnOnce() -> std::io::Result<(fs::Metadata, T)>,
-) -> Result<(T, Guard)> {
     let failed = |e| Error::io(format!("create {}", path.display()), e);
-    // Looked for first: a kill between the note and the making must not leave a note of what was there before.
-    if look_at(path)?.is_some() {
+    let action = |file| Action::Remove { path: path.into(), file };
+    // Checked first: a kill between note and creation must not leave a note about a file of another process.
+    if metadata_at(path)?.is_some() {
         return Err(failed(std::io::Error::from_raw_os_error(libc::EEXIST)));
     }
     let mut guard = note_for(owner, action(None))?;
@@ -217,7 +209,7 @@ fn create_as<T>(
             Ok((made, guard))
         }
         Err(e) => {
-            // Not made by us: not ours to remove.
+            // Another process has created it: it must not be removed.
             guard.keep()?;
             Err(failed(e))
         }
@@ -225,15 +217,15 @@ fn create_as<T>(
 }
 
 impl Note {
-    /// Renamed into place: a half-written note would be worse than none.
+    /// Writes a temporary file and renames it, because a partial note would be worse than none.
     fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
         let temporary = path.with_extension(TEMPORARY);
-        // Whatever the umask: a note that others may write is not obeyed.
+        // Set explicitly, whatever the umask: a note that other users may write is ignored.
         let created = fs::File::options().write(true).create(true).truncate(true).mode(0o644).open(&temporary);
         let written = created.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(|e| {
-            // The half of it that may be there is no use to anybody.
+            // Removes a partial note.
             let _ = fs::remove_file(&temporary);
             Error::unwritable(NOTING, path.parent().unwrap_or(path), e)
         })
@@ -241,22 +233,22 @@ impl Note {
 }
 
 impl Guard {
-    /// The change is made: notes which file, mount or attachment it is now, or what the setting reads, so that only that
-    /// is undone.
+    /// Call after the change is made: records the identity of the file, mount or attachment, or the value of the setting, so
+    /// that only that is undone.
     pub fn made(&mut self) -> Result<()> {
         let Some(note) = &self.note else { return Ok(()) };
         let action = match note.action.clone() {
             Action::SetFile { path, old, .. } => Action::SetFile { new: Some(block::read_setting(&path)?), path, old },
             Action::Remove { path, .. } => {
-                let file = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
+                let file = metadata_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
                 Action::Remove { path, file }
             }
             Action::RemoveTree { path, .. } => {
-                let directory = look_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
+                let directory = metadata_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
                 Action::RemoveTree { path, directory }
             }
             Action::Unmount { target, mount: Some(mut mount) } => {
-                if let Mounted::This(numbers) = mount.look(&target)? {
+                if let MountState::OnTop(numbers) = mount.state_at(&target)? {
                     mount.numbers = Some(numbers);
                 }
                 Action::Unmount { target, mount: Some(mount) }
@@ -269,7 +261,7 @@ impl Guard {
         self.identify(action)
     }
 
-    /// The same for a mount, made on a directory that is at `target` now.
+    /// As [`Self::made`], for a mount on a directory whose path is `target` now.
     pub(crate) fn mounted_on(&mut self, target: PathBuf) -> Result<()> {
         if let Some(Note { action: Action::Unmount { target: noted, .. }, .. }) = &mut self.note {
             *noted = target;
@@ -281,7 +273,7 @@ impl Guard {
         self.rewrite(|note| note.action = action)
     }
 
-    /// Another process of ours owns the change from now on; this guard undoes nothing any more.
+    /// Transfers the change to another process of ours; this guard does not undo it any more.
     pub fn give_to(mut self, owner: ProcessId) -> Result<()> {
         self.rewrite(|note| note.owner = owner)?;
         self.leave();
@@ -294,23 +286,23 @@ impl Guard {
         note.write(&self.path)
     }
 
-    /// Undoes now and reports what went wrong, where drop could only log it.
+    /// Undoes now and returns the error, which drop could only log.
     pub fn undo(mut self) -> Result<()> {
         self.undo_once()
     }
 
-    /// The change is not ours any more: the note stays, for `restore` or for the process that took it over.
+    /// Gives up the change without undoing it: the note stays, for `restore` or for a process that took it over.
     pub fn leave(mut self) {
         self.note = None;
     }
 
-    /// The change is to stay: nothing is undone, now or later.
+    /// Makes the change permanent: it is undone neither now nor later.
     pub fn keep(mut self) -> Result<()> {
         self.note = None;
         remove_note(&self.path)
     }
 
-    /// From now on only this guard undoes the change: after a kill it stays.
+    /// Removes the note: from now on only this guard undoes the change. After a kill the change stays.
     pub fn drop_note(&self) -> Result<()> {
         remove_note(&self.path)
     }
@@ -318,7 +310,7 @@ impl Guard {
     fn undo_once(&mut self) -> Result<()> {
         let Some(note) = self.note.take() else { return Ok(()) };
         if let Outcome::LeftAlone(why) = undo_action(&note.action)? {
-            tracing::info!("{} is left alone: {why}", note.action);
+            tracing::info!("not undone: {}: {why}", note.action);
         }
         remove_note(&self.path)
     }
@@ -327,17 +319,17 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Err(error) = self.undo_once() {
-            tracing::warn!("could not undo (ahead restore will try again): {error}");
+            tracing::warn!("cannot undo a change (run `ahead restore` to try again): {error}");
         }
     }
 }
 
-/// Sets a kernel file under a guard: notes, writes, notes what came of it, and gives the guard that sets it back.
+/// Sets a kernel file under a guard that restores it: writes a note, sets the file, and records the new value.
 pub fn set_file(path: &Path, new: &str) -> Result<Guard> {
     set_file_for(ProcessId::own()?, path, new)
 }
 
-/// The same for a change that another process of ours shall own.
+/// As [`set_file`], for a change that another process of ours owns.
 pub fn set_file_for(owner: ProcessId, path: &Path, new: &str) -> Result<Guard> {
     let mut guard = note_setting(owner, path)?;
     write_setting(path, new)?;
@@ -345,23 +337,23 @@ pub fn set_file_for(owner: ProcessId, path: &Path, new: &str) -> Result<Guard> {
     Ok(guard)
 }
 
-/// Notes what a kernel file reads, before it is set. Until [`Guard::made`] it is set back to that whatever it reads then.
+/// Writes a note with the value of a kernel file that is about to be set. Until [`Guard::made`] it is restored whatever its value.
 pub fn note_setting(owner: ProcessId, path: &Path) -> Result<Guard> {
     note_for(owner, Action::SetFile { path: path.into(), old: block::read_setting(path)?, new: None })
 }
 
-/// How long a kernel file may answer that it is busy.
+/// Timeout for a kernel file that returns EBUSY.
 const BUSY_TIME: Duration = Duration::from_secs(2);
 
-/// How often it is asked again; there is no event to wait for.
+/// Interval between attempts; there is no event to wait for.
 const BUSY_EVERY: Duration = Duration::from_millis(2);
 
-/// Writes a kernel file. A disk's queue settings answer `EBUSY` while another change of the queue is under way (Linux 6.17
-/// and later): those are asked again for two seconds.
+/// Writes a kernel file. Queue settings of a disk return `EBUSY` during another change of the queue (Linux 6.17 and later): the
+/// write is repeated for two seconds.
 pub fn write_setting(path: &Path, text: &str) -> Result<()> {
     let deadline = Instant::now() + BUSY_TIME;
     loop {
-        // Not made where it is missing: a setting is the kernel's file.
+        // Never created: a setting is a file of the kernel.
         let file = fs::File::options().write(true).truncate(true).open(path);
         match file.and_then(|mut file| file.write_all(text.as_bytes())) {
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
@@ -372,16 +364,16 @@ pub fn write_setting(path: &Path, text: &str) -> Result<()> {
     }
 }
 
-/// How a change ended.
+/// The result of an undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is taken back, or was gone already.
+    /// The change is undone, or was gone already.
     Undone,
-    /// Something else is there now, and stays; why, in words. The note is dropped.
+    /// Another process has changed or replaced the object since, and it stays; with the reason. The note is removed.
     LeftAlone(String),
 }
 
-/// Ending of a note that is being written.
+/// File name extension of a note that is being written.
 const TEMPORARY: &str = "tmp";
 
 fn remove_note(path: &Path) -> Result<()> {
@@ -396,12 +388,12 @@ mod tests {
     use super::restoring::notes_in;
     use super::*;
 
-    fn gone() -> ProcessId {
+    fn dead_process() -> ProcessId {
         ProcessId { pid: std::process::id(), start_ticks: 1 }
     }
 
     #[test]
-    fn a_guard_sets_back_and_removes_its_note() {
+    fn guard_restores_the_setting_and_removes_its_note() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("read_ahead_kb");
         fs::write(&file, "0\n").unwrap();
@@ -412,19 +404,19 @@ mod tests {
         assert!(notes_in(&notes).unwrap().is_empty());
     }
 
-    /// Regression: half of it stayed, for `restore` to find.
+    /// Regression: a partial note stayed, and `restore` found it.
     #[test]
-    fn a_note_that_cannot_be_written_leaves_nothing() {
+    fn failed_write_of_a_note_leaves_no_file() {
         let home = tempfile::tempdir().unwrap();
         let taken = home.path().join("note.json");
         fs::create_dir(&taken).unwrap();
-        let note = Note { owner: gone(), sequence: 1, action: Action::remove(Path::new("/x")) };
+        let note = Note { owner: dead_process(), sequence: 1, action: Action::remove(Path::new("/x")) };
         note.write(&taken).unwrap_err();
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
     }
 
     #[test]
-    fn a_setting_changed_by_somebody_else_is_left_alone() {
+    fn setting_changed_by_another_process_is_not_undone() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("read_ahead_kb");
         fs::write(&file, "512\n").unwrap();
@@ -433,21 +425,21 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "512\n");
     }
 
-    /// Regression: what the kernel had made of our value seemed to be somebody else's.
+    /// Regression: a value that the kernel had rounded was taken for another process's.
     #[test]
-    fn a_setting_is_set_back_though_the_kernel_rounded_it() {
+    fn setting_that_the_kernel_rounded_is_restored() {
         let home = tempfile::tempdir().unwrap();
         let (file, notes) = (home.path().join("read_ahead_kb"), home.path().join("undo"));
         let pending = || Action::SetFile { path: file.clone(), old: "128".into(), new: None };
-        // Killed before what came of it was noted.
+        // Killed before the resulting value was recorded.
         fs::write(&file, "1000\n").unwrap();
-        note_in(&notes, gone(), pending()).unwrap().leave();
+        note_in(&notes, dead_process(), pending()).unwrap().leave();
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert_eq!(fs::read_to_string(&file).unwrap(), "128");
-        // Noted: from then on it is told from what somebody else sets.
+        // Recorded: from then on other values are those of other processes.
         for (since, left) in [("1000\n", "128"), ("512\n", "512\n")] {
             fs::write(&file, "1000\n").unwrap();
-            let mut guard = note_in(&notes, gone(), pending()).unwrap();
+            let mut guard = note_in(&notes, dead_process(), pending()).unwrap();
             guard.made().unwrap();
             fs::write(&file, since).unwrap();
             drop(guard);
@@ -456,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_word_of_a_choice_is_read() {
+    fn selected_alternative_of_a_setting_is_read() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("scheduler");
         fs::write(&file, "none [mq-deadline] kyber\n").unwrap();
@@ -466,8 +458,8 @@ mod tests {
     #[test]
     fn own_process_is_alive_and_a_reused_number_is_not() {
         let own = ProcessId::own().unwrap();
-        assert!(own.is_alive() && own.is_at_work());
-        assert!(!gone().is_alive() && !gone().is_at_work());
+        assert!(own.is_alive() && own.is_executing());
+        assert!(!dead_process().is_alive() && !dead_process().is_executing());
     }
 
     #[test]
@@ -487,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_already_is_neither_made_nor_noted() {
+    fn existing_file_is_neither_created_nor_noted() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;

@@ -3,7 +3,7 @@
 //! ```text
 //!     free number N  →  note "detach loopN if backed by FILE"  →  LOOP_CONFIGURE  ──▶ /dev/loopN
 //!          ▲                                                          │
-//!          └──────────────── another program was faster (EBUSY) ◀─────┘
+//!          └──────────────── another process was faster (EBUSY) ◀─────┘
 //! ```
 
 use crate::{Action, Guard, ProcessId, note_for};
@@ -11,7 +11,7 @@ use ahead_sys::{Error, Result, loopdev};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How often another program may take the free number before us. Each time it has attached one.
+/// Attempts to take a free device: another process may attach it first.
 const ATTEMPTS: usize = 64;
 
 /// An attached loop device. Dropping it detaches the device.
@@ -28,15 +28,15 @@ impl Loop {
         self.guard.undo()
     }
 
-    /// Leaves detaching to another process: the note stays, for `restore`.
+    /// Gives the device up without detaching it: the note stays, for `restore`.
     pub fn leave(self) -> PathBuf {
         self.guard.leave();
         self.device
     }
 }
 
-/// Attaches `backing` to a free loop device. The note to detach it is `owner`'s. With `direct_io` the loop device
-/// bypasses the page cache of `backing` and keeps many requests in flight.
+/// Attaches `backing` to a free loop device, under a note owned by `owner`. With `direct_io` the loop device bypasses the page
+/// cache of `backing` and keeps many requests in flight.
 pub fn attach(owner: ProcessId, backing: &Path, direct_io: bool, read_only: bool) -> Result<Loop> {
     let file = loopdev::open_backing(backing, read_only)?;
     for _ in 0..ATTEMPTS {
@@ -50,12 +50,15 @@ pub fn attach(owner: ProcessId, backing: &Path, direct_io: bool, read_only: bool
                 guard.made()?;
                 return Ok(Loop { device, guard });
             }
-            // The undo of the dropped guard finds another file behind the device and leaves it alone.
+            // The undo of the dropped guard finds another backing file and does nothing.
             Err(e) if e.raw_os_error() == Some(libc::EBUSY) => drop(guard),
             Err(e) => return Err(Error::io(format!("attach {} to {}", backing.display(), device.display()), e)),
         }
     }
-    Err(Error::io("attach a loop device: others take each free one first", io::Error::from_raw_os_error(libc::EBUSY)))
+    Err(Error::io(
+        "attach a loop device: other processes took each free device first",
+        io::Error::from_raw_os_error(libc::EBUSY),
+    ))
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
-//! Undoing what the dead have noted.
+//! Undoing the changes of ended processes.
 //!
 //! ```text
-//!     owner        a setting                                  anything else
-//!     at work      stays                                      stays
-//!     ending       undone: nobody else will any more          stays: it may still be held
-//!     gone         undone                                     undone
+//!     owner        a setting                                  any other change
+//!     running      stays                                      stays
+//!     exiting      undone: no other process will do it        stays: it may still be in use
+//!     ended        undone                                     undone
 //! ```
 //!
-//! A setting that another process at work has set after the dead one, or to the same value, stays for now, and so does the note:
-//! set back now, it would be changed under that process, which would in the end set it back to what the dead one had set. What was set
-//! before is set back to that.
+//! If a running process has set the same setting after the ended one, or to the same value, the setting and the note stay for
+//! now. Otherwise the value would change under the running process, and that process would finally restore the value of the ended
+//! one. A setting that was set before is restored to that value.
 
-use super::taking_back::undo_action;
+use super::reverting::undo_action;
 use super::{Action, NOTES, Note, Outcome, ProcessId, TEMPORARY, remove_note};
 use crate::home;
 use ahead_sys::{Error, Result};
@@ -21,29 +21,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What [`restore`] did with one note.
+/// The result of [`restore`] for one note.
 #[derive(Debug)]
 pub struct Restored {
     /// The change.
     pub action: Action,
-    /// Whether undoing it succeeded. The note of a failed one is kept.
+    /// The result of the undo. After an error the note is kept.
     pub outcome: Result<Outcome>,
 }
 
-/// Undoes every noted change whose owner is gone, the latest first.
+/// Undoes every noted change whose owner has ended, the latest first.
 pub fn restore() -> Result<Vec<Restored>> {
     restore_in(Path::new(NOTES))
 }
 
-/// Sets back only the settings of the kernel whose changer is gone: with read-ahead off, say, whatever is measured is
-/// not what it seems. What was made or mounted is in nobody's way.
+/// Restores only kernel settings whose owner has ended: with read-ahead off, for example, every measurement is wrong. Files and
+/// mounts disturb no other process.
 pub fn restore_settings() -> Result<Vec<Restored>> {
     restore_settings_in(Path::new(NOTES))
 }
 
-/// Whether [`restore_settings`] would find something to look at.
-pub fn are_settings_left() -> Result<bool> {
-    let is_one = |note: &Note| matches!(note.action, Action::SetFile { .. }) && is_left(note);
+/// Whether [`restore_settings`] has anything to restore.
+pub fn has_abandoned_settings() -> Result<bool> {
+    let is_one = |note: &Note| matches!(note.action, Action::SetFile { .. }) && is_abandoned(note);
     Ok(notes()?.iter().any(|(_, note)| is_one(note)))
 }
 
@@ -51,33 +51,33 @@ fn restore_settings_in(directory: &Path) -> Result<Vec<Restored>> {
     restore_where(directory, |note| matches!(note.action, Action::SetFile { .. }))
 }
 
-/// The same for a directory of choice, for tests.
+/// As [`restore`], for a given directory, for tests.
 pub fn restore_in(directory: &Path) -> Result<Vec<Restored>> {
     restore_where(directory, |_| true)
 }
 
-fn restore_where(directory: &Path, concerned: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
-    undo_where(directory, is_left, concerned)
+fn restore_where(directory: &Path, is_selected: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
+    undo_where(directory, is_abandoned, is_selected)
 }
 
-/// Undoes those of the notes that are to be undone and concerned. What the others have set stays, unless they are left, too.
+/// Undoes the notes that are `is_undone` and `is_selected`. Settings of the other notes stay, unless these are abandoned, too.
 fn undo_where(
     directory: &Path,
     is_undone: impl Fn(&Note) -> bool,
-    concerned: impl Fn(&Note) -> bool,
+    is_selected: impl Fn(&Note) -> bool,
 ) -> Result<Vec<Restored>> {
     let mut done = Vec::new();
     if !home::look_for_directory(READING, directory)? {
         return Ok(done);
     }
-    let _alone = lock(directory)?;
-    sweep(directory);
-    let (left, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_undone(note));
+    let _lock = lock(directory)?;
+    remove_partial_notes(directory);
+    let (undone, kept): (Vec<_>, Vec<_>) = notes_in(directory)?.into_iter().partition(|(_, note)| is_undone(note));
     let is_needed = |note: &Note| {
-        let is_in_use = |other: &Note| !is_left(other) && is_built_on(note, other);
+        let is_in_use = |other: &Note| !is_abandoned(other) && is_built_on(note, other);
         kept.iter().any(|(_, other)| is_in_use(other) && sets_the_same(&note.action, &other.action))
     };
-    for (path, note) in left.into_iter().rev().filter(|(_, note)| concerned(note)) {
+    for (path, note) in undone.into_iter().rev().filter(|(_, note)| is_selected(note)) {
         if is_needed(&note) {
             continue;
         }
@@ -87,15 +87,15 @@ fn undo_where(
     Ok(done)
 }
 
-/// Whether its owner undoes it no more.
-fn is_left(note: &Note) -> bool {
+/// Whether the owner will not undo the change any more.
+fn is_abandoned(note: &Note) -> bool {
     match note.action {
-        Action::SetFile { .. } => !note.owner.is_at_work(),
+        Action::SetFile { .. } => !note.owner.is_executing(),
         _ => !note.owner.is_alive(),
     }
 }
 
-/// Whether another change of a setting is lost if this one is undone.
+/// Whether undoing this change of a setting would lose another one.
 fn is_built_on(note: &Note, other: &Note) -> bool {
     let value = |note: &Note| match &note.action {
         Action::SetFile { new, .. } => new.clone(),
@@ -104,7 +104,7 @@ fn is_built_on(note: &Note, other: &Note) -> bool {
     other.sequence > note.sequence || (value(note).is_some() && value(note) == value(other))
 }
 
-/// The path alone does not tell: a file system may be mounted in several places.
+/// Compares files, too, since a file system may be mounted at several paths.
 fn sets_the_same(one: &Action, other: &Action) -> bool {
     let file = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok();
     match (one, other) {
@@ -115,9 +115,8 @@ fn sets_the_same(one: &Action, other: &Action) -> bool {
     }
 }
 
-/// Removes notes that were being written when their writer was killed: what they were to note was not done yet, or is
-/// noted under the final name.
-fn sweep(directory: &Path) {
+/// Removes notes whose writer was killed while writing. Their changes were not made yet, or are noted under the final name.
+fn remove_partial_notes(directory: &Path) {
     let is_dead = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let writer = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
@@ -132,10 +131,10 @@ fn sweep(directory: &Path) {
     }
 }
 
-/// How long another restorer may take: it may have to end processes, each within ten seconds.
+/// Timeout for another process that restores. It may have to end processes, with up to ten seconds each.
 const LOCK_TIME: Duration = Duration::from_secs(120);
 
-/// Two restorers at once would undo the same changes, and each see half of them fail. The lock ends with the file.
+/// Prevents that two processes undo the same changes and each sees half of them fail. Closing the file releases the lock.
 fn lock(directory: &Path) -> Result<Option<fs::File>> {
     let path = directory.join("lock");
     match home::open_lock("undoing changes", &path) {
@@ -144,29 +143,29 @@ fn lock(directory: &Path) -> Result<Option<fs::File>> {
             Ok(())
         })
         .map(|()| Some(file)),
-        // Who may not lock may not undo either, and is told at the first note.
+        // Without permission to lock, undoing fails, too, and the first note reports that.
         Err(error) if error.is_unavailable() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Undoes every change that this process noted, the latest first, once it has ended; while it lives, nothing.
+/// Undoes every change of an ended process, the latest first. If the process still lives: nothing.
 pub fn restore_owned_by(owner: ProcessId) -> Result<Vec<Restored>> {
     restore_where(Path::new(NOTES), |note| note.owner == owner)
 }
 
-/// Sets back the settings that were noted for this process while it still lives, for whoever takes down what it is for: of one that
-/// has ended, anybody else would take them for left behind.
+/// Restores the settings of a process that may still live. Called while its disk is detached: after its end, other processes would
+/// treat the settings as abandoned.
 pub fn restore_settings_of(owner: ProcessId) -> Result<Vec<Restored>> {
     let is_its = |note: &Note| note.owner == owner && matches!(note.action, Action::SetFile { .. });
     undo_where(Path::new(NOTES), is_its, |_| true)
 }
 
-/// What it is that cannot be done where notes cannot be relied on.
+/// The operation that needs trustworthy notes, for messages.
 const READING: &str = "reading undo notes";
 
-/// All notes, the earliest first. A file that is not a note is left alone, and so is one that others may have written: its
-/// author could have root write any file.
+/// All notes, the earliest first. Skips files that are not notes, and notes that users other than root may have written: with such
+/// a note they could make root write any file.
 pub fn notes() -> Result<Vec<(PathBuf, Note)>> {
     notes_in(Path::new(NOTES))
 }
@@ -188,13 +187,13 @@ pub(super) fn notes_in(directory: &Path) -> Result<Vec<(PathBuf, Note)>> {
     Ok(found)
 }
 
-/// The longest note that is read, bytes: two paths and some numbers.
+/// Maximum length of a note: two paths and some numbers. Unit: bytes.
 const NOTE_MAX_BYTES: u64 = 64 << 10;
 
 fn read_note(path: &Path) -> Option<Note> {
     let file = fs::File::open(path).ok()?;
     if !home::is_ours_alone(&file.metadata().ok()?) {
-        tracing::warn!("{} is ignored: others than root may have written it", path.display());
+        tracing::warn!("{} is ignored: users other than root may have written it", path.display());
         return None;
     }
     let mut text = Vec::new();
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn gone() -> ProcessId {
+    fn dead_process() -> ProcessId {
         ProcessId { pid: std::process::id(), start_ticks: 1 }
     }
 
@@ -217,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn restore_undoes_the_dead_latest_first_and_spares_the_living() {
+    fn restore_undoes_changes_of_ended_processes_latest_first() {
         let home = tempfile::tempdir().unwrap();
         let (notes, file, mine) = (home.path().join("undo"), home.path().join("f"), home.path().join("g"));
         fs::write(&file, "c").unwrap();
         fs::write(&mine, "c").unwrap();
-        note_in(&notes, gone(), set(&file, "a", "b")).unwrap().leave();
-        note_in(&notes, gone(), set(&file, "b", "c")).unwrap().leave();
+        note_in(&notes, dead_process(), set(&file, "a", "b")).unwrap().leave();
+        note_in(&notes, dead_process(), set(&file, "b", "c")).unwrap().leave();
         let alive = note_in(&notes, ProcessId::own().unwrap(), set(&mine, "a", "c")).unwrap();
         let done = restore_in(&notes).unwrap();
         assert_eq!(done.len(), 2);
@@ -233,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_the_dead_are_set_back_and_what_else_they_left_stays() {
+    fn restore_settings_keeps_files_of_ended_processes() {
         let home = tempfile::tempdir().unwrap();
         let (notes, setting, directory) = (home.path().join("undo"), home.path().join("f"), home.path().join("d"));
         fs::write(&setting, "0").unwrap();
         fs::create_dir(&directory).unwrap();
-        note_in(&notes, gone(), set(&setting, "128", "0")).unwrap().leave();
-        note_in(&notes, gone(), Action::remove(&directory)).unwrap().leave();
+        note_in(&notes, dead_process(), set(&setting, "128", "0")).unwrap().leave();
+        note_in(&notes, dead_process(), Action::remove(&directory)).unwrap().leave();
         assert_eq!(restore_settings_in(&notes).unwrap().len(), 1);
         assert_eq!(fs::read_to_string(&setting).unwrap(), "128");
         assert!(directory.exists());
@@ -247,12 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_was_being_written_when_its_writer_was_killed_is_swept_away() {
+    fn partial_note_of_a_killed_writer_is_removed() {
         let home = tempfile::tempdir().unwrap();
         let notes = home.path().join("undo");
         home::make_directory("testing", &notes).unwrap();
         let of = |pid: u32| notes.join(format!("00000000000000000001-{pid}-0.tmp"));
-        // Above every number that the kernel gives.
+        // Above the largest process number.
         let dead = (1 << 22) + 1;
         fs::write(of(dead), "{").unwrap();
         fs::write(of(std::process::id()), "{").unwrap();
@@ -260,13 +259,13 @@ mod tests {
         assert!(!of(dead).exists() && of(std::process::id()).exists());
     }
 
-    /// Regression: with umask 0 anybody could put a note there, and root obeyed it.
+    /// Regression: with umask 0 every user could write a note there, and root executed it.
     #[test]
-    fn what_others_may_have_written_is_not_obeyed() {
+    fn note_that_others_may_have_written_is_ignored() {
         let home = tempfile::tempdir().unwrap();
         let (notes, file) = (home.path().join("undo"), home.path().join("f"));
         fs::write(&file, "2").unwrap();
-        note_in(&notes, gone(), set(&file, "0", "2")).unwrap().leave();
+        note_in(&notes, dead_process(), set(&file, "0", "2")).unwrap().leave();
         let note = notes_in(&notes).unwrap().remove(0).0;
         let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         for mode in [0o646, 0o664] {
@@ -287,35 +286,35 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "0");
     }
 
-    /// Regression: the setting was taken from under the living one, and what that one set back stayed.
+    /// Regression: the setting changed under a running process, and the value that this process restored stayed.
     #[test]
-    fn a_setting_that_a_living_one_needs_too_is_set_back_after_it() {
+    fn setting_that_a_running_process_needs_is_restored_after_it() {
         let home = tempfile::tempdir().unwrap();
         let (notes, setting, other_path) = (home.path().join("undo"), home.path().join("f"), home.path().join("g"));
         fs::write(&setting, "2").unwrap();
         fs::hard_link(&setting, &other_path).unwrap();
-        note_in(&notes, gone(), set(&setting, "0", "1")).unwrap().leave();
-        let living = note_in(&notes, ProcessId::own().unwrap(), set(&other_path, "1", "2")).unwrap();
+        note_in(&notes, dead_process(), set(&setting, "0", "1")).unwrap().leave();
+        let running = note_in(&notes, ProcessId::own().unwrap(), set(&other_path, "1", "2")).unwrap();
         assert!(restore_in(&notes).unwrap().is_empty());
         assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), notes_in(&notes).unwrap().len()), ("2", 2));
-        drop(living);
+        drop(running);
         assert_eq!(restore_in(&notes).unwrap().len(), 1);
         assert_eq!((fs::read_to_string(&setting).unwrap().as_str(), notes_in(&notes).unwrap().len()), ("0", 0));
     }
 
-    /// Regression: read-ahead stayed off on a device whose window a living process had set before a recording that was killed.
+    /// Regression: read-ahead stayed off on a device whose window a running process had set before a recording that was killed.
     #[test]
-    fn a_setting_of_a_living_one_from_before_is_what_it_is_set_back_to() {
+    fn setting_is_restored_to_the_earlier_value_of_a_running_process() {
         let home = tempfile::tempdir().unwrap();
         let (notes, setting) = (home.path().join("undo"), home.path().join("f"));
         fs::write(&setting, "0").unwrap();
-        let living = note_in(&notes, ProcessId::own().unwrap(), set(&setting, "128", "776")).unwrap();
-        note_in(&notes, gone(), set(&setting, "776", "0")).unwrap().leave();
+        let running = note_in(&notes, ProcessId::own().unwrap(), set(&setting, "128", "776")).unwrap();
+        note_in(&notes, dead_process(), set(&setting, "776", "0")).unwrap().leave();
         assert_eq!(restore_in(&notes).unwrap().len(), 1);
         assert_eq!(fs::read_to_string(&setting).unwrap(), "776");
-        // Two that need the same value: the later of them to end sets it back.
-        note_in(&notes, gone(), set(&setting, "128", "776")).unwrap().leave();
+        // Two processes need the same value: the last of them to end restores it.
+        note_in(&notes, dead_process(), set(&setting, "128", "776")).unwrap().leave();
         assert!(restore_in(&notes).unwrap().is_empty());
-        drop(living);
+        drop(running);
     }
 }

@@ -1,4 +1,4 @@
-//! Directories with all that is in them, made under a guard.
+//! Directory trees under a guard.
 
 use super::{Action, Guard, ProcessId, note_for};
 use ahead_sys::directory::Directory;
@@ -7,21 +7,21 @@ use ahead_sys::{Error, Result};
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// Makes a directory of the owner's alone, which is not there yet, under a guard that removes it with all that is in it then.
+/// Creates a directory of the owner alone under a guard that removes it with its content. The path must not exist.
 pub fn create_tree(owner: ProcessId, path: &Path) -> Result<Guard> {
     let no_name = || Error::io(format!("create {}", path.display()), std::io::Error::from_raw_os_error(libc::EINVAL));
     let (parent, name) = path.parent().zip(path.file_name()).ok_or_else(no_name)?;
     create_tree_in(owner, &Directory::open(parent)?, name).map(|(_, guard)| guard)
 }
 
-/// The same in a directory that is open already, whose owner may rename what is in it at any time: gives the tree itself, which
-/// stays the same one. The note has the path that the directory was opened by.
+/// As [`create_tree`], in an open directory, whose owner may rename files in it at any time. Returns the open tree. The note has
+/// the path by which the parent was opened.
 pub fn create_tree_in(owner: ProcessId, parent: &Directory, name: &OsStr) -> Result<(Directory, Guard)> {
     let path = parent.path().join(name);
-    // Notes are read by others, from other directories.
+    // Other processes, with other working directories, read the note.
     let failed = |e| Error::io(format!("create {}", path.display()), e);
     let path = std::path::absolute(&path).map_err(failed)?;
-    // Looked for first: a kill between the note and the making must not leave a note of what was there before.
+    // Checked first: a kill between note and creation must not leave a note about a directory of another process.
     if parent.has(name) {
         return Err(failed(std::io::Error::from_raw_os_error(libc::EEXIST)));
     }
@@ -33,7 +33,7 @@ pub fn create_tree_in(owner: ProcessId, parent: &Directory, name: &OsStr) -> Res
             Ok((tree, guard))
         }
         Err(error) => {
-            // Not made by us, or replaced since: not ours to remove.
+            // Another process has created or replaced it: it must not be removed.
             guard.keep()?;
             Err(error)
         }

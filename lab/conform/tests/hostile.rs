@@ -70,11 +70,11 @@ fn records_that_cannot_be_are_refused_with_their_number() {
         (vec![seen(1)], "record 0 cannot be"),
         (vec![seen(0), record(Event::Opened(by(3)))], "record 1 cannot be: a file that was never seen"),
         (vec![seen(0), record(Event::Added(folio(1, 1)))], "a folio that is not aligned"),
-        (vec![seen(0), record(Event::Added(folio(0, 12)))], "a folio larger than any"),
+        (vec![seen(0), record(Event::Added(folio(0, 12)))], "a folio that is too large"),
         (vec![seen(0), record(Event::Removed(folio(u64::MAX, 0)))], "a page beyond the end of any file"),
-        (vec![seen(0), record(Event::ReadEnd(i64::MAX))], "a read longer than any"),
-        (vec![seen(0), record(Event::Opened(Use { disk_window: u32::MAX, ..by(0) }))], "a window larger than any"),
-        (vec![seen(0), record(Event::Around { file: 0, first: 0, last: 1 << 40 })], "larger than any"),
+        (vec![seen(0), record(Event::ReadEnd(i64::MAX))], "a read that is too long"),
+        (vec![seen(0), record(Event::Opened(Use { disk_window: u32::MAX, ..by(0) }))], "a window that is too large"),
+        (vec![seen(0), record(Event::Around { file: 0, first: 0, last: 1 << 40 })], "too large"),
         // Regression: an overflow.
         (
             vec![seen(0), record(Event::Around { file: 0, first: 0, last: u64::MAX })],
@@ -98,7 +98,7 @@ fn a_trace_that_is_cut_short_says_where() {
         match conform(&bytes[..length], None) {
             Err(ConformError::Trace(error)) => {
                 let text = error.to_string();
-                let expected = if length < 8 { "not a trace" } else { "cut short: it ends at byte" };
+                let expected = if length < 8 { "not a trace" } else { "truncated at byte" };
                 assert!(text.contains(expected), "{length}: {text}");
             }
             other => panic!("{length}: {other:?}"),
@@ -109,7 +109,7 @@ fn a_trace_that_is_cut_short_says_where() {
 #[test]
 fn nothing_follows_the_trailer() {
     let bytes = [golden(), b"x".to_vec()].concat();
-    assert!(error(&bytes).contains("something follows the trailer"));
+    assert!(error(&bytes).contains("data after the trailer"));
 }
 
 proptest! {

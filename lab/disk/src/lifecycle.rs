@@ -20,7 +20,7 @@ use ahead_disk::{Client, DiskInfo, Floor, ModelSource, Punctuality, default_name
 use ahead_model::DeviceNumber;
 use ahead_process::Signals;
 use ahead_process::wait_end;
-use ahead_sys::place::{self, MountPoint};
+use ahead_sys::directory::{self, Directory};
 use ahead_sys::{block, loopdev, mounting};
 use ahead_undo::{Guard, ProcessId};
 use std::ffi::OsString;
@@ -162,18 +162,20 @@ pub(crate) fn taken(name: &str) -> Error {
 }
 
 /// Opens the directory to mount on. What is looked at here is what is mounted on, whatever lies at its path by then.
-fn checked_mount(mount: &Path) -> Result<MountPoint> {
+fn checked_mount(mount: &Path) -> Result<Directory> {
     let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
-    let point = match MountPoint::open(mount) {
+    let point = match Directory::open(mount) {
         Ok(point) => point,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        Err(ahead_sys::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             return invalid(&format!("it does not exist; make it with: mkdir -p {}", mount.display()));
         }
-        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => return invalid("it is not a directory"),
-        Err(e) => return Err(Error::io(format!("look at {}", mount.display()), e)),
+        Err(ahead_sys::Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotADirectory => {
+            return invalid("it is not a directory");
+        }
+        Err(e) => return Err(e.into()),
     };
     // With the dot it is the directory, and not the link to it.
-    let path = point.path().join(".");
+    let path = point.descriptor_path().join(".");
     if mounting::is_mount_point(&path)? {
         return invalid("something is mounted there already");
     }
@@ -199,7 +201,7 @@ fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
         false => e.into(),
     })?;
     file.set_len(size_bytes).map_err(|e| Error::io(format!("make {} {size_bytes} bytes long", path.display()), e))?;
-    let path = place::path_of(&file)?;
+    let path = directory::path_of(&file)?;
     Ok((ImageFile { file, path, size_bytes }, guard))
 }
 
@@ -208,17 +210,17 @@ fn existing_image(path: &Path, writable: bool) -> Result<ImageFile> {
         std::io::ErrorKind::InvalidInput => Error::Invalid(format!("{} is not a regular file", path.display())),
         _ => Error::io(format!("attach {}", path.display()), e),
     };
-    let file = place::open_regular_file(path, writable).map_err(failed)?;
+    let file = directory::open_regular_file(path, writable).map_err(failed)?;
     let size_bytes = file.metadata().map_err(failed)?.len();
     check_size(size_bytes, None).map_err(|e| Error::Invalid(format!("{}: {e}", path.display())))?;
-    Ok(ImageFile { path: place::path_of(&file)?, file, size_bytes })
+    Ok(ImageFile { path: directory::path_of(&file)?, file, size_bytes })
 }
 
 /// What a disk is made of, checked and open.
 struct Parts {
     name: String,
     image: ImageFile,
-    mount: Option<MountPoint>,
+    mount: Option<Directory>,
     make: Option<Filesystem>,
     /// Of an image that was made just now.
     new: Option<Guard>,
@@ -396,7 +398,7 @@ fn make_or_detect(
 fn mount_on(
     owner: ProcessId,
     device: &Path,
-    point: &MountPoint,
+    point: &Directory,
     filesystem: Option<Filesystem>,
     image: &File,
     read_only: bool,

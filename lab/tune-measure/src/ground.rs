@@ -8,7 +8,7 @@ use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{block, cache};
 use ahead_tune::backing;
-use ahead_tune::below::Below;
+use ahead_tune::lower_cache::LowerCache;
 use ahead_tune::{System, Target};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
@@ -76,7 +76,7 @@ pub(crate) struct Ground {
     /// keep one that is open.
     first: File,
     on: On,
-    below: Below,
+    below: LowerCache,
 }
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl On {
 
 impl Ground {
     /// Errors: no room, no permission, a full or read-only file system; it was asked to stop.
-    pub fn make(source: &Source, sizes: &[u64], below: Below, stop: &AtomicBool) -> Result<Ground> {
+    pub fn make(source: &Source, sizes: &[u64], below: LowerCache, stop: &AtomicBool) -> Result<Ground> {
         let (spots, on) = match source {
             Source::Directory(directory) => {
                 let files = Files::make(directory, sizes, stop).map_err(|error| match error {

@@ -13,7 +13,7 @@ use ahead_bench::{Observed, Spread, Variant};
 use ahead_profile::Profile;
 use ahead_sim::Recording;
 use ahead_sys::machine;
-use ahead_tune::below::Below;
+use ahead_tune::lower_cache::LowerCache;
 use ahead_tune::{System, Target};
 use ahead_undo::ProcessId;
 use serde::Serialize;
@@ -148,7 +148,7 @@ pub fn measure(plan: &Plan, tell: &mut dyn FnMut(Progress)) -> Result<Measuremen
     let measured_s = began_runs.elapsed().as_secs_f64();
     let jobs = bench.jobs();
     let mut verdict = judge(&candidates, &jobs, current_kb);
-    let doubts = verdict.doubt.take().into_iter().chain(Below::of(plan.system, target).doubt().map(str::to_owned));
+    let doubts = verdict.doubt.take().into_iter().chain(LowerCache::of(plan.system, target).doubt().map(str::to_owned));
     verdict.doubt = doubts.reduce(|one, other| format!("{one}; {other}"));
     let candidates = bench.describe(&candidates, &jobs);
     drop(bench);
@@ -280,7 +280,7 @@ impl Try for Bench<'_> {
             self.say(kb, name);
             rates.push(match &self.work {
                 Ready::Program(program) => {
-                    Below::of(self.plan.system, self.plan.target).evict()?;
+                    LowerCache::of(self.plan.system, self.plan.target).evict()?;
                     let ran = program::run(program, self.plan.stop)?;
                     detail = Detail::of_workload(ran, program::used_bytes(program));
                     ran.bytes_per_s
@@ -359,7 +359,7 @@ fn of_faults(detail: &mut Detail, variant: &Variant, runs: &[Observed], ground: 
 
 /// What jobs run on. Where the target was unmounted just before, the same path has led to what lies below it: that is not measured.
 fn ground(plan: &Plan, source: &Source, sizes: &[u64]) -> Result<Ground> {
-    let ground = Ground::make(source, sizes, Below::of(plan.system, plan.target), plan.stop)?;
+    let ground = Ground::make(source, sizes, LowerCache::of(plan.system, plan.target), plan.stop)?;
     // By the files' own mount: their directory may be another user's, who may put a link in its place. An overlay has no window.
     let is_its = ground.number(plan.system).is_none_or(|number| number == plan.target.number);
     match is_its && plan.target.is_there(plan.system) {

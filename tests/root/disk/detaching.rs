@@ -128,7 +128,7 @@ fn an_interrupted_detach_leaves_the_disk_as_it_was() {
     std::process::Command::new("kill").args(["-INT", &detaching.id().to_string()]).status().unwrap();
     let ended = detaching.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is as it was\n"));
+    assert_eq!((ended.status.code(), message.as_str()), (Some(128 + 2), "ahead: interrupted; the disk is unchanged\n"));
     assert_eq!(fs::read(Path::new(&mount).join("file")).unwrap(), b"still there");
     assert!(is_mounted() && loopdev::status(&disk.device).unwrap().is_some() && disk.is_alive());
     drop(other);
@@ -161,7 +161,7 @@ fn a_detach_that_waits_for_the_last_user_can_be_taken_back() {
     let disk = home.create("lazy", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
     let open = File::open(&disk.device).unwrap();
     loopdev::detach(&disk.device).unwrap();
-    loopdev::stay_attached(&disk.device).unwrap();
+    loopdev::cancel_detach(&disk.device).unwrap();
     drop(open);
     assert!(loopdev::status(&disk.device).unwrap().is_some_and(|s| s.backing.to_string_lossy().contains(&disk.name)));
     detach(&disk);

@@ -2,7 +2,7 @@
 
 use crate::record::{FileSystem, OsFileSystem};
 use crate::{Error, Result};
-use ahead_learn::place_extents;
+use ahead_learn::split_by_position;
 use ahead_model::RangeSet;
 use ahead_profile::{Extent, File, Profile, Recording};
 use ahead_sys::{machine, mounts};
@@ -43,7 +43,7 @@ fn file_of(path: &Path, wanted: &RangeSet, table: &[ahead_model::Mount]) -> Resu
         runs: 1,
         ..Extent::default()
     });
-    let extents = place_extents(extents.collect(), &OsFileSystem.physical_extents(&real, stat.size_bytes));
+    let extents = split_by_position(extents.collect(), &OsFileSystem.physical_extents(&real, stat.size_bytes));
     Ok(File {
         path: bytes,
         fs_type: mount.fs_type.clone(),

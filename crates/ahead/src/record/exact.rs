@@ -1,14 +1,14 @@
-//! Making reads exact.
+//! Settings for exact recordings.
 //!
-//! For the time of a precise recording, nothing is read ahead on any file system, wherever it is mounted.
+//! During a precise recording, read-ahead is off on every file system, wherever it is mounted.
 //!
-//! With the window at 0, read(2) brings its pages one by one and a fault brings its page alone. ext4 also reads inode
-//! tables ahead by itself (32 blocks); 0 is a value that it accepts. What is left are the reads that a file system needs
-//! for a lookup: up to 8 blocks of a directory at once in ext4. They would be read again in any other run, so they count.
+//! With the window at 0, read(2) loads only its pages, one by one, and a fault loads only its page. ext4 also reads inode tables
+//! ahead (32 blocks); 0 is a valid value. Only reads that a file system needs for a lookup remain: in ext4 up to 8 blocks of a
+//! directory at once. Every other run needs them, too, so they count as used.
 //!
-//! For the time of any recording, a fault maps its page alone, where the kernel lets us say so. Otherwise it maps the 16
-//! pages around it, those that are in the cache, and which of them the program touches then nobody can tell. The setting
-//! is in debugfs, which a locked-down kernel does not give away: then those windows are an upper bound of what was used.
+//! During any recording, a fault maps only its page, if the kernel permits that setting. Otherwise a fault maps the cached pages among
+//! the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a locked-down kernel
+//! refuses: then those windows are an upper bound of the used pages.
 
 use super::single_faults::SingleFaults;
 use ahead_sys::{Error, Result};
@@ -17,15 +17,15 @@ use ahead_undo::{Guard, ProcessId};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
-/// Switches read-ahead off until the guards are dropped. Needs root, a writable sysfs, and that nobody else does it.
+/// Switches read-ahead off until the guards are dropped. Needs root, a writable sysfs, and the machine-wide lock.
 pub fn switch_read_ahead_off(_lock: &MachineLock) -> Result<Vec<Guard>> {
-    // Not by the devices of the mount table: the backing devices of btrfs are numbered by themselves, and containers
-    // have mounts that we do not see.
+    // All backing devices, not those of the mount table: the BDI of btrfs has no device number, and mounts in containers are not
+    // visible here.
     let mut files = settings_below("/sys/class/bdi", "read_ahead_kb");
     files.extend(settings_below("/sys/fs/ext4", "inode_readahead_blks"));
     files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0"));
     let switched = files.iter().map(|file| match ahead_undo::set_file(file, "0") {
-        // Its device has gone since they were listed, and nothing can be read from it.
+        // The device was removed since the listing, so no process can read from it.
         Err(_) if !file.exists() => Ok(None),
         other => other.map(Some).map_err(as_unavailable),
     });
@@ -42,7 +42,7 @@ fn as_unavailable(error: Error) -> Error {
     }
 }
 
-/// A setting of every device that has it.
+/// The files of a setting, for every device that has it.
 fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path().join(name)).filter(|file| file.exists()).collect()
@@ -51,21 +51,21 @@ fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
 const DEBUGFS: &str = "/sys/kernel/debug";
 pub(super) const SETTING: &str = "fault_around_bytes";
 
-/// Makes faults map one page each, on the whole machine, until what this gives is dropped. Needs root.
+/// Makes faults map only one page, on the whole machine, until the result is dropped. Needs root.
 ///
 /// # Errors
-/// Where the kernel has no debugfs, or does not let it be written (lockdown).
+/// The kernel has no debugfs, or refuses writes to it (lockdown).
 pub fn switch_fault_around_off() -> Result<SingleFaults> {
     let mut guards = Vec::new();
     let mut directory = PathBuf::from(DEBUGFS);
     if !directory.join(SETTING).exists() {
-        // Each process its own, so that none takes it away from another.
+        // Each process mounts its own, so that none unmounts another's.
         let own = ProcessId::own()?;
         directory = format!("/run/ahead/debugfs-{}-{}", own.pid, own.start_ticks).into();
         guards.push(ahead_undo::create_directory(own, &directory)?);
         guards.push(ahead_undo::mounts::mount_noted(own, Path::new("ahead"), &directory, "debugfs", false, "")?);
     }
-    // What was done last is undone first, also when the setting cannot be changed.
+    // The last change is undone first, also if the setting cannot be changed.
     guards.reverse();
     SingleFaults::switch(directory.join(SETTING), guards)
 }

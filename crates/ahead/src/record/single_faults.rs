@@ -1,14 +1,14 @@
-//! One page per fault, for as long as anybody records.
+//! Limits faults to one page while any process records.
 //!
 //! The setting is the whole machine's, and recordings may overlap:
 //!
 //! ```text
-//!     A   65536 ──▶ 4096 ················ ends: B is still there, it stays
+//!     A   65536 ──▶ 4096 ················ ends: B still records, the setting stays
 //!     B                 (4096 already) ······························ ends last: back to 65536
 //! ```
 //!
-//! The undo notes of the living are the list of those who need it, and each of them holds the value from before the
-//! first. One lock makes looking at that list and changing the setting one step.
+//! The undo notes of running processes are the list of recordings that need the setting. Each note has the value from before the
+//! first one. A lock makes reading the list and changing the setting one step.
 
 use super::exact::SETTING;
 use ahead_sys::{Error, Result, machine};
@@ -19,21 +19,21 @@ use std::path::{Path, PathBuf};
 
 const LOCK: &str = "/run/ahead/fault_around.lock";
 
-/// Faults map one page each while this lives.
+/// Faults map only one page while this value lives.
 #[derive(Debug)]
 pub struct SingleFaults {
     file: PathBuf,
     guard: Option<Guard>,
-    /// Of what the file lies in; they go after the setting.
+    /// The mount and directory of the setting, removed after the setting is restored.
     _mounts: Vec<Guard>,
 }
 
 impl SingleFaults {
-    /// Sets this kernel file (its name tells it from others, not its place) to the size of a page.
+    /// Sets this kernel file (identified by its name, not by its directory) to the page size.
     pub(super) fn switch(file: PathBuf, mounts: Vec<Guard>) -> Result<SingleFaults> {
-        let _turn = turn()?;
+        let _lock = lock()?;
         let (now, single) = (read(&file)?, machine::page_size().to_string());
-        // Of a value that is not ours the notes say nothing: somebody else has set it since.
+        // With another value than ours, notes are obsolete: another process has set it since.
         let noted = if now == single { notes(&file)? } else { Vec::new() };
         let before = noted.into_iter().find_map(|(_, old)| (old != single).then_some(old)).unwrap_or(now.clone());
         let guard = ahead_undo::note(Action::SetFile { path: file.clone(), old: before, new: Some(single.clone()) })?;
@@ -43,7 +43,7 @@ impl SingleFaults {
         Ok(SingleFaults { file, guard: Some(guard), _mounts: mounts })
     }
 
-    /// Whether it is still so: a person may have set it. `ahead restore` leaves it to the last who needs it.
+    /// Whether the setting is unchanged. `ahead restore` leaves it to the last recording that needs it.
     pub fn holds(&self) -> bool {
         read(&self.file).is_ok_and(|now| now == machine::page_size().to_string())
     }
@@ -52,21 +52,21 @@ impl SingleFaults {
 impl Drop for SingleFaults {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        // Without the lock rather than not at all.
-        let _turn = turn();
+        // Without the lock, restoring is still better than not restoring.
+        let _lock = lock();
         // One of them is ours.
-        let living = notes(&self.file).map_or(1, |all| all.iter().filter(|(owner, _)| owner.is_at_work()).count());
-        let is_needed = living > 1;
+        let running = notes(&self.file).map_or(1, |all| all.iter().filter(|(owner, _)| owner.is_executing()).count());
+        let is_needed = running > 1;
         let done = if is_needed { guard.keep() } else { guard.undo() };
         if let Err(error) = done {
-            tracing::warn!("could not set {} back (ahead restore will try again): {error}", self.file.display());
+            tracing::warn!("cannot restore {} (run `ahead restore` to try again): {error}", self.file.display());
         }
     }
 }
 
-/// Whether a recording that runs now has done this to the machine.
+/// Whether a running recording has limited faults to one page.
 pub fn is_fault_around_off() -> bool {
-    notes(Path::new(SETTING)).is_ok_and(|all| all.iter().any(|(owner, _)| owner.is_at_work()))
+    notes(Path::new(SETTING)).is_ok_and(|all| all.iter().any(|(owner, _)| owner.is_executing()))
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -74,8 +74,8 @@ fn read(file: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Everybody who noted this change, and the value from before. The path is not the same everywhere: who finds no debugfs
-/// mounts his own.
+/// The owners of notes about this setting, with the earlier value. The path differs between processes: without a mounted debugfs, each
+/// mounts its own.
 fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
     let of_setting = |note: Note| match note.action {
         Action::SetFile { path, old, .. } if path.file_name() == file.file_name() => Some((note.owner, old)),
@@ -84,8 +84,8 @@ fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
     Ok(ahead_undo::notes()?.into_iter().filter_map(|(_, note)| of_setting(note)).collect())
 }
 
-/// The right to look and to change, until it is dropped.
-fn turn() -> Result<File> {
+/// The lock for reading the notes and changing the setting.
+fn lock() -> Result<File> {
     let file = home::open_lock("changing how faults are served", Path::new(LOCK))?;
     file.lock().map_err(|e| Error::io(format!("lock {LOCK}"), e))?;
     Ok(file)
@@ -95,7 +95,7 @@ fn turn() -> Result<File> {
 mod tests {
     use super::*;
 
-    /// A file in the place of the kernel's, with a name that no other test or recording has.
+    /// A file in place of the kernel's, with a name that no other test or recording uses.
     fn setting(home: &Path, value: u64) -> PathBuf {
         let file = home.join(format!("setting-{}", home.file_name().unwrap().display()));
         std::fs::write(&file, value.to_string()).unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_once_the_last_sets_it_back() {
+    fn last_of_two_recordings_restores_the_setting() {
         if !machine::is_root() {
             eprintln!("skipped: notes in /run need root");
             return;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sets_it_back_meanwhile_is_noticed_and_left_alone() {
+    fn change_by_another_process_is_detected_and_stays() {
         if !machine::is_root() {
             eprintln!("skipped: notes in /run need root");
             return;
@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(read(&file).unwrap(), "8192");
     }
 
-    /// Regression: an old note was believed, and in the end a value of another day was set.
+    /// Regression: an old note was trusted, and finally an obsolete value was set.
     #[test]
-    fn what_somebody_has_set_since_a_killed_recording_is_set_back() {
+    fn value_set_after_a_killed_recording_is_restored() {
         if !machine::is_root() {
             eprintln!("skipped: notes in /run need root");
             return;

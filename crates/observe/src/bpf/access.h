@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * From "these pages of this mapping" to an event about those that are new.
+ * Converts "these pages of this mapping" to an event about the new ones.
  *
- *     pages   60 61 62 63 | 64 … 127 | 128 129        a span is cut at every 64th page: one word of bits each
- *     seen     1  1  0  0 |  0 …  0  |  0   1         bits that are set are dropped here and now
- *     events  [62 ─────────────────────── 128]        new pages that touch become one event
+ *     pages   60 61 62 63 | 64 … 127 | 128 129        a span is split at every 64th page: one word of bits each
+ *     seen     1  1  0  0 |  0 …  0  |  0   1         pages whose bits are set are dropped here
+ *     events  [62 ─────────────────────── 128]        adjacent new pages become one event
  *
  * A loop over cached data thus costs two table lookups per access and no event.
  */
 #ifndef AHEAD_ACCESS_H
 #define AHEAD_ACCESS_H
 
-/* The pieces of 64 pages that one event may cover: 4 GiB of 4 KiB pages. read(2) itself ends at 2 GiB. */
+/* Number of words that one event may cover: 4 GiB of 4 KiB pages. read(2) is limited to 2 GiB. */
 #define WORDS_PER_SPAN (1 << 14)
 
 struct span {
-	u64 page; /* where the walk is */
+	u64 page; /* current position */
 	u64 end;  /* after the last page */
-	u64 first; /* of the new pages that wait to be reported */
+	u64 first; /* first of the new pages that are not reported yet */
 	u64 pages;
 	u32 file;
 	u32 kind;
-	u64 reported; /* events */
+	u64 reported; /* number of events */
 };
 
 static __always_inline void report(struct span *span, u64 first, u64 mask, u64 pages)
@@ -62,13 +62,13 @@ static __always_inline struct word *word_of(u32 file, u64 page)
 
 static __always_inline u64 set_bits(u64 *bits, u64 wanted)
 {
-	/* Mostly they are set: a look is cheaper than an atomic write. */
+	/* Mostly they are set: reading is cheaper than an atomic write. */
 	if ((*(volatile u64 *)bits & wanted) == wanted)
 		return 0;
 	return wanted & ~__sync_fetch_and_or(bits, wanted);
 }
 
-/* Marks pages of one word; gives those that were not marked before. */
+/* Marks pages of one word, and returns those that were not marked before. */
 static __always_inline u64 mark(u32 file, u64 page, u64 wanted, u32 kind)
 {
 	struct word *word = word_of(file, page);
@@ -93,8 +93,8 @@ static __always_inline u64 mask_of(u64 page, u64 end)
 }
 
 /*
- * Not static: the verifier then checks it once by itself, where otherwise it would follow every round of the loop with
- * what it knows about the span.
+ * Not static: then the verifier checks this function once, instead of following every iteration of the loop with its knowledge about
+ * the span.
  */
 __noinline int take_word(struct span *span)
 {
@@ -126,8 +126,8 @@ static long span_step(u64 step, struct span *span)
 	return take_word(span) != 0;
 }
 
-/* Pages that the program itself made by writing: whoever reads them later reads nothing from a disk. */
-__noinline int make_word(struct span *span)
+/* Marks pages that the program has written: reading them later reads nothing from a disk. */
+__noinline int mark_written_word(struct span *span)
 {
 	if (!span)
 		return 1;
@@ -145,12 +145,12 @@ __noinline int make_word(struct span *span)
 	return 0;
 }
 
-static long made_step(u64 step, struct span *span)
+static long written_step(u64 step, struct span *span)
 {
-	return make_word(span) != 0;
+	return mark_written_word(span) != 0;
 }
 
-/* Pages first to last (the last one included) were touched in this way by the current thread, which is followed. */
+/* The current thread, which is followed, has touched the pages first to last (inclusive). */
 static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 kind)
 {
 	struct file_state *state = state_of(inode);
@@ -164,13 +164,13 @@ static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 
 	u64 file_pages = (size + (1ULL << settings.page_shift) - 1) >> settings.page_shift;
 	struct span span = { .page = first, .end = last + 1, .file = state->id, .kind = kind };
 	if (kind == ACCESS_ADDED && span.end > file_pages) {
-		/* A page beyond the end comes into the cache when the file is being extended. */
-		struct span made = span;
-		if (made.page < file_pages)
-			made.page = file_pages;
-		bpf_loop(WORDS_PER_SPAN, made_step, &made, 0);
+			/* A page beyond the end is added to the cache when the file is extended. */
+		struct span written = span;
+		if (written.page < file_pages)
+			written.page = file_pages;
+		bpf_loop(WORDS_PER_SPAN, written_step, &written, 0);
 	}
-	/* Of a block device always: this is how metadata shows. */
+	/* Pages of block devices are always reported: they are metadata. */
 	if (kind == ACCESS_ADDED && !settings.want_added && !is_device(inode))
 		return;
 	if (span.end > file_pages)
@@ -182,7 +182,7 @@ static __always_inline void touch(struct inode *inode, u64 first, u64 last, u32 
 	else
 		bpf_loop(WORDS_PER_SPAN, span_step, &span, 0);
 	report_waiting(&span);
-	/* A new name is looked for when a file is read anew from its beginning; not at each page. */
+	/* A new name is searched when a file is read again from its beginning, not for each page. */
 	if (!(state->flags & FILE_ANNOUNCED) || (span.reported && first == 0 && kind == ACCESS_READ))
 		name_file(state, inode, alias_of(inode));
 }

@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who reads what: the observer.
+ * The observer: which process reads which pages.
  *
- * A program that is followed reads files in three ways, and each has a place in the kernel that knows the pages:
+ * A followed program reads files in three ways. For each, a tracepoint reports the pages:
  *
- *     read, pread, io_uring, splice, exec ──▶ mm_filemap_get_pages(mapping, first, last)   all that the call asks for
- *     a touched mapping, page not mapped ───▶ mm_filemap_map_pages(mapping, first, last)   the window that gets mapped
+ *     read, pread, io_uring, splice, exec ──▶ mm_filemap_get_pages(mapping, first, last)   all pages of the call
+ *     access to a mapping, page not mapped ─▶ mm_filemap_map_pages(mapping, first, last)   the window that is mapped
  *         … and not in that window ────────▶ mm_filemap_fault(mapping, page)               the page itself
- *     whatever of these missed ─────────────▶ mm_filemap_add_to_page_cache(folio)          with read-ahead around it
+ *     a miss of any of these ───────────────▶ mm_filemap_add_to_page_cache(folio)          with read-ahead around it
  *
- * Used is what the first and third name, in a cold run without read-ahead: there, a page that is not touched is never
- * resident, and a page that is not resident cannot be mapped without a fault of its own. Otherwise the second one gives
- * an upper bound. The metadata of ext2, ext3 and ext4 lives in the page cache of the block device: it shows as the
- * fourth, with the device's own inode.
+ * Used pages are those of the first and third tracepoint, in a cold run without read-ahead: then an untouched page is never resident,
+ * and a page that is not resident cannot be mapped without its own fault. Otherwise the second one gives an upper bound. The metadata
+ * of ext2, ext3 and ext4 is in the page cache of the block device: the fourth one reports it, with the inode of the device.
  *
- * Kernels before 6.11 or so lack the first three; there the functions around them are probed instead (fentry, or kprobe
- * where that is refused). Which programs of this file are loaded is decided in source.rs.
+ * Kernels before 6.11 or so lack the first three. There, the functions that contain them are probed (fentry, or kprobe if fentry is
+ * refused). source.rs decides which programs of this file are loaded.
  *
- *     kernel.h   structures of the kernel, relocated
- *     folio.h    what a folio is a part of, and its size
- *     thrice.h    programs that may be interrupted, and what is lost by that
- *     event.h    what is sent to user space
- *     maps.h     the tables; who is followed
+ *     kernel.h   kernel structures, relocated
+ *     folio.h    inode and size of a folio
+ *     triple_attach.h   programs that may be interrupted, and the count of lost events
+ *     event.h    events for user space
+ *     maps.h     tables; which processes are followed
  *     path.h     inode → id, and its path, once
- *     access.h   pages → the new ones among them → events
+ *     access.h   pages → new pages → events
  *     older.h    the functions to probe where tracepoints are missing
- *     lookup.h   paths that system calls name, in cold recordings only
+ *     lookup.h   paths of system calls, in cold recordings only
  *
- * What it must never do: report a page as used that was not asked for; lose an event without counting it; wake the
- * observer for a single event.
+ * It must never report a page as used that was not requested, lose an event without counting it, or wake the observer for a single
+ * event.
  */
 #include "kernel.h"
 
@@ -36,7 +35,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include "folio.h"
-#include "thrice.h"
+#include "triple_attach.h"
 #include "event.h"
 #include "maps.h"
 #include "path.h"
@@ -52,10 +51,10 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ARGUMENT(ctx, n) ((ctx)[n])
 
 /*
- * A buffered read asks for pages again and again until it has all: each time from where it is to the same end. The first
- * time covers the rest.
+ * A buffered read requests pages repeatedly until it has all of them, each time from its current position to the same end. The first
+ * request covers the others.
  */
-static __always_inline void asked_for(struct address_space *mapping, u64 first, u64 last)
+static __always_inline void request_pages(struct address_space *mapping, u64 first, u64 last)
 {
 	struct inode *inode = BPF_CORE_READ(mapping, host);
 	if (last > first + 64) {
@@ -77,14 +76,14 @@ static __always_inline void asked_for(struct address_space *mapping, u64 first, 
 
 #include "older.h"
 
-THRICE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
+TRIPLE(ON_GET_PAGES, on_get_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
-		asked_for((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
+		request_pages((void *)ARGUMENT(ctx, 0), ARGUMENT(ctx, 1), ARGUMENT(ctx, 2));
 	return 0;
 }
 
-THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
+TRIPLE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -94,7 +93,7 @@ THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
 	return 0;
 }
 
-THRICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
+TRIPLE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
 {
 	u32 who = is_followed();
 	struct address_space *mapping = (void *)ARGUMENT(ctx, 0);
@@ -103,7 +102,7 @@ THRICE(ON_MAP_PAGES, on_map_pages, "mm_filemap_map_pages")
 	return 0;
 }
 
-THRICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
+TRIPLE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
 	if (!is_followed())
 		return 0;
@@ -114,8 +113,8 @@ THRICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 	return 0;
 }
 
-/* A child is followed from its first instruction on: it does not run before this. */
-THRICE(ON_FORK, on_fork, "sched_process_fork")
+/* A child is followed from its first instruction on: it does not run before this program has run. */
+TRIPLE(ON_FORK, on_fork, "sched_process_fork")
 {
 	struct task_struct *parent = (void *)ARGUMENT(ctx, 0);
 	struct task_struct *child = (void *)ARGUMENT(ctx, 1);
@@ -132,8 +131,8 @@ THRICE(ON_FORK, on_fork, "sched_process_fork")
 }
 
 /*
- * Called for every task there is, mostly parents before their children: who has a parent that is followed is followed, too.
- * Gives a byte for each of them. Whoever forks meanwhile is either seen here later or followed by the program above.
+ * Called for every task, mostly parents before their children: a task whose parent is followed is followed, too. Writes a byte for each
+ * such task. A child that is forked during the walk is found here later, or followed by the program above.
  */
 SEC("iter/task")
 int on_listed(u64 *ctx)
@@ -152,7 +151,7 @@ int on_listed(u64 *ctx)
 		count(LOSS_FILES);
 		return 0;
 	}
-	/* If it has ended, on_exit may have been there before: its number would stay. */
+	/* If the task has ended, on_exit may have run before: its number would stay in the table. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&followed, &tgid);
 	else
@@ -160,17 +159,17 @@ int on_listed(u64 *ctx)
 	return 0;
 }
 
-THRICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
+TRIPLE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ARGUMENT(ctx, 0);
 	u32 tgid = BPF_CORE_READ(task, tgid);
-	/* The count has been lowered already: 0 at the last thread's end. */
+	/* The count is already decremented: 0 at the end of the last thread. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&followed, &tgid);
 	return 0;
 }
 
-THRICE(ON_EXEC, on_exec, "sched_process_exec")
+TRIPLE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	if (!is_followed())
 		return 0;
@@ -201,7 +200,7 @@ THRICE(ON_EXEC, on_exec, "sched_process_exec")
 	u32 length = event->name_bytes;
 	if (length > PATH_BYTES)
 		length = PATH_BYTES;
-	/* The observer reads the mount table of another namespace while the program lives. */
+		/* The observer must open the mount table of another namespace while the program runs. */
 	send(event, __builtin_offsetof(struct exec_event, name) + length,
 	     event->mount_namespace != settings.mount_namespace);
 	give_back(scratch);

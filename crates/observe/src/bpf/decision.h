@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What decisions.bpf.c sends, its tables, and the structures of the kernel that only it reads. */
+/* Events and tables of decisions.bpf.c, and the kernel structures that only it reads. */
 #ifndef AHEAD_DECISION_H
 #define AHEAD_DECISION_H
 
-/* What an event tells. src/decisions/event.rs has the same numbers. */
+/* The kinds of events. src/decisions/event.rs has the same numbers. */
 enum kind {
 	FILE_SEEN = 1, /* page: inode number; count: device and generation; extra: pages cached; order: folio sizes */
 	OPENED,
 	READ,	   /* page: offset in bytes; count: bytes; extra: RWF_ flags */
-	READ_END,  /* count: what the call gave */
+	READ_END,  /* count: result of the call */
 	SYNC,	   /* page, count: pages wanted */
-	ASYNC,	   /* likewise */
+	ASYNC,	   /* as SYNC */
 	WINDOW,	   /* page; count: size; extra: async size; order */
 	EXACT,	   /* page; count: pages; extra: look-ahead */
 	FAULT,	   /* page; with the mapping */
@@ -19,14 +19,14 @@ enum kind {
 	REMOVED,   /* page, order */
 	ADVICE,	   /* page: offset in bytes; count: bytes; extra: POSIX_FADV_ */
 	DIRTIED,   /* page, order */
-	READ_AT,   /* page: offset in bytes at which a read has begun after all */
+	READ_AT,   /* page: offset in bytes at which a read has begun, known only later */
 };
 
 #define EVENT_RANDOM 1	  /* FMODE_RANDOM */
 #define EVENT_UNMAPPED 2  /* the mapping of a fault was not found */
-#define EVENT_RECLAIMED 4 /* removed by a task that frees memory */
-#define EVENT_OTHER 8	  /* a read whose pages are not told by its arguments: sendfile, splice, too many buffers */
-#define EVENT_OWN 16	  /* added by a task whose decisions are sent */
+#define EVENT_RECLAIMED 4 /* removed by a task that reclaims memory */
+#define EVENT_OTHER 8	  /* a read whose arguments do not determine its pages: sendfile, splice, too many buffers */
+#define EVENT_OWN 16	  /* added by a task whose decisions are reported */
 
 struct event {
 	u64 time_ns;
@@ -51,7 +51,7 @@ struct state {
 	u16 mmap_miss;
 };
 
-/* An event with the state of the open file before it, the size of the file, the settings of the disk, and the mapping. */
+/* An event with the state of the open file before it, the file size, the settings of the disk, and the mapping. */
 struct long_event {
 	struct event head;
 	struct state state;
@@ -74,13 +74,13 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #define POSIX_FADV_WILLNEED 3
-/* With it: the range spans several mappings. SPANNING in crates/traces. */
+/* Flag with it: the range spans several mappings. SPANNING in crates/traces. */
 #define SPANNING 0x100
 
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
-/* On x86 and arm64 in generic and own numbering (asm/fcntl.h). */
+/* x86 uses the generic number, arm64 its own (asm/fcntl.h). */
 #if defined(__TARGET_ARCH_x86)
 #define O_DIRECT 040000
 #else
@@ -88,11 +88,11 @@ enum call { NO_CALL, CALL_READ, CALL_PREAD, CALL_READV, CALL_PREADV, CALL_OPEN, 
 #endif
 /* From include/linux/fs.h. */
 #define FMODE_RANDOM 0x1000
-/* From include/linux/sched.h: frees memory, and may use the reserves for that. */
+/* From include/linux/sched.h: the task reclaims memory, and may use the reserves for that. */
 #define PF_MEMALLOC 0x800
-/* Likewise: a thread of the kernel. */
+/* Likewise: a kernel thread. */
 #define PF_KTHREAD 0x00200000
-/* Buffers of one readv that are counted; with more, its length is not told. */
+/* Maximum number of buffers of a readv that are counted; with more, its length is unknown. */
 #define BUFFERS 16
 
 struct file_ra_state {
@@ -130,8 +130,8 @@ struct super_block___bdi {
 	struct backing_dev_info *s_bdi;
 } RELOCATED;
 
-/* A file that is read through the page cache has a way to fill it, and a device that takes requests (io_pages): tmpfs and overlayfs
- * lack the first, sysfs the second. */
+/* A file that is read through the page cache has an operation to fill it (tmpfs and overlayfs lack it), and a device with requests
+ * (io_pages; sysfs lacks it). */
 struct address_space_operations {
 	void *read_folio;
 	void *readahead;
@@ -145,7 +145,7 @@ struct inode___mapping {
 	struct address_space *i_mapping;
 } RELOCATED;
 
-/* What came of an attempt to collapse pages into a huge one (mm/khugepaged.c). */
+/* The result of an attempt to collapse pages into a huge one (mm/khugepaged.c). */
 enum scan_result { SCAN_SUCCEED = 1 };
 
 struct gendisk {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The tables of decisions.bpf.c: who is followed, what was announced, where threads are; and how events are sent. */
+/* The tables of decisions.bpf.c: followed processes, announced files, states of threads; and how events are sent. */
 #ifndef AHEAD_DECISION_MAPS_H
 #define AHEAD_DECISION_MAPS_H
 
@@ -19,7 +19,7 @@ struct {
 	__type(value, u64);
 } lost SEC(".maps");
 
-/* Thread groups that are followed; 1: has not run its program yet. */
+/* Followed thread groups; 1: has not executed its program yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 16);
@@ -28,7 +28,7 @@ struct {
 	__type(value, u32);
 } followed SEC(".maps");
 
-/* Inodes that were announced, by address: number, device and generation, for addresses are used again. */
+/* Announced inodes by address: number, device and generation, because addresses are reused. */
 struct identity {
 	u64 number;
 	u64 device_and_generation;
@@ -42,8 +42,8 @@ struct {
 	__type(value, struct identity);
 } seen SEC(".maps");
 
-/* By thread: where it faulted last, and whether it is in a call that reads; if that call names no offset, the open file, and the
- * offset that was told. */
+/* By thread: the address of the last fault, and whether it is in a read call; if that call names no offset, the open file, and the
+ * offset that was reported. */
 struct thread {
 	u64 address;
 	u64 open;
@@ -67,7 +67,7 @@ struct {
 	__type(value, u32);
 } calls SEC(".maps");
 
-static __always_inline void lose(void)
+static __always_inline void count_lost(void)
 {
 	u32 zero = 0;
 	u64 *count = bpf_map_lookup_elem(&lost, &zero);
@@ -79,7 +79,7 @@ static __always_inline void send(void *event, u64 bytes)
 {
 	u64 flags = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) >= wake_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 	if (bpf_ringbuf_output(&events, event, bytes, flags))
-		lose();
+		count_lost();
 }
 
 static __always_inline bool is_followed(void)
@@ -97,7 +97,7 @@ static __always_inline struct thread *this_thread(void)
 	if (thread)
 		return thread;
 	if (bpf_map_update_elem(&threads, &tid, &none, BPF_ANY))
-		lose();
+		count_lost();
 	return bpf_map_lookup_elem(&threads, &tid);
 }
 

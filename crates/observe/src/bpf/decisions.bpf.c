@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the kernel's read-ahead decides, with all that it decides by: for `ahead sim conform`.
+ * The kernel's read-ahead decisions with all their inputs, for `ahead sim conform`.
  *
- *     what a program does            the decision, and the state before it     what came of it
- *     ───────────────────            ─────────────────────────────────────     ───────────────
+ *     the program                    the decision, and the state before it     its result
+ *     ───────────                    ─────────────────────────────────────     ──────────
  *     read, pread, readv, preadv ──▶ page_cache_sync_ra   page absent     ─┬─▶ page_cache_ra_order      a window
  *                               └──▶ page_cache_async_ra  page marked     ─┤
- *     a touched mapping ───────────▶ mm_filemap_fault     page absent     ─┴─▶ page_cache_ra_unbounded  exactly these pages
+ *     access to a mapping ─────────▶ mm_filemap_fault     page absent     ─┴─▶ page_cache_ra_unbounded  exactly these pages
  *     posix_fadvise, readahead, madvise
  *
- *     what is cached: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, mm_khugepaged_collapse_file, by whomever;
+ *     cached pages: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, mm_khugepaged_collapse_file, by any process;
  *     writeback_dirty_folio
  *
- * The state (struct file_ra_state) is read where the decision begins. A fault's tracepoint names the mapping's pages alone:
- * the open file, and what was said of the mapping, are found by the address (exceptions:page_fault_*) and bpf_find_vma.
+ * The state (struct file_ra_state) is read where the decision begins. The tracepoint of a fault names only the pages of the mapping:
+ * the open file and the advice for the mapping are found by the address (exceptions:page_fault_*) and bpf_find_vma.
  *
- * The kernel's own threads decide through a program's open file, too: khugepaged reads the pages that it lacks for a huge one
- * (collapse_file), and moves the window by that. So theirs are sent with those of the programs that are followed.
+ * Kernel threads decide through a program's open file, too: khugepaged reads the pages that it needs for a huge page
+ * (collapse_file), and thereby moves the window. Therefore their events are sent with those of the followed programs.
  *
- * What it must never do: lose an event without counting it; send one of a program that is not followed, but for what is
- * added to and removed from the files that were seen.
+ * It must never lose an event without counting it, or send one of a program that is not followed, except pages added to and removed
+ * from announced files.
  */
 #include "kernel.h"
 
@@ -29,7 +29,7 @@
 #include "decision.h"
 #include "decision_maps.h"
 #include "folio.h"
-#include "thrice.h"
+#include "triple_attach.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -97,7 +97,7 @@ static __always_inline bool is_announced(struct inode *inode, struct identity *i
 	       before->device_and_generation == identity->device_and_generation;
 }
 
-/* The first sight of a file; `added`: so many pages of it have just been added, and will be told. */
+/* Announces a new file; `added`: number of its pages that have just been added and will be reported. */
 static __always_inline void announce(struct inode *inode, u64 added)
 {
 	struct identity identity;
@@ -115,15 +115,15 @@ static __always_inline void announce(struct inode *inode, u64 added)
 	event.head.page = identity.number;
 	event.head.count = identity.device_and_generation;
 	event.head.extra = BPF_CORE_READ(cache, nrpages) - added;
-	/* Sent before it counts as sent: another thread may announce it, too, but none comes first with something else. */
+	/* Sent before it is stored: another thread may announce the file, too, but no other event of the file comes first. */
 	send(&event, sizeof(event));
 	if (bpf_map_update_elem(&seen, &address, &identity, BPF_ANY))
-		lose();
+		count_lost();
 }
 
-/* A call without an offset reads where the one before has ended, and waits until that has (f_pos_lock): only then is it known where
- * it begins. From then to its end the position stays. */
-static __always_inline void place(void)
+/* Reports the offset of a read call without one. Such a call starts where the previous one ended, and waits for that end (f_pos_lock):
+ * only then is its offset known. From then until its end, the position stays. */
+static __always_inline void report_position(void)
 {
 	struct thread *thread = this_thread();
 	if (!thread || !thread->is_reading || !thread->open)
@@ -139,8 +139,8 @@ static __always_inline void place(void)
 	send(&event, sizeof(event));
 }
 
-/* Whether what this task decides on a file is sent. */
-static __always_inline bool is_told(struct inode *inode)
+/* Whether this task's decisions on a file are sent. */
+static __always_inline bool is_reported(struct inode *inode)
 {
 	struct identity identity;
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -150,10 +150,10 @@ static __always_inline bool is_told(struct inode *inode)
 static __always_inline void decision(u8 kind, u64 *ctx)
 {
 	struct inode *inode = (void *)ctx[0];
-	if (!is_told(inode))
+	if (!is_reported(inode))
 		return;
 	if (is_followed()) {
-		place();
+		report_position();
 		announce(inode, 0);
 	}
 	struct long_event event = {};
@@ -165,30 +165,30 @@ static __always_inline void decision(u8 kind, u64 *ctx)
 	send(&event, sizeof(event));
 }
 
-/* A read that meets nothing to be decided is told by this. */
-THRICE(ON_PAGES, on_pages, "mm_filemap_get_pages")
+/* Needed for a read that causes no decision. */
+TRIPLE(ON_PAGES, on_pages, "mm_filemap_get_pages")
 {
 	if (is_followed())
-		place();
+		report_position();
 	return 0;
 }
 
-THRICE(ON_SYNC, on_sync, "page_cache_sync_ra")
+TRIPLE(ON_SYNC, on_sync, "page_cache_sync_ra")
 {
 	decision(SYNC, ctx);
 	return 0;
 }
 
-THRICE(ON_ASYNC, on_async, "page_cache_async_ra")
+TRIPLE(ON_ASYNC, on_async, "page_cache_async_ra")
 {
 	decision(ASYNC, ctx);
 	return 0;
 }
 
-THRICE(ON_WINDOW, on_window, "page_cache_ra_order")
+TRIPLE(ON_WINDOW, on_window, "page_cache_ra_order")
 {
 	struct file_ra_state *ra = (void *)ctx[2];
-	if (!is_told((void *)ctx[0]))
+	if (!is_reported((void *)ctx[0]))
 		return 0;
 	struct event event = {};
 	fill(&event, WINDOW, (void *)ctx[0]);
@@ -200,9 +200,9 @@ THRICE(ON_WINDOW, on_window, "page_cache_ra_order")
 	return 0;
 }
 
-THRICE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
+TRIPLE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
 {
-	if (!is_told((void *)ctx[0]))
+	if (!is_reported((void *)ctx[0]))
 		return 0;
 	struct event event = {};
 	fill(&event, EXACT, (void *)ctx[0]);
@@ -213,8 +213,8 @@ THRICE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
 	return 0;
 }
 
-/* Not through a tracepoint's inode: these folios are also those of files that were never seen. */
-static __always_inline void cached(u8 kind, struct folio *folio, u8 flags)
+/* Checks the inode, because these folios include those of files that were never announced. */
+static __always_inline void send_folio(u8 kind, struct folio *folio, u8 flags)
 {
 	struct identity identity;
 	struct inode *inode = BPF_CORE_READ(folio, mapping, host);
@@ -235,53 +235,53 @@ static __always_inline void cached(u8 kind, struct folio *folio, u8 flags)
 	send(&event, sizeof(event));
 }
 
-THRICE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
+TRIPLE(ON_ADDED, on_added, "mm_filemap_add_to_page_cache")
 {
 	struct folio *folio = (void *)ctx[0];
-	cached(ADDED, folio, is_told(BPF_CORE_READ(folio, mapping, host)) ? EVENT_OWN : 0);
+	send_folio(ADDED, folio, is_reported(BPF_CORE_READ(folio, mapping, host)) ? EVENT_OWN : 0);
 	return 0;
 }
 
-/* A huge folio has taken the place of what was cached there (collapse_file): nothing else tells of either. */
-THRICE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
+/* A huge folio has replaced the cached folios (collapse_file): no other tracepoint reports that. */
+TRIPLE(ON_COLLAPSED, on_collapsed, "mm_khugepaged_collapse_file")
 {
 	struct folio *folio = (void *)ctx[1];
 	if (folio && (int)ctx[7] == bpf_core_enum_value(enum scan_result, SCAN_SUCCEED))
-		cached(ADDED, folio, 0);
+		send_folio(ADDED, folio, 0);
 	return 0;
 }
 
-THRICE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
+TRIPLE(ON_REMOVED, on_removed, "mm_filemap_delete_from_page_cache")
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	bool is_reclaim = BPF_CORE_READ(task, flags) & PF_MEMALLOC;
-	cached(REMOVED, (void *)ctx[0], is_reclaim ? EVENT_RECLAIMED : 0);
+	send_folio(REMOVED, (void *)ctx[0], is_reclaim ? EVENT_RECLAIMED : 0);
 	return 0;
 }
 
-/* The bit of the mark is that of PG_reclaim, too: what is written loses its mark, now or when the writing ends. */
-THRICE(ON_DIRTIED, on_dirtied, "writeback_dirty_folio")
+/* The marker shares its bit with PG_reclaim: a written folio loses its marker, now or when the writeback ends. */
+TRIPLE(ON_DIRTIED, on_dirtied, "writeback_dirty_folio")
 {
-	cached(DIRTIED, (void *)ctx[0], 0);
+	send_folio(DIRTIED, (void *)ctx[0], 0);
 	return 0;
 }
 
-static __always_inline void faulted(u64 address)
+static __always_inline void store_fault_address(u64 address)
 {
 	struct thread *thread = is_followed() ? this_thread() : 0;
 	if (thread)
 		thread->address = address;
 }
 
-THRICE(ON_USER_FAULT, on_user_fault, "page_fault_user")
+TRIPLE(ON_USER_FAULT, on_user_fault, "page_fault_user")
 {
-	faulted(ctx[0]);
+	store_fault_address(ctx[0]);
 	return 0;
 }
 
-THRICE(ON_KERNEL_FAULT, on_kernel_fault, "page_fault_kernel")
+TRIPLE(ON_KERNEL_FAULT, on_kernel_fault, "page_fault_kernel")
 {
-	faulted(ctx[0]);
+	store_fault_address(ctx[0]);
 	return 0;
 }
 
@@ -309,7 +309,7 @@ static long on_mapping(struct task_struct *task, struct vm_area_struct *vma, str
 	return 0;
 }
 
-THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
+TRIPLE(ON_FAULT, on_fault, "mm_filemap_fault")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -330,7 +330,7 @@ THRICE(ON_FAULT, on_fault, "mm_filemap_fault")
 	return 0;
 }
 
-THRICE(ON_AROUND, on_around, "mm_filemap_map_pages")
+TRIPLE(ON_AROUND, on_around, "mm_filemap_map_pages")
 {
 	struct address_space *mapping = (void *)ctx[0];
 	if (!is_followed())
@@ -366,7 +366,7 @@ static __always_inline struct file *open_file(u64 number)
 	return BPF_CORE_READ(disk, io_pages) ? open : 0;
 }
 
-static __always_inline void used(u8 kind, struct file *open, u64 offset, u64 bytes, u64 extra, u8 flags)
+static __always_inline void send_use(u8 kind, struct file *open, u64 offset, u64 bytes, u64 extra, u8 flags)
 {
 	struct inode *inode = BPF_CORE_READ(open, f_mapping, host);
 	announce(inode, 0);
@@ -381,7 +381,7 @@ static __always_inline void used(u8 kind, struct file *open, u64 offset, u64 byt
 	send(&event, sizeof(event));
 }
 
-static __always_inline void reads(u64 number, s64 offset, u64 bytes, u64 extra, u8 flags)
+static __always_inline void send_read(u64 number, s64 offset, u64 bytes, u64 extra, u8 flags)
 {
 	struct file *open = open_file(number);
 	struct thread *thread = this_thread();
@@ -392,10 +392,10 @@ static __always_inline void reads(u64 number, s64 offset, u64 bytes, u64 extra, 
 	if (offset < 0)
 		offset = BPF_CORE_READ((struct file___state *)open, f_pos);
 	thread->position = offset;
-	used(READ, open, offset, bytes, extra, flags);
+	send_use(READ, open, offset, bytes, extra, flags);
 }
 
-/* What the buffers of a readv hold together. */
+/* The total length of the buffers of a readv. */
 static __always_inline u64 length_of(u64 buffers, u64 count)
 {
 	struct iovec vector;
@@ -422,25 +422,25 @@ static long on_advised(struct task_struct *task, struct vm_area_struct *vma, str
 		return 0;
 	u64 bytes = (range->end < end ? range->end : end) - range->address;
 	u64 advice = POSIX_FADV_WILLNEED | (range->end > end ? SPANNING : 0);
-	used(ADVICE, open, range->address - start + (BPF_CORE_READ(place, vm_pgoff) << page_shift), bytes, advice, 0);
+	send_use(ADVICE, open, range->address - start + (BPF_CORE_READ(place, vm_pgoff) << page_shift), bytes, advice, 0);
 	return 0;
 }
 
-static __always_inline void advises_memory(u64 address, u64 bytes, u64 advice)
+static __always_inline void send_memory_advice(u64 address, u64 bytes, u64 advice)
 {
 	struct thread *thread = this_thread();
 	struct range range = { .address = address, .end = address + bytes };
-	/* Such a call does nothing, or fails. */
+	/* Such a call has no effect, or fails. */
 	if (!bytes || address & ((1 << page_shift) - 1) || range.end < address)
 		return;
 	if (advice == MADV_WILLNEED)
 		bpf_find_vma((void *)bpf_get_current_task_btf(), address, on_advised, &range, 0);
-	/* No exception tells where the pages that it touches lie. */
+	/* These calls cause no exception that would report the address of the pages. */
 	else if (thread && (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE))
 		thread->address = address;
 }
 
-THRICE(ON_CALL, on_call, "sys_enter")
+TRIPLE(ON_CALL, on_call, "sys_enter")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	u32 number = ctx[1];
@@ -451,42 +451,42 @@ THRICE(ON_CALL, on_call, "sys_enter")
 	u64 fourth = SYSCALL_ARGUMENT_3(regs);
 	switch (*call) {
 	case CALL_READ:
-		reads(first, -1, third, 0, 0);
+		send_read(first, -1, third, 0, 0);
 		break;
 	case CALL_PREAD:
-		reads(first, fourth, third, 0, 0);
+		send_read(first, fourth, third, 0, 0);
 		break;
 	case CALL_READV:
-		reads(first, -1, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
+		send_read(first, -1, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
 		break;
 	case CALL_PREADV:
-		reads(first, fourth, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
+		send_read(first, fourth, length_of(second, third), 0, third > BUFFERS ? EVENT_OTHER : 0);
 		break;
 	case CALL_PREADV2:
-		reads(first, fourth, length_of(second, third), SYSCALL_ARGUMENT_5(regs), third > BUFFERS ? EVENT_OTHER : 0);
+		send_read(first, fourth, length_of(second, third), SYSCALL_ARGUMENT_5(regs), third > BUFFERS ? EVENT_OTHER : 0);
 		break;
 	case CALL_SENDFILE:
-		reads(second, -1, fourth, 0, EVENT_OTHER);
+		send_read(second, -1, fourth, 0, EVENT_OTHER);
 		break;
 	case CALL_SPLICE:
-		reads(first, -1, 0, 0, EVENT_OTHER);
+		send_read(first, -1, 0, 0, EVENT_OTHER);
 		break;
 	case CALL_MADVISE:
-		advises_memory(first, second, third);
+		send_memory_advice(first, second, third);
 		break;
 	case CALL_FADVISE:
 	case CALL_READAHEAD: {
 		struct file *open = open_file(first);
 		u64 advice = *call == CALL_FADVISE ? fourth : POSIX_FADV_WILLNEED;
 		if (open)
-			used(ADVICE, open, second, third, advice, 0);
+			send_use(ADVICE, open, second, third, advice, 0);
 		break;
 	}
 	}
 	return 0;
 }
 
-THRICE(ON_CALL_END, on_call_end, "sys_exit")
+TRIPLE(ON_CALL_END, on_call_end, "sys_exit")
 {
 	struct pt_regs *regs = (void *)ctx[0];
 	s64 result = ctx[1];
@@ -497,7 +497,7 @@ THRICE(ON_CALL_END, on_call_end, "sys_exit")
 	if (*call == CALL_OPEN) {
 		struct file *open = result >= 0 ? open_file(result) : 0;
 		if (open)
-			used(OPENED, open, 0, 0, 0, 0);
+			send_use(OPENED, open, 0, 0, 0, 0);
 		return 0;
 	}
 	struct thread *thread = this_thread();
@@ -511,19 +511,19 @@ THRICE(ON_CALL_END, on_call_end, "sys_exit")
 	return 0;
 }
 
-/* A child is followed from its first instruction on: it does not run before this. */
-THRICE(ON_FORK, on_fork, "sched_process_fork")
+/* A child is followed from its first instruction on: it does not run before this program has run. */
+TRIPLE(ON_FORK, on_fork, "sched_process_fork")
 {
 	u32 parent = BPF_CORE_READ((struct task_struct *)ctx[0], tgid);
 	u32 child = BPF_CORE_READ((struct task_struct *)ctx[1], tgid);
 	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &parent);
 	u32 value = is_before_exec ? *is_before_exec : 0;
 	if (parent != child && is_before_exec && bpf_map_update_elem(&followed, &child, &value, BPF_ANY))
-		lose();
+		count_lost();
 	return 0;
 }
 
-THRICE(ON_EXEC, on_exec, "sched_process_exec")
+TRIPLE(ON_EXEC, on_exec, "sched_process_exec")
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	u32 *is_before_exec = bpf_map_lookup_elem(&followed, &tgid);
@@ -532,12 +532,12 @@ THRICE(ON_EXEC, on_exec, "sched_process_exec")
 	return 0;
 }
 
-THRICE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
+TRIPLE_THEN(ON_EXIT, on_exit, "sched_process_exit", end_account())
 {
 	struct task_struct *task = (void *)ctx[0];
 	u32 tid = BPF_CORE_READ(task, pid), tgid = BPF_CORE_READ(task, tgid);
 	bpf_map_delete_elem(&threads, &tid);
-	/* The count has been lowered already: 0 at the last thread's end. */
+	/* The count is already decremented: 0 at the end of the last thread. */
 	if (BPF_CORE_READ(task, signal, live.counter) == 0)
 		bpf_map_delete_elem(&followed, &tgid);
 	return 0;

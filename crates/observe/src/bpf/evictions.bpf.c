@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What was taken out of the page cache though its file still has it: by reclaim, by somebody who drops the caches, by
- * advice. A program that needs such a page again waits for the disk again, and its run is not what was to be measured.
+ * Pages that were evicted from the page cache although their file still has them: by reclaim, by dropping caches, by advice. A program
+ * that needs such a page again waits for the disk, and its run is not the one to be measured.
  *
- *     mm_filemap_delete_from_page_cache(folio) ──▶ of a file that lives, within its size? ──▶ pages of this device
+ *     mm_filemap_delete_from_page_cache(folio) ──▶ file still linked, page within its size? ──▶ pages of this device
  *
- * Pages that leave because their file was deleted or cut short are not counted. Reclaim is told from the rest by a flag
- * that the kernel sets for a task that frees memory: kswapd, DAMON's thread, a process that is short of memory.
+ * Pages removed because their file was deleted or truncated do not count. Reclaim is recognised by a flag that the kernel sets for a
+ * task that reclaims memory: kswapd, DAMON's thread, a process that needs memory.
  */
 #include "kernel.h"
 
@@ -17,10 +17,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* From include/linux/sched.h: frees memory, and may use the reserves for that. */
+/* From include/linux/sched.h: the task reclaims memory, and may use the reserves for that. */
 #define PF_MEMALLOC 0x800
 
-/* Bits of a byte's position in a page; set before loading. */
+/* Base-2 logarithm of the page size; set before loading. */
 const volatile u32 page_shift;
 
 struct pages {
@@ -28,7 +28,7 @@ struct pages {
 	u64 reclaimed;
 };
 
-/* Device (of the superblock, or the block device itself for metadata) to pages. */
+/* Pages by device (of the superblock, or the block device itself for metadata). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
@@ -38,12 +38,12 @@ struct {
 
 struct watched_file {
 	u64 inode;
-	/* Of the superblock. */
+	/* Device of the superblock. */
 	u32 device;
 	u32 unused;
 };
 
-/* The same of single files: who wants to know of one puts it in. */
+/* Pages by file, for the files that user space has added. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);

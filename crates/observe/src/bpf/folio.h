@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a folio is a part of, and how large it is, whatever the kernel calls that. */
+/* The inode and size of a folio, for all kernel versions. */
 #ifndef AHEAD_FOLIO_H
 #define AHEAD_FOLIO_H
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The few kernel structures that the observer reads, with the few members that it needs. Every access is relocated at
- * load time against the running kernel's BTF (CO-RE), so neither order nor size matters here, only names and types.
- * Where a member changed its name or place, there is one structure per shape, told apart by the suffix after three
- * underscores, which the loader ignores.
+ * The few kernel structures that the observer reads, with only the members that it needs. Every access is relocated at load time against
+ * the running kernel's BTF (CO-RE): order and size do not matter, only names and types. For a member with different names or positions
+ * there is one structure per variant. The loader ignores the suffix after three underscores.
  */
 #ifndef AHEAD_KERNEL_H
 #define AHEAD_KERNEL_H
@@ -69,14 +68,14 @@ struct dentry {
 	struct inode *d_inode;
 } RELOCATED;
 
-/* Up to Linux 6.18: the alias link is in a union that has a name. */
+/* Up to Linux 6.18: the alias link is in a named union. */
 struct dentry___named {
 	union {
 		struct hlist_node d_alias;
 	} d_u;
 } RELOCATED;
 
-/* After it: in one that has none. */
+/* Later: in an anonymous union. */
 struct dentry___anonymous {
 	struct hlist_node d_alias;
 } RELOCATED;
@@ -107,7 +106,7 @@ struct folio {
 	unsigned long index;
 } RELOCATED;
 
-/* Up to Linux 6.17 the flags of a folio are a number, then a structure around it. */
+/* Up to Linux 6.17 the flags of a folio are a number, later a structure with that number. */
 struct folio___flags {
 	unsigned long flags;
 } RELOCATED;
@@ -120,7 +119,7 @@ struct folio___memdesc {
 	memdesc_flags_t flags;
 } RELOCATED;
 
-/* The size of a large folio: a count, or its order alone, or in the low byte of a word that holds other things. */
+/* The size of a large folio: a count, or its order, or its order in the low byte of a flags word. */
 struct folio___pages {
 	unsigned int _nr_pages;
 } RELOCATED;
@@ -188,7 +187,7 @@ struct signal_struct {
 	atomic_t live;
 } RELOCATED;
 
-/* From include/linux/sched.h: forked, and has run no program of its own yet. */
+/* From include/linux/sched.h: forked, and has not executed a program yet. */
 #define PF_FORKNOEXEC 0x40
 
 struct task_struct {
@@ -231,7 +230,7 @@ struct vm_fault {
 	unsigned long pgoff;
 } RELOCATED;
 
-/* Registers at a system call and at a function's entry: all of these are intact at a system call's end. */
+/* Registers at a system call and at a function's entry: all of these are unchanged at the end of a system call. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di, si, dx, cx, cs, orig_ax;
@@ -242,7 +241,7 @@ struct pt_regs {
 #define ARGUMENT_3(regs) BPF_CORE_READ(regs, cx)
 #define SYSCALL_ARGUMENT_0(regs) ARGUMENT_0(regs)
 #define SYSCALL_NUMBER(regs) BPF_CORE_READ(regs, orig_ax)
-/* A 32-bit program's calls have other numbers and registers. */
+/* Calls of a 32-bit program have other numbers and registers. */
 #define IS_NATIVE(regs) (BPF_CORE_READ(regs, cs) == 0x33)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {

@@ -2,20 +2,20 @@
 /*
  * The paths that a program names: open, stat, access, readlink, chdir, getdents.
  *
- * Where metadata has no pages in a block device's cache (XFS, btrfs), looking the same paths up again is how it is
- * fetched. This costs something at every system call of every program, so it is attached in cold recordings only.
+ * If metadata has no pages in a block device's cache (XFS, btrfs), it is prefetched by looking up the same paths again. This slows down
+ * every system call of every program, so it is attached in cold recordings only.
  *
- * It looks at the end of a call: then the string has been read by the kernel and is in memory, and the outcome is known.
- * The registers still hold the arguments.
+ * The program runs at the end of a call: then the kernel has read the string, so it is in memory, and the result is known. The registers
+ * still hold the arguments.
  */
 #ifndef AHEAD_LOOKUP_H
 #define AHEAD_LOOKUP_H
 
-/* How a system call names a path; filled by the loader for this architecture (syscalls.rs). */
+/* The position of a system call's path; filled by the loader for this architecture (syscalls.rs). */
 struct call {
 	u8 known;
-	u8 has_directory; /* argument 0 is a directory's descriptor, 1 the path; else 0 is the path */
-	u8 lists;         /* argument 0 is a directory that is being listed */
+	u8 has_directory; /* argument 0 is a directory's descriptor, 1 the path; otherwise 0 is the path */
+	u8 lists;         /* argument 0 is a directory that is listed */
 	u8 changes_directory;
 };
 
@@ -51,8 +51,8 @@ static __always_inline void send_lookup(struct lookup_event *event, u32 base, u3
 	send(event, __builtin_offsetof(struct lookup_event, path) + bytes, false);
 }
 
-/* A directory is listed by many calls: the first one says it. */
-static __always_inline void listed(struct task_struct *task, int descriptor)
+/* A directory is listed by many calls: only the first one is reported. */
+static __always_inline void send_listing(struct task_struct *task, int descriptor)
 {
 	struct dentry *dentry = entry_of_descriptor(task, descriptor);
 	struct inode *inode = dentry ? BPF_CORE_READ(dentry, d_inode) : 0;
@@ -68,14 +68,14 @@ static __always_inline void listed(struct task_struct *task, int descriptor)
 	give_back(scratch);
 }
 
-static __always_inline void named(struct task_struct *task, struct call *call, u64 first, u64 second, long outcome)
+static __always_inline void send_named_path(struct task_struct *task, struct call *call, u64 first, u64 second, long outcome)
 {
 	const char *text = (const char *)(call->has_directory ? second : first);
-	/* After chdir, the directory that the path started from is gone, but the one it led to is there. */
+	/* After chdir, the directory that the path started from is unknown: the new one is reported. */
 	bool is_self = call->changes_directory && outcome == 0;
 	char start = 0;
 	if (!is_self && (bpf_probe_read_user(&start, 1, text) || !start)) {
-		/* An empty path means the descriptor itself: nothing is looked up. Nor is at NULL. */
+		/* An empty path means the descriptor itself, and NULL is an error: nothing is looked up. */
 		return;
 	}
 	struct dentry *base;
@@ -105,7 +105,7 @@ static __always_inline void named(struct task_struct *task, struct call *call, u
 	give_back(scratch);
 }
 
-THRICE(ON_SYSCALL_END, on_syscall_end, "sys_exit")
+TRIPLE(ON_SYSCALL_END, on_syscall_end, "sys_exit")
 {
 	if (!is_followed())
 		return 0;
@@ -116,9 +116,9 @@ THRICE(ON_SYSCALL_END, on_syscall_end, "sys_exit")
 		return 0;
 	struct task_struct *task = (void *)bpf_get_current_task();
 	if (call->lists)
-		listed(task, SYSCALL_ARGUMENT_0(regs));
+		send_listing(task, SYSCALL_ARGUMENT_0(regs));
 	else
-		named(task, call, SYSCALL_ARGUMENT_0(regs), ARGUMENT_1(regs), ctx[1]);
+		send_named_path(task, call, SYSCALL_ARGUMENT_0(regs), ARGUMENT_1(regs), ctx[1]);
 	return 0;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The maps, what is counted when something is lost, and who is followed. */
+/* The maps, the counters of losses, and which processes are followed. */
 #ifndef AHEAD_MAPS_H
 #define AHEAD_MAPS_H
 
 const volatile struct settings settings SEC(".rodata.settings") = {};
 
-/* The sizes of these maps are set by the loader, by the machine's memory. */
+/* The loader sets the sizes of these maps, depending on the machine's memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 24);
 } events SEC(".maps");
 
-/* The thread groups that are followed, by process id. */
+/* The followed thread groups, by process id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 16);
@@ -20,7 +20,7 @@ struct {
 	__type(value, u32);
 } followed SEC(".maps");
 
-/* A thread group that has not yet run its program: it is still a copy of the observer. */
+/* A thread group that has not executed its program yet: it is still a copy of the observer. */
 #define BEFORE_EXEC 1
 
 /* An inode in memory. Its number alone is not enough (btrfs subvolumes collide), nor is its address (it is reused). */
@@ -34,7 +34,7 @@ struct file_key {
 struct file_state {
 	u32 id;
 	u32 flags;
-	u64 dentry; /* what its path was taken from: when one of these has changed, it is taken again */
+	u64 dentry; /* the source of its path: if one of these changes, the path is read again */
 	u64 parent;
 	u64 name_hash;
 };
@@ -50,7 +50,7 @@ struct {
 	__type(value, struct file_state);
 } files SEC(".maps");
 
-/* 64 pages of a file: those that have been reported, by kind. */
+/* 64 pages of a file: those that were reported, by kind. */
 struct word_key {
 	u64 word;
 	u32 file;
@@ -70,12 +70,12 @@ struct {
 	__type(value, struct word);
 } words SEC(".maps");
 
-/* The read that a thread is in: its first event covers all of it, the others are its progress. */
+/* The current read of a thread: its first event covers all of it, the others are only its progress. */
 struct reading {
 	u64 mapping;
 	u64 from;
 	u64 last;
-	u64 size; /* of the file then: what it has grown by since was not covered */
+	u64 size; /* of the file at that time: growth since is not covered */
 };
 
 struct {
@@ -92,7 +92,7 @@ struct {
 	__type(value, u64);
 } counters SEC(".maps");
 
-/* Room for events with a path. Taken with `busy`: where a program can be preempted, another one may come by, and one by that. */
+/* Buffers for events with a path, taken with `busy`: where a program can be preempted, a second and a third one may run. */
 #define SCRATCHES 3
 
 struct scratch {
@@ -112,7 +112,7 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* The next file id; 0 is no file. */
+/* The last file id; 0 is not a file. */
 u32 last_file_id = 0;
 
 static __always_inline void count(u32 what)
@@ -140,8 +140,8 @@ static __always_inline void give_back(struct scratch *scratch)
 }
 
 /*
- * Waking the observer for each event would cost the program a context switch each: it is woken when a good part of the
- * buffer is full, or when it must look at once.
+ * Waking the observer for each event would cost the program a context switch each. It is woken when wake_bytes wait in the buffer, or
+ * when it must act at once.
  */
 static __always_inline u64 wakeup(bool now)
 {
@@ -166,8 +166,8 @@ static __always_inline void fill_head(struct event *head, u32 type)
 }
 
 /*
- * Whether the current thread belongs to what is followed. Threads are followed by their group: io_uring's workers belong
- * to their program's group, but nothing announces their start. Gives 0, or 1 | the flags of the group << 1.
+ * Whether the current thread is followed. Threads are followed by their group: io_uring's workers belong to the group of their program,
+ * but raise no fork event. Returns 0, or 1 | the flags of the group << 1.
  */
 static __always_inline u32 is_followed(void)
 {
@@ -181,9 +181,9 @@ static __always_inline u32 is_followed(void)
 }
 
 /*
- * Whether what is touched now belongs to the copy of the observer that a program is before its exec. The kernel touches
- * the new program before it announces the exec (it clears what follows the data in the last page), so our own mark is
- * not enough; the kernel's flag goes when the old memory does.
+ * Whether accesses are those of the copy of the observer that a program is before its exec. The kernel accesses the new program before
+ * it announces the exec (it clears the rest of the last data page), so BEFORE_EXEC is not enough; the kernel clears PF_FORKNOEXEC
+ * together with the old memory.
  */
 static __always_inline bool is_still_observer(u32 followed)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * For kernels without the page cache's access tracepoints: the functions that those stand in, entered by a trampoline
- * (fentry) or by a breakpoint (kprobe). Each program exists twice, since the two find their arguments in other places.
+ * For kernels without the page cache's access tracepoints: probes of the functions that contain them, by a trampoline (fentry) or a
+ * breakpoint (kprobe). Each program exists twice, since the two pass arguments differently.
  */
 #ifndef AHEAD_OLDER_H
 #define AHEAD_OLDER_H
@@ -13,7 +13,7 @@ static __always_inline int entered_read(struct kiocb *iocb, struct iov_iter *ite
 	u64 at = BPF_CORE_READ(iocb, ki_pos);
 	u64 bytes = BPF_CORE_READ(iter, count);
 	if (bytes)
-		asked_for(BPF_CORE_READ(iocb, ki_filp, f_mapping), at >> settings.page_shift,
+		request_pages(BPF_CORE_READ(iocb, ki_filp, f_mapping), at >> settings.page_shift,
 			  (at + bytes - 1) >> settings.page_shift);
 	return 0;
 }
@@ -25,7 +25,7 @@ static __always_inline int entered_splice(struct file *file, long long *position
 	u64 at = 0;
 	bpf_probe_read_kernel(&at, sizeof(at), position);
 	if (bytes)
-		asked_for(BPF_CORE_READ(file, f_mapping), at >> settings.page_shift,
+		request_pages(BPF_CORE_READ(file, f_mapping), at >> settings.page_shift,
 			  (at + bytes - 1) >> settings.page_shift);
 	return 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * From an inode to a small number and a path.
+ * Converts an inode to a small number and a path.
  *
- *     inode ──▶ key {address, number, device, generation} ──▶ id      first sight: a file event with all of its names
+ *     inode ──▶ key {address, number, device, generation} ──▶ id      first time: a file event with all of its names
  *       │
  *       └─ first alias that is still hashed ─▶ parent ─▶ parent ─▶ … ─▶ the file system's root
  *            "libc.so.6"                       "lib"     "usr"          (the loop ends: it is its own parent)
  *
- * The path is that within the file system; which mount leads there is found in user space. The walk reads without locks:
- * a name that changes meanwhile may come out wrong, which user space finds out when it looks the path up.
+ * The path is that within the file system; user space finds the mount. The walk reads without locks: a name that changes during the
+ * walk may be wrong, which user space detects when it looks the path up.
  */
 #ifndef AHEAD_PATH_H
 #define AHEAD_PATH_H
@@ -27,7 +27,7 @@
 #define S_IFBLK 0060000
 #define S_IFDIR 0040000
 
-/* Aliases of one inode that are looked at: hard links beyond that are rare. */
+/* Maximum number of aliases of an inode that are checked: more hard links are rare. */
 #define ALIASES 8
 
 static __always_inline u64 alias_offset(void)
@@ -42,7 +42,7 @@ static __always_inline bool is_hashed(struct dentry *dentry)
 	return BPF_CORE_READ(dentry, d_hash.pprev) != 0;
 }
 
-/* A directory entry of the inode: one that still has its name if there is one, else any, else none. */
+/* A directory entry of the inode: a hashed one if possible, otherwise any; 0 if there is none. */
 static __always_inline struct dentry *alias_of(struct inode *inode)
 {
 	struct hlist_node *node = BPF_CORE_READ(inode, i_dentry.first);
@@ -77,7 +77,7 @@ static long walk_step(u64 step, struct walk *walk)
 	if (at >= PATH_BYTES)
 		return 1;
 	u32 length = BPF_CORE_READ(dentry, d_name.hash_len) >> 32;
-	/* The bound is for the verifier: no file system has names as long as that. */
+	/* The limit is for the verifier: no file system has longer names. */
 	length &= NAME_BYTES - 1;
 	if (length == 0 || bpf_probe_read_kernel(&walk->event->path[at], length, BPF_CORE_READ(dentry, d_name.name)))
 		return 1;
@@ -88,7 +88,7 @@ static long walk_step(u64 step, struct walk *walk)
 	return 0;
 }
 
-/* Writes the path of the entry into the event; gives the flags that describe it. */
+/* Writes the path of the entry into the event, and returns its flags. */
 static __always_inline u32 write_path(struct file_event *event, struct dentry *dentry, struct super_block *super)
 {
 	struct walk walk = { .event = event, .dentry = dentry };
@@ -105,7 +105,7 @@ static __always_inline u32 write_path(struct file_event *event, struct dentry *d
 	return flags;
 }
 
-/* Tells user space what a file id stands for. */
+/* Sends the event that describes a file id. */
 static __noinline bool announce(u32 id, struct inode *inode, struct dentry *dentry)
 {
 	struct scratch *scratch = take_scratch();
@@ -132,7 +132,7 @@ static __noinline bool announce(u32 id, struct inode *inode, struct dentry *dent
 	return sent;
 }
 
-/* File systems that nothing has to be fetched for: they have no device. */
+/* File systems without a device, whose files need no prefetching. */
 static __always_inline bool is_ignored(u64 magic)
 {
 	switch (magic) {
@@ -150,7 +150,7 @@ static __always_inline bool is_ignored(u64 magic)
 	return false;
 }
 
-/* The state of an inode, made when it is new. NULL: the table is full. */
+/* The state of an inode, created if it is new. NULL: the table is full. */
 static __always_inline struct file_state *state_of(struct inode *inode)
 {
 	struct super_block *super = BPF_CORE_READ(inode, i_sb);
@@ -167,7 +167,7 @@ static __always_inline struct file_state *state_of(struct inode *inode)
 		.id = __sync_fetch_and_add(&last_file_id, 1) + 1,
 		.flags = is_ignored(BPF_CORE_READ(super, s_magic)) ? FILE_IGNORED : 0,
 	};
-	/* If another processor was faster, its number holds and ours is never used. */
+	/* If another processor was faster, its number is valid and ours stays unused. */
 	bpf_map_update_elem(&files, &key, &new, BPF_NOEXIST);
 	state = bpf_map_lookup_elem(&files, &key);
 	if (!state)
@@ -175,7 +175,7 @@ static __always_inline struct file_state *state_of(struct inode *inode)
 	return state;
 }
 
-/* Announces a file if that has not been done, or if its name has changed since. An ignored one is announced once too. */
+/* Announces a file if that has not been done, or if its name has changed since. An ignored file is announced once, too. */
 static __always_inline void name_file(struct file_state *state, struct inode *inode, struct dentry *dentry)
 {
 	u64 parent = dentry ? (u64)BPF_CORE_READ(dentry, d_parent) : 0;
@@ -191,7 +191,7 @@ static __always_inline void name_file(struct file_state *state, struct inode *in
 	state->flags |= FILE_ANNOUNCED;
 }
 
-/* The id of a directory or program file that was reached by this entry; 0 if there is none. */
+/* The id of a directory or program file by its entry; 0: none. */
 static __always_inline u32 id_of_entry(struct dentry *dentry)
 {
 	struct inode *inode = BPF_CORE_READ(dentry, d_inode);

@@ -1,6 +1,6 @@
-//! The system calls that read, open and advise, with what their arguments mean (`enum call` in `bpf/decision.h`).
+//! The system calls that read, open and advise, with the meaning of their arguments (`enum call` in `bpf/decision.h`).
 
-/// Numbers are this architecture's.
+/// The calls with their numbers on this architecture.
 pub(super) fn calls() -> Vec<(u32, u32)> {
     let all = [
         (libc::SYS_read, 1),

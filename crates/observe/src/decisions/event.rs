@@ -1,4 +1,4 @@
-//! What `bpf/decisions.bpf.c` sends (`struct event`, `struct long_event`), as records of a trace.
+//! Converts events of `bpf/decisions.bpf.c` (`struct event`, `struct long_event`) to records of a trace.
 
 use ahead_traces::{Asked, Cached, Event, Exact, FileSeen, Mapping, RaState, Record, Use, Window};
 use std::collections::HashMap;
@@ -32,17 +32,17 @@ const RECLAIMED: u8 = 4;
 const OTHER: u8 = 8;
 const OWN: u8 = 16;
 
-/// Gives addresses of the kernel numbers, and times their distance.
+/// Assigns numbers to kernel addresses, and converts times to differences.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// By address: what the inode is (number; device and generation), and the file's number.
+    /// By address: the identity of the inode (number; device and generation), and the file's number.
     files: HashMap<u64, ((u64, u64), u32)>,
     next_file: u32,
-    /// By address: the open file's number, and its file.
+    /// By address: the open file's number, and its file's.
     opens: HashMap<u64, (u32, u32)>,
     next_open: u32,
     last_us: u64,
-    /// Events that could not be understood.
+    /// Events that could not be decoded.
     pub(super) lost: u64,
 }
 
@@ -96,8 +96,8 @@ impl Fields<'_> {
 }
 
 impl Numbers {
-    /// The record of an event; `None`: a file was announced twice, or the event is lost, since it is of another size or kind or of
-    /// a file that was not announced.
+    /// The record of an event. `None`: a repeated announcement of a file, or an event that counts as lost because of its size or kind, or
+    /// because its file was not announced.
     pub(super) fn record(&mut self, bytes: &[u8]) -> Option<Record> {
         let fields = Fields(bytes);
         let event = match bytes.len() {
@@ -120,7 +120,7 @@ impl Numbers {
         self.files.get(&fields.inode()).map(|(_, file)| *file)
     }
 
-    /// Whether this announces a file that has been announced: two threads saw it at the same time.
+    /// Whether this announces a known file: two threads saw it at the same time.
     fn is_known(&self, fields: &Fields<'_>) -> bool {
         let identity = (fields.page(), fields.count());
         fields.kind() == FILE_SEEN && self.files.get(&fields.inode()).is_some_and(|(known, _)| *known == identity)
@@ -189,7 +189,7 @@ impl Numbers {
 
     fn by(&mut self, fields: &Fields<'_>) -> Option<Use> {
         let file = self.file(fields)?;
-        // The address of an open file is used again after it was closed, and not each opening is told (exec's, for one).
+        // The address of an open file is reused after it is closed, and some openings have no event (exec's, for example).
         let known = self.opens.get(&fields.open()).filter(|(_, known)| fields.kind() != OPENED && *known == file);
         let open = known.map_or(self.next_open, |(open, _)| *open);
         if open == self.next_open {

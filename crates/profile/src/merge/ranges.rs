@@ -1,20 +1,20 @@
-//! The union of what several runs used of one file: pure arithmetic on ranges.
+//! The union of the extents that several runs used of one file: arithmetic on ranges.
 
 use crate::check::MAX_NUMBER;
 use crate::model::Extent;
 
-/// Neighbours used within this time of each other become one extent, microseconds. Less than one request takes on
-/// any disk with a head, and of the size of a scheduler's jitter: below it, an order is noise.
+/// Neighbours used within this time become one extent. Shorter than one request on any disk with a head, and about as long as
+/// scheduling jitter: the order within this time is noise. Unit: microseconds.
 const SAME_TIME_US: u64 = 1000;
 
-/// An extent and which profile it came from (their order is that of their age, the latest last).
+/// An extent and the index of its profile (ordered by age, the latest last).
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     pub profile: usize,
     pub extent: Extent,
 }
 
-/// Disjoint extents, in order of offset, that cover exactly the bytes of the input.
+/// Disjoint extents in order of offset that cover exactly the bytes of the input.
 pub fn union(mut input: Vec<Seen>) -> Vec<Extent> {
     input.retain(|seen| seen.extent.length_bytes > 0);
     input.sort_by_key(|seen| (seen.extent.offset_bytes, seen.profile));
@@ -40,11 +40,11 @@ fn end(extent: &Extent) -> u64 {
     extent.offset_bytes.saturating_add(extent.length_bytes)
 }
 
-/// What the open extents say about the bytes `from..to`, all of which they cover.
+/// The extent for the bytes `from..to`, which all open extents cover.
 fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
     let mut by_profile: Vec<(usize, u64, u32)> = Vec::with_capacity(open.len());
     for seen in open {
-        // Within one run the first use counts, and it counts once.
+        // Within one run, the first use counts, once.
         match by_profile.iter_mut().find(|(profile, ..)| *profile == seen.profile) {
             Some((_, first_use_us, runs)) => {
                 *first_use_us = seen.extent.first_use_us.min(*first_use_us);
@@ -53,7 +53,7 @@ fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
             None => by_profile.push((seen.profile, seen.extent.first_use_us, seen.extent.runs)),
         }
     }
-    // Where an extent began may be the last place that a profile can name.
+    // An extent may begin at the last valid position.
     let is_place = |at: &u64| *at <= MAX_NUMBER;
     let place = |seen: &Seen| seen.extent.physical_bytes?.checked_add(from - seen.extent.offset_bytes).filter(is_place);
     let newest = open.iter().filter(|seen| seen.extent.physical_bytes.is_some()).max_by_key(|seen| seen.profile);
@@ -66,7 +66,7 @@ fn piece(open: &[Seen], from: u64, to: u64) -> Extent {
     }
 }
 
-/// Adds an extent behind the others, joined with its neighbours where nothing is lost by it.
+/// Appends an extent, and joins neighbours if that loses no information.
 fn push(output: &mut Vec<Extent>, next: Extent) {
     output.push(next);
     // Joining may make the result joinable with the extent before it, hence the loop.
@@ -87,7 +87,7 @@ fn joinable(before: &Extent, after: &Extent) -> bool {
         && expected_place == after.physical_bytes
 }
 
-/// The lower median of (time, how many runs) pairs; 0 without any.
+/// The lower median of (time, number of runs) pairs; 0 if there are none.
 pub fn median(mut times: Vec<(u64, u32)>) -> u64 {
     times.sort_unstable();
     let total: u64 = times.iter().map(|(_, runs)| u64::from(*runs)).sum();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_used_less_splits_the_extent() {
+    fn run_that_used_less_splits_the_extent() {
         let merged = union(vec![seen(0, 0, 65536, 5000), seen(1, 0, 16384, 6000), seen(2, 0, 65536, 7000)]);
         assert_eq!(tuples(&merged), [(0, 16384, 6000, 3), (16384, 49152, 5000, 2)]);
     }
@@ -126,13 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_the_same_moment_are_joined() {
+    fn neighbours_used_at_the_same_time_are_joined() {
         let merged = union(vec![seen(0, 4096, 4096, 5100), seen(0, 0, 4096, 5900), seen(0, 16384, 4096, 5000)]);
         assert_eq!(tuples(&merged), [(0, 8192, 5100, 1), (16384, 4096, 5000, 1)]);
     }
 
     #[test]
-    fn places_on_disk_keep_neighbours_apart() {
+    fn different_disk_positions_keep_neighbours_apart() {
         let mut two = [seen(0, 0, 4096, 0), seen(0, 4096, 4096, 0)];
         two[0].extent.physical_bytes = Some(1 << 20);
         two[1].extent.physical_bytes = Some(2 << 20);
@@ -141,9 +141,9 @@ mod tests {
         assert_eq!(union(two.to_vec()).len(), 1);
     }
 
-    /// Regression: the second part of an extent that began at the last place got a place that no profile may have.
+    /// Regression: the second part of an extent at the last valid position got an invalid position.
     #[test]
-    fn place_beyond_the_last_one_is_unknown() {
+    fn position_beyond_the_last_valid_one_is_unknown() {
         let mut extents = [seen(0, 0, 8192, 0), seen(1, 4096, 4096, 9000)];
         extents[0].extent.physical_bytes = Some(MAX_NUMBER);
         let places: Vec<Option<u64>> = union(extents.to_vec()).iter().map(|extent| extent.physical_bytes).collect();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_weighted_by_runs() {
+    fn median_is_weighted_by_runs() {
         assert_eq!(median(vec![(10, 1), (20, 1), (90, 1)]), 20);
         assert_eq!(median(vec![(10, 1), (20, 5)]), 20);
         assert_eq!(median(vec![]), 0);

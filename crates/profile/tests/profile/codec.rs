@@ -1,4 +1,4 @@
-//! What holds for every profile and for any bytes.
+//! Properties of the codec for every profile and for any bytes.
 
 use crate::exercise::with_header;
 use crate::strategies;
@@ -17,7 +17,7 @@ proptest! {
     }
 
     #[test]
-    fn the_body_is_plain_cbor(profile in strategies::profile()) {
+    fn body_is_plain_cbor(profile in strategies::profile()) {
         let bytes = encode(&profile).unwrap();
         let value: ciborium::Value = ciborium::from_reader(&bytes[HEADER..]).unwrap();
         let keys: Vec<_> = value.as_map().unwrap().iter().map(|(key, _)| key.as_text().unwrap()).collect();
@@ -31,15 +31,15 @@ proptest! {
     }
 
     #[test]
-    fn any_body_is_refused_or_has_a_canonical_form(body in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_body_is_refused_or_canonical(body in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(profile) = decode(&with_header(&body)) {
             prop_assert_eq!(decode(&encode(&profile).unwrap()).unwrap(), profile);
         }
     }
 
-    /// Structure survives here, so that the rules behind the syntax are reached.
+    /// The structure mostly survives here, so that the rules after the syntax are tested.
     #[test]
-    fn a_changed_body_is_refused_or_keeps_every_rule(
+    fn changed_body_is_refused_or_keeps_every_rule(
         profile in strategies::profile(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed(profile in strategies::profile(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
+    fn every_flipped_bit_is_detected(profile in strategies::profile(), at in any::<prop::sample::Index>(), bit in 0..8u8) {
         let mut bytes = encode(&profile).unwrap();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
@@ -62,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn every_truncation_is_noticed(profile in strategies::profile(), at in any::<prop::sample::Index>()) {
+    fn every_truncation_is_detected(profile in strategies::profile(), at in any::<prop::sample::Index>()) {
         let bytes = encode(&profile).unwrap();
         let at = at.index(bytes.len());
         let error = decode(&bytes[..at]).unwrap_err();
@@ -71,9 +71,9 @@ proptest! {
     }
 }
 
-/// One byte of the body replaced, with a right checksum: the decoder proper is asked.
+/// Bodies with errors and a correct checksum, so that the decoder itself is tested.
 #[test]
-fn errors_say_where() {
+fn errors_have_a_position() {
     let text = |body: &[u8]| decode(&with_header(body)).unwrap_err().to_string();
     assert_eq!(
         text(b""),
@@ -90,7 +90,7 @@ fn errors_say_where() {
     );
     assert_eq!(
         text(b"\xa1\x65files\x81\x80            "),
-        "malformed, so not written by ahead: byte 36 (files[0]): 0 fields where 10 belong"
+        "malformed, so not written by ahead: byte 36 (files[0]): 0 fields instead of 10"
     );
     assert_eq!(
         text(b"\xa1\x65files\x81\x8a\x18\x20\0\0\0\0\0\0\0\0\0"),
@@ -98,7 +98,7 @@ fn errors_say_where() {
     );
     assert_eq!(
         text(b"\xa2\x65files\x80\x65files\x80"),
-        "malformed, so not written by ahead: byte 36 (body): files is there twice"
+        "malformed, so not written by ahead: byte 36 (body): duplicate key files"
     );
     assert_eq!(text(b"\xff"), "malformed, so not written by ahead: byte 28 (body): an item of unknown length");
     assert_eq!(text(b"\xbf\xff"), "malformed, so not written by ahead: byte 28 (body): an item of unknown length");

@@ -1,5 +1,5 @@
-//! The corpus of the fuzz target (`fuzz/corpus/profile_decode`): made here, kept in the repository, replayed here on
-//! stable Rust. `AHEAD_WRITE_CORPUS=1 cargo test -p ahead-profile corpus` writes it anew after a change of the format.
+//! The corpus of the fuzz target (`fuzz/corpus/profile_decode`): generated here, stored in the repository, replayed here on
+//! stable Rust. After a change of the format: `AHEAD_WRITE_CORPUS=1 cargo test -p ahead-profile corpus`.
 //!
 //! `good-…` must decode, `bad-…` must be refused, and none may break a rule of `exercise`.
 
@@ -19,7 +19,7 @@ fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Extent {
     Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: Some(1 << 30 | offset_bytes) }
 }
 
-/// Small, and every kind of entry is in it.
+/// A small profile with every kind of entry.
 fn full() -> Profile {
     Profile {
         recording: Recording {
@@ -66,10 +66,10 @@ fn least() -> Profile {
     Profile { recording: Recording { runs: 1, ..Recording::default() }, ..Profile::default() }
 }
 
-/// Bytes of `full` with the first occurrence of `from` replaced, and the checksum made right.
+/// The bytes of `full` with the first occurrence of `from` replaced, and a correct checksum.
 fn replaced(from: &[u8], to: &[u8]) -> Vec<u8> {
     let bytes = encode(&full()).unwrap();
-    let at = bytes.windows(from.len()).position(|window| window == from).expect("it is in the profile");
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("the profile contains these bytes");
     exercise::with_header(&[&bytes[28..at], to, &bytes[at + from.len()..]].concat())
 }
 
@@ -99,7 +99,7 @@ fn made() -> Corpus {
     corpus
 }
 
-/// Well-formed outside, wrong inside; the checksum is right.
+/// Well-formed outside, invalid inside, with a correct checksum.
 fn add_hostile(add: &mut impl FnMut(&str, Vec<u8>)) {
     let body = |body: &[u8]| exercise::with_header(body);
     let length = 4096u64.to_be_bytes();
@@ -133,7 +133,7 @@ fn add_hostile(add: &mut impl FnMut(&str, Vec<u8>)) {
 }
 
 #[test]
-fn the_corpus_is_the_one_made_here() {
+fn stored_corpus_is_the_generated_one() {
     let made = made();
     if std::env::var_os("AHEAD_WRITE_CORPUS").is_some() {
         for (name, bytes) in &made {
@@ -142,18 +142,18 @@ fn the_corpus_is_the_one_made_here() {
     }
     for (name, bytes) in &made {
         let kept = fs::read(directory().join(name)).unwrap_or_default();
-        assert!(kept == *bytes, "{name} differs: see the head of this file for how to write it anew");
+        assert!(kept == *bytes, "{name} differs: see the head of this file for how to write it again");
     }
 }
 
 #[test]
-fn the_corpus_is_replayed() {
+fn corpus_is_replayed() {
     let mut replayed = 0;
     for entry in fs::read_dir(directory()).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().to_string_lossy().into_owned();
         let decoded = exercise::bytes(&fs::read(entry.path()).unwrap());
-        // The fuzzer's own finds have no prefix, and no expected answer.
+        // Inputs found by the fuzzer have no prefix, and no expected result.
         assert!(!name.starts_with("good-") || decoded, "{name} was refused");
         assert!(!name.starts_with("bad-") || !decoded, "{name} was accepted");
         replayed += 1;
@@ -161,26 +161,25 @@ fn the_corpus_is_replayed() {
     assert!(replayed >= made().len(), "only {replayed} files in the corpus");
 }
 
-/// The complaints a user sees, all in one place.
+/// The messages that users see, in one place.
 #[test]
-fn complaints_are_clear() {
-    let complaint = |name: &str| ahead_profile::decode(&made()[name]).unwrap_err().to_string();
+fn error_messages_are_clear() {
+    let message = |name: &str| ahead_profile::decode(&made()[name]).unwrap_err().to_string();
     for (name, expected) in [
         ("bad-text", "not an ahead profile (byte 0: the signature is missing); name a file that `ahead record` wrote"),
-        ("bad-truncated-header", "truncated: it ends at byte 20 of 28; record again"),
+        ("bad-truncated-header", "truncated at byte 20 of 28; record again"),
         ("bad-flipped-flags", "damaged header (byte 12: unknown flags); record again"),
-        ("bad-offset-2-63", "refused, for ahead would not write this: files[0].extents[0]: it ends beyond 2^63 bytes"),
-        ("bad-length-0", "refused, for ahead would not write this: files[0].extents[0]: it has no length"),
-        ("bad-overlap", "refused, for ahead would not write this: files[0].extents[1]: it overlaps with entry 0"),
-        ("bad-path-upwards", "refused, for ahead would not write this: files[0].path: the path leads upwards with .."),
-        ("bad-path-nul", "refused, for ahead would not write this: files[0].path: the path holds a NUL byte"),
+        ("bad-offset-2-63", "invalid, so not written by ahead: files[0].extents[0]: it ends beyond 2^63 bytes"),
+        ("bad-length-0", "invalid, so not written by ahead: files[0].extents[0]: its length is 0"),
+        ("bad-overlap", "invalid, so not written by ahead: files[0].extents[1]: it overlaps with entry 0"),
+        ("bad-path-upwards", "invalid, so not written by ahead: files[0].path: the path contains \"..\""),
+        ("bad-path-nul", "invalid, so not written by ahead: files[0].path: the path contains a NUL byte"),
     ] {
-        assert_eq!(complaint(name), expected, "{name}");
+        assert_eq!(message(name), expected, "{name}");
     }
     assert!(
-        complaint("bad-flipped-major")
-            .starts_with("format version 5.0 is newer than this ahead can read (1.x); upgrade")
+        message("bad-flipped-major").starts_with("format version 5.0 is newer than this ahead can read (1.x); upgrade")
     );
-    assert!(complaint("bad-path-long").ends_with("(files[0].path): 4097 bytes, more than the 4096 allowed"));
-    assert!(complaint("bad-milestone-kind").contains("(milestones[0].kind)"));
+    assert!(message("bad-path-long").ends_with("(files[0].path): 4097 bytes, more than the 4096 allowed"));
+    assert!(message("bad-milestone-kind").contains("(milestones[0].kind)"));
 }

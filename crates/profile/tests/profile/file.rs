@@ -1,4 +1,4 @@
-//! Saving and loading, with everything that can stand at a path.
+//! Saving and loading, with every kind of file at the path.
 
 use ahead_profile::{LoadError, MAX_FILE_BYTES, Place, Profile, Recording, SaveError, load, save};
 use std::ffi::OsString;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Names the directory of the small file system, in the process that this test starts inside it.
+/// Variable with the directory of the small file system, in the process that this test starts inside it.
 const SMALL: &str = "AHEAD_TEST_SMALL_FILE_SYSTEM";
 
 fn sample() -> Profile {
@@ -20,7 +20,7 @@ fn names(directory: &Path) -> Vec<OsString> {
 }
 
 #[test]
-fn saved_is_loaded_and_private() {
+fn saved_profile_is_loaded_and_private() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.ahead");
     save(&sample(), &path).unwrap();
@@ -33,7 +33,7 @@ fn saved_is_loaded_and_private() {
 }
 
 #[test]
-fn saving_for_oneself_needs_no_privilege() {
+fn saving_for_the_own_user_needs_no_privilege() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.ahead");
     let own = fs::metadata(directory.path()).unwrap();
@@ -41,9 +41,9 @@ fn saving_for_oneself_needs_no_privilege() {
     assert_eq!(fs::metadata(&path).unwrap().uid(), own.uid());
 }
 
-/// Regression: the path was followed again at the end, wherever it led by then.
+/// Regression: the path was resolved again when saving.
 #[test]
-fn a_profile_is_saved_in_the_directory_that_was_there_before_or_not_at_all() {
+fn profile_is_saved_only_in_the_directory_opened_before() {
     let home = tempfile::tempdir().unwrap();
     let (directory, elsewhere) = (home.path().join("d"), home.path().join("elsewhere"));
     fs::create_dir(&directory).unwrap();
@@ -55,7 +55,7 @@ fn a_profile_is_saved_in_the_directory_that_was_there_before_or_not_at_all() {
     let error = place.save(&sample(), None).unwrap_err();
     assert!(matches!(error, SaveError::Moved { .. }), "{error}");
     assert!(names(&elsewhere).is_empty() && names(&home.path().join("moved")).is_empty());
-    // Back again, it is the same one.
+    // Moved back, it is the same directory.
     fs::remove_file(&directory).unwrap();
     fs::rename(home.path().join("moved"), &directory).unwrap();
     place.save(&sample(), None).unwrap();
@@ -63,7 +63,7 @@ fn a_profile_is_saved_in_the_directory_that_was_there_before_or_not_at_all() {
 }
 
 #[test]
-fn a_link_is_followed_when_loading_and_replaced_when_saving() {
+fn symbolic_link_is_followed_when_loading_and_replaced_when_saving() {
     let directory = tempfile::tempdir().unwrap();
     let (real, link) = (directory.path().join("real.ahead"), directory.path().join("link.ahead"));
     save(&sample(), &real).unwrap();
@@ -76,7 +76,7 @@ fn a_link_is_followed_when_loading_and_replaced_when_saving() {
 }
 
 #[test]
-fn what_is_no_file_is_neither_read_nor_replaced() {
+fn special_file_is_neither_read_nor_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
@@ -101,9 +101,9 @@ fn what_is_no_file_is_neither_read_nor_replaced() {
     }
 }
 
-/// Regression: as root, `record -o /dev/stdout` put the profile in place of the system's link.
+/// Regression: as root, `record -o /dev/stdout` replaced the system's link by the profile.
 #[test]
-fn a_link_that_leads_to_no_file_stays() {
+fn link_to_a_special_file_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let link = directory.path().join("link");
     let file = fs::File::create(directory.path().join("open")).unwrap();
@@ -127,7 +127,7 @@ fn a_link_that_leads_to_no_file_stays() {
 }
 
 #[test]
-fn missing_and_forbidden_places_are_errors() {
+fn missing_paths_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let error = load(&directory.path().join("none")).unwrap_err().to_string();
     assert!(error.contains("none: No such file or directory"), "{error}");
@@ -136,7 +136,7 @@ fn missing_and_forbidden_places_are_errors() {
 }
 
 #[test]
-fn a_file_beyond_the_cap_is_not_read() {
+fn file_beyond_the_maximum_size_is_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("huge");
     fs::File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
@@ -145,20 +145,17 @@ fn a_file_beyond_the_cap_is_not_read() {
 }
 
 #[test]
-fn a_profile_that_could_not_be_loaded_is_not_saved() {
+fn profile_that_could_not_be_loaded_is_not_saved() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("p.ahead");
     let error = save(&Profile::default(), &path).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "this profile cannot be saved: recording.runs: a profile comes from one run at least"
-    );
+    assert_eq!(error.to_string(), "this profile cannot be saved: recording.runs: a profile has at least one run");
     assert!(names(directory.path()).is_empty());
 }
 
-/// A file system of 32 KiB in a mount namespace of one's own: no privilege where user namespaces are allowed.
+/// A file system of 32 KiB in a separate mount namespace: needs no privilege where user namespaces are allowed.
 #[test]
-fn a_full_disk_leaves_the_old_profile_and_nothing_else() {
+fn full_disk_leaves_the_old_profile_and_no_other_file() {
     if let Some(directory) = std::env::var_os(SMALL) {
         return save_too_much(Path::new(&directory));
     }
@@ -175,7 +172,7 @@ fn a_full_disk_leaves_the_old_profile_and_nothing_else() {
         eprintln!("skipped: no user and mount namespaces for unprivileged users here");
         return;
     }
-    let test = "exec \"$TEST\" --exact file::a_full_disk_leaves_the_old_profile_and_nothing_else";
+    let test = "exec \"$TEST\" --exact file::full_disk_leaves_the_old_profile_and_no_other_file";
     let output = run(&format!("{mount}; {test}")).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));

@@ -1,11 +1,11 @@
-//! Laws of merging.
+//! Properties of merging.
 
 use crate::strategies;
 use ahead_profile::{Extent, File, Milestone, MilestoneKind, Precision, Profile, Recording, check, merge};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Every page of every file, by path.
+/// All pages of all files, by path.
 fn pages<'a>(files: impl IntoIterator<Item = &'a File>) -> BTreeMap<(&'a [u8], bool), BTreeSet<u64>> {
     let mut pages: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
     for file in files {
@@ -40,7 +40,7 @@ proptest! {
         prop_assert_eq!(merged.created_unix_s, all().map(|r| r.created_unix_s).max().unwrap());
     }
 
-    /// Where no file changed, the pages are the union of the pages, each with the number of runs that used it.
+    /// If no file changed, the merged pages are the union of the pages, each with the number of runs that used it.
     #[test]
     fn pages_are_conserved(mut profiles in strategies::runs_of_one_command()) {
         for file in profiles.iter_mut().flat_map(|profile| &mut profile.files) {
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_changed_file_only_the_latest_version_is_kept(profiles in strategies::runs_of_one_command()) {
+    fn latest_version_of_a_changed_file_is_kept(profiles in strategies::runs_of_one_command()) {
         let merged = merge(profiles.clone());
         for file in &merged.files {
             let same = |other: &&File| {
@@ -73,7 +73,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_names_every_extent_once(profiles in strategies::runs_of_one_command()) {
+    fn order_contains_every_extent_once(profiles in strategies::runs_of_one_command()) {
         let merged = merge(profiles);
         let order = merged.in_order();
         let distinct: BTreeSet<_> = order.iter().map(|at| (at.file, at.extent)).collect();
@@ -99,7 +99,7 @@ fn run(created_unix_s: u64, extents: &[(&str, u64, u64)]) -> Profile {
 }
 
 #[test]
-fn a_page_that_few_runs_saw_does_not_come_early() {
+fn page_used_by_few_runs_comes_late() {
     let usual = |second| run(second, &[("/bin/usual", 0, 50_000)]);
     let odd = run(9, &[("/bin/odd", 0, 10), ("/bin/usual", 0, 60_000)]);
     let merged = merge(vec![usual(1), usual(2), usual(3), odd]);
@@ -124,6 +124,6 @@ fn milestones_of_a_minority_are_dropped_and_repeated_ones_kept_apart() {
 }
 
 #[test]
-fn nothing_merged_is_nothing() {
+fn merging_no_profiles_is_empty() {
     assert_eq!(merge(Vec::new()), Profile::default());
 }

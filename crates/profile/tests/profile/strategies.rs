@@ -1,4 +1,4 @@
-//! Random profiles that keep every rule.
+//! Random valid profiles.
 
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use proptest::collection::vec;
@@ -13,12 +13,12 @@ pub fn path() -> impl Strategy<Value = Vec<u8>> {
     vec(name, 1..5).prop_map(|names| names.into_iter().fold(Vec::new(), |path, name| [path, vec![b'/'], name].concat()))
 }
 
-/// Few different paths, so that the runs of one command meet.
+/// One of a few paths, so that the runs of a command have paths in common.
 fn common_path() -> impl Strategy<Value = Vec<u8>> {
     (0..6u8).prop_map(|number| format!("/usr/lib/{number}").into_bytes())
 }
 
-/// Disjoint extents in any order of time.
+/// Disjoint extents with random times.
 fn extents(runs: u32) -> impl Strategy<Value = Vec<Extent>> {
     let piece = (0..8u64, 1..9u64, 0..20_000u64, 1..=runs, option::of(0..1u64 << 40));
     vec(piece, 0..10).prop_map(|pieces| {
@@ -117,7 +117,7 @@ pub fn profile() -> impl Strategy<Value = Profile> {
     (1..4u32).prop_flat_map(|runs| of_runs(runs, path().boxed()))
 }
 
-/// Some runs of one command: they share files, sizes and times.
+/// Several runs of one command, with common files, sizes and times.
 pub fn runs_of_one_command() -> impl Strategy<Value = Vec<Profile>> {
     vec((1..3u32).prop_flat_map(|runs| of_runs(runs, common_path().boxed())), 1..5)
 }

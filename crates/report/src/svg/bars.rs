@@ -1,24 +1,24 @@
-//! Bars with their spread: how long something took, cold, with `ahead`, warm.
+//! Bars with whiskers: measured times, cold, with `ahead`, warm.
 
 use super::{Anchor, Canvas, WIDTH, short, ticks};
 
-/// What a bar stands for; it decides the colour.
+/// The meaning of a bar, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing was in memory.
+    /// Cold cache.
     Cold,
-    /// What this program is for.
+    /// With `ahead`.
     Ahead,
-    /// Everything was in memory.
+    /// Warm cache.
     Warm,
-    /// Anything to compare with.
+    /// Any other.
     Other,
 }
 
-/// One bar: the median, and the smallest and largest value as a whisker.
+/// A bar of the median, with the minimum and maximum as a whisker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// What was measured.
+    /// The name of the measurement.
     pub label: String,
     /// Its colour.
     pub tone: Tone,
@@ -37,7 +37,7 @@ const STEP: f64 = 36.0;
 const TOP: f64 = 6.0;
 const AXIS: f64 = 26.0;
 
-/// Horizontal bars on one scale from 0. `marker` is a line across all of them, such as a bound that none can beat.
+/// Horizontal bars on one scale from 0. `marker`: a line across all of them, such as a lower bound.
 pub fn bars(bars: &[Bar], unit: &str, marker: Option<(f64, &str)>) -> String {
     let bottom = TOP + STEP * bars.len() as f64;
     let mut canvas = Canvas::new(bottom + AXIS + if marker.is_some() { 18.0 } else { 0.0 });
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_in_proportion() {
+    fn bar_lengths_are_proportional() {
         let svg = bars(&[bar("cold", 4.0), bar("<warm>", 1.0)], "s", Some((0.5, "bound")));
         let widths: Vec<f64> = svg
             .split("<rect")
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_panic() {
+    fn empty_and_invalid_values_do_not_panic() {
         for values in [vec![], vec![bar("zero", 0.0)], vec![bar("nan", f64::NAN)]] {
             assert!(bars(&values, "s", None).starts_with("<svg"));
         }

@@ -1,4 +1,4 @@
-//! Lines through points, and bars of stacked parts: pictures as papers draw them.
+//! Line charts and stacked bars, in the style of papers.
 
 use super::{Anchor, Canvas, SERIES, WIDTH, short, ticks};
 use crate::html::escape;
@@ -9,28 +9,28 @@ const TOP: f64 = 10.0;
 const HEIGHT: f64 = 300.0;
 const BOTTOM: f64 = TOP + HEIGHT;
 const AXIS: f64 = 48.0;
-/// Labels along the lower axis, at most: more would run into each other.
+/// Maximum number of labels on the lower axis: more would overlap.
 const MOST_LABELS: usize = 16;
 
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis<'a> {
-    /// What is shown, with its unit.
+    /// The quantity with its unit.
     pub label: &'a str,
-    /// Equal distances are equal factors.
+    /// Whether the scale is logarithmic.
     pub is_logarithmic: bool,
 }
 
-/// Points that belong together, from left to right.
+/// A series of points, from left to right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve<'a> {
-    /// What they are.
+    /// The name of the series.
     pub name: &'a str,
-    /// Their places.
+    /// Coordinates of the points.
     pub points: &'a [(f64, f64)],
 }
 
-/// From values to a length.
+/// Maps values to positions.
 struct Scale {
     first: f64,
     last: f64,
@@ -39,7 +39,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// From the smallest value (from 0 unless logarithmic, or some are negative) to the largest.
+    /// A scale from the smallest value (from 0 unless it is logarithmic, or some values are negative) to the largest.
     fn of(values: impl Iterator<Item = f64> + Clone, is_logarithmic: bool, length: f64) -> Scale {
         let values = values.filter(|value| value.is_finite() && (!is_logarithmic || *value > 0.0));
         let last = values.clone().fold(if is_logarithmic { f64::MIN_POSITIVE } else { 0.0 }, f64::max);
@@ -47,7 +47,7 @@ impl Scale {
         Scale { first, last, is_logarithmic, length }
     }
 
-    /// `None`: the value has no place.
+    /// The position of a value. `None`: not finite, or not positive on a logarithmic scale.
     fn at(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || (self.is_logarithmic && value <= 0.0) {
             return None;
@@ -70,7 +70,7 @@ impl Scale {
     }
 }
 
-/// Lines with a point at each value; colours are those of [`SERIES`], in their order.
+/// A line chart with a dot at each value, in the colours of [`SERIES`].
 pub fn lines(x: Axis, y: Axis, curves: &[Curve]) -> String {
     let mut canvas = Canvas::new(BOTTOM + AXIS);
     let points = || curves.iter().flat_map(|curve| curve.points);
@@ -95,7 +95,7 @@ pub fn lines(x: Axis, y: Axis, curves: &[Curve]) -> String {
     canvas.finish(&spoken(y.label, x.label, curves.iter().map(|curve| curve.name)))
 }
 
-/// Bars from left to right, each a label and a value for each part, the first one lowest; colours are those of [`SERIES`].
+/// Stacked bars from left to right, each a label and a value for each part, the first part lowest, in the colours of [`SERIES`].
 pub fn stacked(x: &str, y: &str, parts: &[&str], bars: &[(&str, &[f64])]) -> String {
     let mut canvas = Canvas::new(BOTTOM + AXIS);
     let sums = bars.iter().map(|(_, values)| values.iter().filter(|value| value.is_finite()).sum::<f64>());
@@ -146,7 +146,7 @@ mod tests {
         Axis { label, is_logarithmic: false }
     }
 
-    /// Numbers of an attribute, in the order of the elements that have it.
+    /// The numbers in an attribute, in the order of the elements that have it.
     fn numbers(svg: &str, element: &str, attribute: &str) -> Vec<f64> {
         let (opens, names) = (format!("<{element} "), format!(" {attribute}=\""));
         let value = |text: &str| text.split(&names).nth(1)?.split('"').next()?.parse().ok();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn points_stand_where_their_values_say() {
+    fn points_are_drawn_at_their_values() {
         let points = [(0.0, 0.0), (5.0, 1.0), (10.0, 4.0)];
         let svg = lines(plain("x"), plain("<y>"), &[Curve { name: "a&b", points: &points }]);
         let (x, y) = (numbers(&svg, "circle", "cx"), numbers(&svg, "circle", "cy"));
@@ -165,17 +165,17 @@ mod tests {
     }
 
     #[test]
-    fn equal_factors_are_equal_distances() {
+    fn logarithmic_axis_maps_equal_factors_to_equal_distances() {
         let x = Axis { label: "pages", is_logarithmic: true };
         let points = [(1.0, 1.0), (16.0, 1.0), (256.0, 1.0), (0.0, 1.0), (-4.0, 1.0)];
         let svg = lines(x, plain("s"), &[Curve { name: "n", points: &points }]);
         let x = numbers(&svg, "circle", "cx");
-        assert_eq!(x.len(), 3, "what is not above 0 has no place");
+        assert_eq!(x.len(), 3, "values that are not positive are left out");
         assert!(((x[1] - x[0]) - (x[2] - x[1])).abs() < 0.02, "{x:?}");
     }
 
     #[test]
-    fn parts_lie_on_each_other() {
+    fn stacked_parts_adjoin() {
         let svg = stacked("n", "s", &["user", "idle"], &[("1", &[1.0, 3.0]), ("2", &[2.0, 0.0])]);
         let (y, height) = (numbers(&svg, "rect", "y"), numbers(&svg, "rect", "height"));
         assert!((height[1] / height[0] - 3.0).abs() < 0.01 && (height[2] / height[0] - 2.0).abs() < 0.01);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_no_panic() {
+    fn empty_and_invalid_values_do_not_panic() {
         for points in [&[][..], &[(f64::NAN, 1.0)], &[(0.0, f64::INFINITY)]] {
             let curve = Curve { name: "n", points };
             assert!(lines(plain("x"), plain("y"), &[curve]).starts_with("<svg"));

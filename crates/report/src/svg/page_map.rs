@@ -1,4 +1,4 @@
-//! Which parts of a file were used: one strip per file, from its first byte to its last.
+//! The used parts of files: one strip for each file, from its first byte to its last.
 
 use super::{Anchor, Canvas, WIDTH};
 use std::ops::Range;
@@ -8,22 +8,22 @@ use std::ops::Range;
 pub struct FileMap {
     /// Its name, printable.
     pub label: String,
-    /// What stands at the right: `1.2 MiB of 9.4 MiB`.
+    /// The text at the right: `1.2 MiB of 9.4 MiB`.
     pub note: String,
     /// Its size, bytes.
     pub size_bytes: u64,
-    /// What was used, bytes, in any order.
+    /// Used byte ranges, in any order.
     pub used: Vec<Range<u64>>,
 }
 
 const STEP: f64 = 42.0;
 const STRIP: f64 = 14.0;
-/// One column of a strip is two units wide: what a screen of usual width can show.
+/// Columns of a strip: each is two units wide, which a usual screen can show.
 const COLUMNS: usize = 480;
-/// Shades between unused and wholly used.
+/// Number of shades from unused to completely used.
 const SHADES: f64 = 8.0;
 
-/// The strips, one below the other.
+/// Draws the strips from top to bottom.
 pub fn page_map(files: &[FileMap]) -> String {
     let mut canvas = Canvas::new(STEP * files.len() as f64);
     for (index, file) in files.iter().enumerate() {
@@ -38,10 +38,10 @@ pub fn page_map(files: &[FileMap]) -> String {
             canvas.rectangle("data", (left, top + 20.0), size, f64::from(shade) / SHADES);
         }
     }
-    canvas.finish("Used parts of the files most is used of")
+    canvas.finish("Used parts of the files with the most used bytes")
 }
 
-/// How much of each column is used, in eighths, rounded up: what was used at all can be seen.
+/// The used share of each column in eighths, rounded up, so that every use is visible.
 fn shades(file: &FileMap) -> Vec<u8> {
     let mut used = vec![0.0; COLUMNS];
     if file.size_bytes == 0 {
@@ -60,7 +60,7 @@ fn shades(file: &FileMap) -> Vec<u8> {
     used.into_iter().map(|part: f64| (part * SHADES - 1e-6).ceil().clamp(0.0, SHADES) as u8).collect()
 }
 
-/// Neighbouring columns of the same shade, without the unused.
+/// Runs of columns with the same shade, without unused ones.
 fn runs(shades: &[u8]) -> Vec<(Range<usize>, u8)> {
     let mut runs: Vec<(Range<usize>, u8)> = Vec::new();
     for (column, shade) in shades.iter().enumerate().filter(|(_, shade)| **shade > 0) {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn used_parts_are_where_they_are() {
+    fn used_parts_are_drawn_at_their_offsets() {
         let half = file(480 * 4096, &[(0, 240 * 4096)]);
         assert_eq!(runs(&shades(&half)), [(0..240, 8)]);
         let all = file(100, &[(0, 40), (40, 100)]);
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_single_page_of_a_large_file_is_seen() {
+    fn single_page_of_a_large_file_is_visible() {
         let one = file(100 << 30, &[(50 << 30, (50 << 30) + 4096)]);
         assert_eq!(runs(&shades(&one)), [(240..241, 1)]);
     }
 
     #[test]
-    fn sizes_that_make_no_sense_are_no_panic() {
+    fn invalid_sizes_do_not_panic() {
         let beyond = file(4096, &[(0, 1 << 62), (1 << 62, (1 << 62) + 1)]);
         assert_eq!(runs(&shades(&beyond)), [(0..480, 8)]);
         assert_eq!(runs(&shades(&file(0, &[(0, 4096), (4096, 8192)]))), []);

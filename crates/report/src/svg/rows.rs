@@ -1,4 +1,4 @@
-//! Rows of stacked parts: the same thing of many, whose names are long.
+//! Stacked horizontal bars, for many items with long names.
 
 use super::{Anchor, Canvas, SERIES, WIDTH, short, ticks};
 use crate::html::escape;
@@ -10,8 +10,8 @@ const STEP: f64 = 24.0;
 const TOP: f64 = 6.0;
 const AXIS: f64 = 26.0;
 
-/// Rows from top to bottom on one scale from 0, each a label and a value for each part, the first one leftmost, and their sum
-/// at the end; colours are those of [`SERIES`], in their order. What is no number, or less than nothing, is left out.
+/// Rows from top to bottom on one scale from 0: a label, a value for each part, the first part leftmost, and their sum at the end, in the
+/// colours of [`SERIES`]. Values that are not positive are left out.
 pub fn rows(unit: &str, parts: &[&str], rows: &[(&str, &[f64])]) -> String {
     let shown = |value: &f64| value.is_finite() && *value > 0.0;
     let sum = |values: &[f64]| values.iter().filter(|value| shown(value)).sum::<f64>();
@@ -46,7 +46,7 @@ pub fn rows(unit: &str, parts: &[&str], rows: &[(&str, &[f64])]) -> String {
 mod tests {
     use super::*;
 
-    /// Numbers of an attribute, in the order of the elements that have it.
+    /// The numbers in an attribute, in the order of the elements that have it.
     fn numbers(svg: &str, element: &str, attribute: &str) -> Vec<f64> {
         let (opens, names) = (format!("<{element} "), format!(" {attribute}=\""));
         let value = |text: &str| text.split(&names).nth(1)?.split('"').next()?.parse().ok();
@@ -54,17 +54,17 @@ mod tests {
     }
 
     #[test]
-    fn parts_follow_each_other_in_proportion() {
+    fn parts_adjoin_and_are_proportional() {
         let svg = rows("s", &["user", "idle"], &[("<a>", &[1.0, 3.0]), ("b", &[2.0, 0.0])]);
         let (x, width) = (numbers(&svg, "rect", "x"), numbers(&svg, "rect", "width"));
-        assert_eq!(width.len(), 3, "nothing is not drawn");
+        assert_eq!(width.len(), 3, "a part of length 0 is not drawn");
         assert!((width[1] / width[0] - 3.0).abs() < 0.01 && (width[2] / width[0] - 2.0).abs() < 0.01, "{width:?}");
         assert!((x[0] + width[0] - x[1]).abs() < 0.02 && x[2] == x[0], "{x:?}");
         assert!(svg.contains("&lt;a&gt;") && !svg.contains("<a>"));
     }
 
     #[test]
-    fn nothing_to_show_is_no_panic() {
+    fn empty_and_invalid_values_do_not_panic() {
         assert!(rows("s", &["a"], &[]).starts_with("<svg"));
         assert!(rows("s", &["a", "b"], &[("x", &[f64::NAN, -1.0])]).starts_with("<svg"));
     }

@@ -1,22 +1,22 @@
-//! When what was used: files from top to bottom in order of first use, time from left to right, a dot for each use,
-//! the larger the more was used at once.
+//! Uses of files by time: files from top to bottom in order of first use, time from left to right, a dot for each use. Larger dots
+//! are larger uses.
 //!
-//! A profile may hold a hundred thousand extents, more than a browser likes to draw and an eye can tell apart: dots that
-//! would cover each other are drawn as one.
+//! A profile may have a hundred thousand extents, more than a browser can draw quickly or an eye can distinguish: dots that would
+//! overlap are drawn as one.
 
 use super::{Anchor, Canvas, WIDTH, ticks};
 use crate::number;
 use crate::text::shorten;
 use std::collections::BTreeMap;
 
-/// One line of the picture: a file or a device.
+/// A row of the picture: a file or a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Its name, printable.
     pub label: String,
-    /// Bytes used; where there is no room for all names, those of the largest are written.
+    /// Used bytes. If there is no room for all names, the rows with the most used bytes get one.
     pub bytes: u64,
-    /// A device whose metadata was read.
+    /// Whether it is a device whose metadata was used.
     pub metadata: bool,
 }
 
@@ -25,57 +25,57 @@ pub struct Row {
 pub struct Dot {
     /// Index of the row.
     pub row: usize,
-    /// When, microseconds.
+    /// Time, microseconds.
     pub time_us: u64,
-    /// How much.
+    /// Bytes used.
     pub bytes: u64,
 }
 
-/// Something that happened, drawn as a line across all rows.
+/// An event, drawn as a line across all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, microseconds.
+    /// Time, microseconds.
     pub time_us: u64,
-    /// What, printable.
+    /// Its name, printable.
     pub label: String,
 }
 
-/// What the picture shows.
+/// The content of the picture.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub rows: Vec<Row>,
-    /// In any order.
+    /// Uses, in any order.
     pub dots: Vec<Dot>,
-    /// In order of time.
+    /// Events, in order of time.
     pub events: Vec<Event>,
-    /// Where the time axis ends at least, microseconds.
+    /// Minimum length of the time axis, microseconds.
     pub duration_us: u64,
 }
 
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 34.0;
-/// Height of the plot when every row has its name.
+/// Height of a row if every row has its name.
 const NAMED_ROW: f64 = 15.0;
-/// Rows that all get their name.
+/// Maximum number of rows that all get their name.
 const MOST_NAMED: usize = 36;
-/// Height of the plot when they do not.
+/// Height of the plot with more rows.
 const HEIGHT: f64 = 460.0;
-/// Least distance between two names, top to bottom.
+/// Minimum vertical distance between two names.
 const NAME_GAP: f64 = 13.0;
-/// Width of a character of an event's name, about.
+/// Approximate width of a character in an event's name.
 const CHARACTER: f64 = 6.6;
-/// Characters of a row's name.
+/// Maximum length of a row's name, characters.
 const NAME_LENGTH: usize = 36;
-/// Characters of an event's name.
+/// Maximum length of an event's name, characters.
 const EVENT_LENGTH: usize = 16;
-/// Dots within a cell of this size are drawn as one.
+/// Dots in the same cell of this size are drawn as one.
 const CELL: f64 = 3.0;
-/// More dots than this get no tooltips: these make the file several times as large.
+/// Maximum number of dots with tooltips, which make the file several times as large.
 const MOST_TITLES: usize = 2500;
 
-/// Draws it.
+/// Draws the picture.
 pub fn timeline(timeline: &Timeline) -> String {
     let rows = timeline.rows.len().max(1) as f64;
     let plot = if timeline.rows.len() <= MOST_NAMED { rows * NAMED_ROW } else { HEIGHT };
@@ -94,7 +94,7 @@ pub fn timeline(timeline: &Timeline) -> String {
     canvas.finish("Files by time of use")
 }
 
-/// All labels of an axis in the unit of its end.
+/// A label of the time axis. All labels have the unit that suits the end of the axis.
 fn axis_time(time_us: f64, end_us: u64) -> String {
     match end_us {
         0..2_000 => format!("{} µs", super::short(time_us)),
@@ -103,7 +103,7 @@ fn axis_time(time_us: f64, end_us: u64) -> String {
     }
 }
 
-/// Names of rows: all, or the largest as long as there is room between them.
+/// Draws the names of rows: all, or those with the most used bytes if there is no room.
 fn names(canvas: &mut Canvas, rows: &[Row], y: &impl Fn(usize) -> f64) {
     let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
     by_bytes.sort_by_key(|row| std::cmp::Reverse((rows[*row].metadata, rows[*row].bytes)));
@@ -122,7 +122,7 @@ fn names(canvas: &mut Canvas, rows: &[Row], y: &impl Fn(usize) -> f64) {
     }
 }
 
-/// Events: every line, and the names that do not run into the one before.
+/// Draws a line for each event, and the names that do not overlap the one before.
 fn events(canvas: &mut Canvas, events: &[Event], x: &impl Fn(u64) -> f64, plot: f64) {
     let mut last_line = f64::NEG_INFINITY;
     let mut names_end = f64::NEG_INFINITY;
@@ -134,7 +134,7 @@ fn events(canvas: &mut Canvas, events: &[Event], x: &impl Fn(u64) -> f64, plot: 
         }
         let name = shorten(&event.label, EVENT_LENGTH);
         let width = CHARACTER * (name.chars().count() + 1) as f64;
-        // At the right edge the name stands before its line.
+        // At the right edge the name is drawn to the left of its line.
         let (left, anchor) = if at + width > WIDTH { (at - width, Anchor::End) } else { (at, Anchor::Start) };
         if left >= names_end {
             canvas.text("axis", (at, TOP - 12.0), anchor, &name);
@@ -143,7 +143,7 @@ fn events(canvas: &mut Canvas, events: &[Event], x: &impl Fn(u64) -> f64, plot: 
     }
 }
 
-/// What is drawn as one dot.
+/// Uses that are drawn as one dot.
 #[derive(Clone, Copy, Default)]
 struct Merged {
     bytes: u64,
@@ -172,7 +172,7 @@ fn dots(canvas: &mut Canvas, timeline: &Timeline, x: &impl Fn(u64) -> f64, y: &i
     }
 }
 
-/// Four kilobytes are a point, and each doubling adds the same.
+/// The radius of a dot: the minimum for 4 KiB, and the same increment for each doubling.
 fn radius(bytes: u64) -> f64 {
     let doublings = (bytes as f64 / 4096.0).max(1.0).log2();
     (1.5 + 0.4 * doublings).min(6.5)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_at_one_place_are_one_dot() {
+    fn overlapping_uses_are_one_dot() {
         let dots = (0..1000).map(|time_us| Dot { row: 0, time_us, bytes: 4096 }).collect();
         let svg = timeline(&Timeline { rows: vec![row("/a")], dots, events: Vec::new(), duration_us: 1_000_000 });
         assert_eq!(svg.matches("<circle").count(), 1);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_and_not_crowded() {
+    fn names_are_escaped_and_do_not_overlap() {
         let rows: Vec<Row> = (0..5000).map(|number| row(&format!("/<b>{number}"))).collect();
         let svg = timeline(&Timeline { rows, ..Timeline::default() });
         assert!(!svg.contains("<b>"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_panic() {
+    fn invalid_values_do_not_panic() {
         let dots = vec![Dot { row: 9, time_us: u64::MAX, bytes: u64::MAX }, Dot { row: 0, time_us: 0, bytes: 0 }];
         let events = vec![Event { time_us: u64::MAX, label: String::new() }];
         assert!(timeline(&Timeline { rows: vec![row("")], dots, events, duration_us: 0 }).starts_with("<svg"));

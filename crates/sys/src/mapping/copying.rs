@@ -1,21 +1,22 @@
-//! What else programs do with mapped memory: copy it, and say how they will use it.
+//! Copies from a mapping, and advice for its faults.
 
-use super::{Mapping, lost};
+use super::{Mapping, sigbus};
 use crate::{Error, Result};
 use rustix::mm::{Advice, madvise};
 
 impl Mapping {
-    /// Copies bytes from an offset on, as far as the mapping and the buffer go; gives how many. Beyond it there is nothing.
+    /// Copies bytes from an offset on, up to the end of the mapping or the buffer. Returns their number. `None`: beyond the
+    /// mapping, or lost.
     pub fn copy(&self, offset: usize, buffer: &mut [u8]) -> Option<usize> {
         let length = buffer.len().min(self.length.checked_sub(offset)?);
-        // SAFETY: within the mapping, which lives as long as `self`, and the buffer, which nobody else has.
+        // SAFETY: within the mapping, which lives as long as `self`, and the buffer, which is borrowed exclusively.
         unsafe { std::ptr::copy_nonoverlapping(self.address.add(offset), buffer.as_mut_ptr(), length) };
-        (length > 0 && !lost::was_touched()).then_some(length)
+        (length > 0 && !sigbus::take_lost()).then_some(length)
     }
 
-    /// Faults bring their own page and nothing else (`MADV_RANDOM`).
+    /// Makes faults load only their own page (`MADV_RANDOM`).
     pub fn exact_faults(&self) -> Result<()> {
-        // SAFETY: our own mapping; this advice changes nothing that is read through it.
+        // SAFETY: our own mapping; this advice does not change its content.
         unsafe { madvise(self.address.cast_mut().cast(), self.length, Advice::Random) }
             .map_err(|e| Error::io("advise random access to a mapping", e))
     }
@@ -27,7 +28,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn bytes_are_copied_as_far_as_they_go() {
+    fn copy_ends_at_the_end_of_the_mapping() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 5000]).unwrap();
         let mapping = Mapping::new(&file, 5000).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are kept: written whole or not at all, removed, and put back as they were.
+//! Files of rules: written completely or not at all, removed, and restored.
 
 use crate::rule::{Rule, RulePlace};
 use crate::{Error, Result};
@@ -8,17 +8,17 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Where units are, and what mounts want.
+/// Directory of units, and suffix of the directories of units that a mount wants.
 const UNITS: &str = "etc/systemd/system";
 const WANTS: &str = ".mount.wants";
 
-/// A rule's files, below a root.
+/// The files of a rule, below a root.
 pub(super) struct RuleFiles<'a> {
     root: &'a Path,
     place: RulePlace,
 }
 
-/// As they were.
+/// The earlier content of a rule's files.
 pub(super) struct Before {
     path: PathBuf,
     text: Option<String>,
@@ -42,22 +42,22 @@ impl<'a> RuleFiles<'a> {
         self.place.link.as_ref().map(|link| self.root.join(link))
     }
 
-    /// Where the link leads to.
+    /// The target of the link.
     fn destination(&self) -> PathBuf {
         Path::new("..").join(self.name())
     }
 
-    /// What is there, if it is ours.
+    /// The content of the file, if it is ours.
     pub fn text(&self) -> Option<String> {
         fs::read_to_string(self.path()).ok().filter(|text| Rule::is_ours(text))
     }
 
-    /// Whether it is switched on.
+    /// Whether the unit is enabled.
     pub fn is_linked(&self) -> bool {
         self.link().is_none_or(|link| fs::read_link(link).is_ok_and(|destination| destination == self.destination()))
     }
 
-    /// Writes them, with this text, and says how they were. Errors: then they are as they were.
+    /// Writes the files, and returns their earlier content. Errors: then nothing has changed.
     pub fn write(&self, text: &str) -> Result<Before> {
         let (path, link) = (self.path(), self.link());
         let before = Before {
@@ -81,14 +81,14 @@ impl<'a> RuleFiles<'a> {
         }
     }
 
-    /// Removes links that switch it on from elsewhere: with another place of the file system.
+    /// Removes links that enable the unit for other mount points.
     pub fn remove_other_links(&self) -> Result<Vec<PathBuf>> {
         let own = self.link();
         let others = self.links().into_iter().filter(|link| Some(link) != own.as_ref());
         others.filter_map(|link| remove(&link).map(|is_gone| is_gone.then_some(link)).transpose()).collect()
     }
 
-    /// All links to it.
+    /// All links to the unit.
     fn links(&self) -> Vec<PathBuf> {
         if self.place.link.is_none() {
             return Vec::new();
@@ -98,14 +98,14 @@ impl<'a> RuleFiles<'a> {
         wants.map(|entry| entry.path().join(self.name())).filter(|link| link.is_symlink()).collect()
     }
 
-    /// Removes them, if they are ours, and says what is gone.
+    /// Removes the files if they are ours, and returns those removed.
     pub fn remove(&self) -> Result<Vec<PathBuf>> {
         remove(&temporary(&self.path()))?;
         let path = self.path();
         if self.text().is_none() && path.exists() {
             return Ok(Vec::new());
         }
-        // The links first: one that leads nowhere would be told by systemd at each start.
+        // The links first: systemd would report a broken one at each start.
         let mut gone = self.links();
         gone.iter().try_for_each(|link| remove(link).map(drop))?;
         if remove(&path)? {
@@ -116,7 +116,7 @@ impl<'a> RuleFiles<'a> {
 }
 
 impl Before {
-    /// Puts back what was there. What cannot be written, because the disk is full, say, was not written before either.
+    /// Restores the earlier files. Errors are ignored: if the disk is full, for example, the new files were not written either.
     pub fn put_back(&self) {
         let _ = match &self.text {
             Some(text) if fs::read_to_string(&self.path).is_ok_and(|now| now == *text) => Ok(()),
@@ -131,7 +131,7 @@ impl Before {
     }
 }
 
-/// Makes a symbolic link, or has it lead there.
+/// Creates a symbolic link, or changes its target.
 fn relink(link: &Path, destination: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|now| now == destination) {
         return Ok(());
@@ -144,7 +144,7 @@ fn relink(link: &Path, destination: &Path) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             Err(Error::State { path: link.into(), why: "it is not ours".into() })
         }
-        done => done.map_err(|e| Error::io(format!("make {}", link.display()), e)),
+        done => done.map_err(|e| Error::io(format!("create {}", link.display()), e)),
     }
 }
 
@@ -157,17 +157,17 @@ pub(super) fn unwritable(directory: &Path, error: std::io::Error) -> ahead_sys::
     ahead_sys::Error::unwritable("keeping a window", directory, error)
 }
 
-/// Under which name a file is written: always the same, so that what a killed one has left is found again. udev and systemd
-/// read no such name.
+/// Temporary name of a file that is being written. It is always the same, so that the file of a killed process is found later.
+/// udev and systemd ignore such names.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{TEMPORARY}"))
 }
 
-/// How such a name ends.
+/// Suffix of temporary names.
 pub(super) const TEMPORARY: &str = ".new";
 
-/// Renamed into place: half of a rule would be worse than none.
+/// Writes a temporary file and renames it: a partial rule would be worse than none.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     make_parent(path)?;
     let new = temporary(path);
@@ -175,7 +175,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let write = || {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
         file.write_all(text.as_bytes())?;
-        // udev and systemd are root; people may want to read it, whatever the mask of who writes it.
+        // Users may read it, whatever the umask.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         file.sync_all()?;
         fs::rename(&new, path)
@@ -186,7 +186,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// Whether it was there.
+/// Removes a file. Returns whether it existed.
 pub(super) fn remove(path: &Path) -> Result<bool> {
     match fs::remove_file(path) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),

@@ -1,11 +1,11 @@
-//! What was set before, as it is written down, and whose window it is now.
+//! Recorded states: the earlier window, and which window it is now.
 //!
-//! A state is found by the window and not by the name of its file: the same window is come to by a disk, by each of its partitions,
-//! and by every place where a file system is mounted, each with a name of its own.
+//! A state is found by its window, not by its file name: the same window is reached by a disk, each of its partitions, and every
+//! mount point of a file system, each with another name.
 //!
 //! ```text
-//!     the same start of the machine, the number, and a disk's sequence number or a mount's source      ──▶ the window that was set
-//!     otherwise what the rule names (it has set another window since: after a restart, say)            ──▶ the window that it has set
+//!     same boot, same device number, same disk sequence number or mount source      ──▶ the window that was set
+//!     otherwise the identity (after a restart the rule has set the window)           ──▶ the window of the device with this identity
 //! ```
 
 use super::files::{TEMPORARY, remove, replace, temporary};
@@ -19,44 +19,44 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Longer than any state of ours: hostile beyond.
+/// Maximum size of a state file; longer ones are rejected. Unit: bytes.
 pub(super) const LONGEST_BYTES: u64 = 1 << 16;
-/// Before the number in the name of a state whose device has no identity.
+/// Prefix of the key of a state without an identity, followed by the device number.
 const BY_NUMBER: &str = "bdi-";
 
-/// What was set, and what was there before.
+/// A recorded window: what was set, and the earlier value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The target's name at that time.
     pub name: String,
-    /// What tells it from others, if anything does.
+    /// The target's identity, if it has one.
     pub identity: Option<Identity>,
     /// Its window before the first change, KiB.
     pub previous_kb: u64,
-    /// What we set, KiB.
+    /// The window that we set last, KiB.
     pub applied_kb: u64,
-    /// All that we have set since then, KiB: written down before it is set, so that one that is killed in between leaves a window
-    /// that is known as ours.
+    /// All windows that we have set since, KiB. Recorded before they are set, so that the window of a killed process is known as
+    /// ours.
     #[serde(default)]
     pub written_kb: Vec<u64>,
-    /// Whose window it was; none in states of older versions.
+    /// The window. `None` in states of older versions.
     #[serde(default)]
     pub window: Option<Window>,
-    /// Directories that were made for it or for another target, below the root, the deepest first.
+    /// Directories created for this or another target, below the root, the deepest first.
     #[serde(default)]
     pub directories: Vec<PathBuf>,
 }
 
-/// Which window was set: numbers are given again to others.
+/// The window that was set. Device numbers are reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Which start of the machine it was.
+    /// The boot id.
     pub boot: Option<String>,
     /// The backing device's number.
     pub number: DeviceNumber,
-    /// Which of the disks that have had this number; null where the kernel does not tell, and of a mount.
+    /// Disk sequence number; null if the kernel does not report it, and for a mount.
     pub diskseq: Option<u64>,
-    /// Its file.
+    /// The `read_ahead_kb` file.
     pub setting: PathBuf,
 }
 
@@ -67,31 +67,31 @@ impl Window {
     }
 }
 
-/// A state, with the name under which it is kept.
+/// A state and its key.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub key: String,
     pub state: Settings,
 }
 
-/// Where the window of a state is now.
+/// The present window of a state.
 pub(super) enum Place {
-    /// Its setting.
+    /// It exists; its setting.
     Here(PathBuf),
-    /// The window is not there any more.
+    /// It does not exist any more.
     Gone,
-    /// It is there, but it is not known which one it is; why.
+    /// It exists but cannot be identified; the reason.
     Unknown(String),
 }
 
 impl Settings {
-    /// Whether we set this.
+    /// Whether we have set this value.
     pub(super) fn is_ours(&self, kb: u64) -> bool {
         self.applied_kb == kb || self.written_kb.contains(&kb)
     }
 }
 
-/// The name for a device that has no identity.
+/// The key for a device without an identity.
 pub(super) fn key_by_number(number: DeviceNumber) -> String {
     format!("{BY_NUMBER}{}-{}", number.major, number.minor)
 }
@@ -106,7 +106,7 @@ impl Kept {
         let mut found = match (&self.state.identity, &self.state.window) {
             (Some(identity), _) => identity.settings(system),
             (None, Some(_)) => Vec::new(),
-            // Older versions wrote down nothing else.
+            // Older versions recorded nothing else.
             (None, None) => {
                 let number = self.key.strip_prefix(BY_NUMBER).and_then(|number| number.replace('-', ":").parse().ok());
                 number.and_then(|number| system.governing(number)).map(|(_, setting)| setting).into_iter().collect()
@@ -117,20 +117,20 @@ impl Kept {
         found.dedup();
         match (found.pop(), found.len()) {
             (Some(setting), 0) => Place::Here(setting),
-            (Some(_), _) => Place::Unknown("several devices are named as it is".into()),
+            (Some(_), _) => Place::Unknown("several devices have its identity".into()),
             (None, _) => match own.filter(|window| is_hidden(system, &mounts, window)) {
-                Some(_) => Place::Unknown("it is mounted where it cannot be seen from here".into()),
+                Some(_) => Place::Unknown("it is mounted in another mount namespace".into()),
                 None => Place::Gone,
             },
         }
     }
 
-    /// Whether it has the number still.
+    /// Whether the window still belongs to the same device or mount.
     fn is_still(&self, system: &System, mounts: &[Mount], window: &Window) -> bool {
         if is_of_device(window) {
             return system.diskseq(window.number) == window.diskseq;
         }
-        // Of what has no device, the number is given again as soon as it is unmounted.
+        // The number of a mount without a device is reused as soon as it is unmounted.
         let is_it = |mount: &Mount| {
             number_of(system, mount) == Some(window.number) && String::from_utf8_lossy(&mount.source) == self.state.name
         };
@@ -146,26 +146,26 @@ fn number_of(system: &System, mount: &Mount) -> Option<DeviceNumber> {
     system.governing_mount(mount).map(|(number, _)| number)
 }
 
-/// Whether a window without a device is there, and nothing that is mounted here has it.
+/// Whether a window without a device exists, but no mount here has it.
 fn is_hidden(system: &System, mounts: &[Mount], window: &Window) -> bool {
     !is_of_device(window) && !mounts.iter().any(|mount| number_of(system, mount) == Some(window.number))
 }
 
-/// Whether two paths lead to one setting.
+/// Whether two paths lead to the same setting.
 fn is_same(one: &Path, other: &Path) -> bool {
     one == other || matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 impl Store {
-    /// All that is kept; what is damaged with the reason.
+    /// All states by key; errors for damaged ones.
     pub(super) fn kept(&self) -> Result<Vec<(String, Result<Settings>)>> {
         let states = self.keys()?.into_iter().map(|key| (self.state(&key), key));
         Ok(states.filter_map(|(state, key)| Some((key, state.transpose()?))).collect())
     }
 
-    /// What is kept of a target's window, under whatever name.
+    /// The states of a target's window, under whatever keys.
     ///
-    /// Errors: the state of the target's own name is damaged. Others' are told when they are looked at.
+    /// Errors: the state under the target's own key is damaged. Others are reported when they are restored.
     pub(super) fn of_window(&self, target: &Target) -> Result<Vec<Kept>> {
         let own = target.identity.as_ref().ok().map(Identity::file_name);
         let mut found = Vec::new();
@@ -188,11 +188,11 @@ impl Store {
         Ok(found)
     }
 
-    /// Of whom something is kept.
+    /// The keys of all states.
     fn keys(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(self.at(Path::new(STATES))) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(|e| Error::io("list what is kept", e))?,
+            entries => entries.map_err(|e| Error::io("list the recorded windows", e))?,
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut keys: Vec<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
@@ -210,7 +210,7 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             Ok(metadata) if metadata.len() <= LONGEST_BYTES => {}
             Ok(_) => return Err(Error::State { path, why: "it is too long".into() }),
-            Err(e) => return Err(Error::io(format!("look at {}", path.display()), e)),
+            Err(e) => return Err(Error::io(format!("stat {}", path.display()), e)),
         }
         let text = fs::read(&path).map_err(|e| Error::io(format!("read {}", path.display()), e))?;
         serde_json::from_slice(&text).map(Some).map_err(|e| Error::State { path, why: e.to_string() })
@@ -221,7 +221,7 @@ impl Store {
         replace(&self.state_file(key), &(text + "\n"))
     }
 
-    /// Removes a state, and the directories that were made, as long as nobody has put anything into them.
+    /// Removes a state, and created directories that are empty.
     pub(super) fn forget(&self, key: &str, state: &Settings) -> Result<()> {
         let file = self.state_file(key);
         remove(&temporary(&file))?;
@@ -230,13 +230,13 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what one that was killed has left before its first state was whole.
-    pub(super) fn sweep(&self) -> Result<()> {
+    /// Removes temporary files of a process that was killed before its first state was complete.
+    pub(super) fn remove_partial_files(&self) -> Result<()> {
         let directory = self.at(Path::new(STATES));
         let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
         let mut left = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(TEMPORARY));
         left.try_for_each(|entry| remove(&entry.path()).map(drop))?;
-        // The directories of states: nothing says who has made them, but nothing else lies there, and they go only if they are empty.
+        // The directories of states: it is not recorded which process created them, so they are removed only if empty.
         directory.ancestors().take(2).for_each(|directory| drop(fs::remove_dir(directory)));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Below a directory in place of a system.
+//! Tests on a directory in place of a system.
 
 use super::files::temporary;
 use super::state::LONGEST_BYTES;
@@ -17,10 +17,10 @@ struct Home {
 
 const DISKS: [Disk; 2] =
     [("sda", (8, 0), &[("diskseq", "7")], "E:ID_SERIAL=x\n"), ("sdb", (8, 16), &[("diskseq", "8")], "E:ID_SERIAL=y\n")];
-/// The number of what is mounted.
+/// Device number of the mount.
 const NUMBER: DeviceNumber = DeviceNumber::new(0, 50);
 
-/// A system below a directory, with a target whose window is 128. `None`: only root may set anything.
+/// A system below a directory, with a target whose window is 128. `None`: setting a window needs root.
 fn home(identity: Identity) -> Option<Home> {
     if !machine::is_root() {
         eprintln!("skipped: needs root");
@@ -47,14 +47,14 @@ fn of_number(home: &Path, number: DeviceNumber) -> Target {
 }
 
 impl Home {
-    /// What is mounted, and where, from now on.
+    /// Replaces the mount table.
     fn mount(&self, points: &[&str], source: &str) {
         let line = |(id, point): (usize, &&str)| format!("{} 1 0:50 / {point} rw - nfs4 {source} rw\n", id + 2);
         let table: String = points.iter().enumerate().map(line).collect();
         fs::write(self.home.path().join("proc/self/mountinfo"), table).unwrap();
     }
 
-    /// What is set now.
+    /// Sets the window, as another process would.
     fn set_by_hand(&self, kb: u64) {
         fs::write(&self.target.setting, format!("{kb}\n")).unwrap();
     }
@@ -63,18 +63,18 @@ impl Home {
         self.target.current_kb().unwrap()
     }
 
-    /// Every file that is kept.
+    /// The number of recorded files.
     fn kept(&self) -> usize {
         files(&self.home.path().join("etc")) + files(&self.home.path().join("var"))
     }
 
-    /// The same window by another identity.
+    /// The same window with another identity.
     fn also(&self, uuid: &str) -> Target {
         let identity = Identity::FileSystem { uuid: uuid.into(), on_partition: true };
         Target { identity: Ok(identity), ..self.target.clone() }
     }
 
-    /// Takes back the only thing that is kept of the target.
+    /// Restores the only recorded state of the target.
     fn restore(&self) -> Restored {
         let mut done = self.store.restore(&self.target).unwrap();
         assert_eq!(done.len(), 1, "{done:?}");
@@ -100,15 +100,15 @@ fn files(directory: &Path) -> usize {
     entries.map(|entry| if entry.file_type().unwrap().is_dir() { files(&entry.path()) } else { 1 }).sum()
 }
 
-/// Those that `home` has not made.
+/// The directories that `home` has not created.
 fn directories(home: &Path) -> Vec<PathBuf> {
     let made = ["etc/udev/rules.d", "etc/systemd/system", "var"].map(|path| home.join(path));
     made.into_iter().filter(|path| path.exists()).collect()
 }
 
-/// Regression: directories that were made for the first of two targets stayed.
+/// Regression: directories that were created for the first of two targets stayed.
 #[test]
-fn the_last_target_takes_the_directories_away() {
+fn restoring_the_last_target_removes_the_directories() {
     let Some(Home { home, store, target: one }) = home(serial()) else { return };
     let other = Identity::Property { name: "ID_SERIAL".into(), value: "y".into() };
     let other = Target { identity: Ok(other), ..of_number(home.path(), DeviceNumber::new(8, 16)) };
@@ -121,7 +121,7 @@ fn the_last_target_takes_the_directories_away() {
 }
 
 #[test]
-fn a_rule_that_nobody_reads_is_told() {
+fn rule_without_a_running_reader_is_reported() {
     let Some(Home { home, store, target }) = home(serial()) else { return };
     assert!(store.unread(&target).unwrap().contains("/run/udev/control"));
     fs::create_dir_all(home.path().join("run/udev/control")).unwrap();
@@ -129,7 +129,7 @@ fn a_rule_that_nobody_reads_is_told() {
 }
 
 #[test]
-fn what_is_set_is_taken_back_to_what_was_there_first() {
+fn restore_sets_the_first_earlier_window() {
     for identity in [serial(), mounted()] {
         let Some(home) = home(identity) else { return };
         home.store.set(&home.target, 256, false).unwrap();
@@ -138,13 +138,13 @@ fn what_is_set_is_taken_back_to_what_was_there_first() {
         assert!(home.store.check(&home.target).unwrap().agrees());
         assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
         assert_eq!(home.kept(), 0);
-        assert!(directories(home.home.path()).is_empty(), "none but those that were there");
+        assert!(directories(home.home.path()).is_empty(), "only those that existed before");
         assert_eq!(home.store.restore(&home.target).unwrap(), []);
     }
 }
 
 #[test]
-fn rule_and_running_value_are_told_apart() {
+fn check_compares_rule_and_current_window() {
     let Some(home) = home(serial()) else { return };
     let check = || home.store.check(&home.target).unwrap();
     assert_eq!((check().rule_kb, check().agrees()), (None, false));
@@ -155,11 +155,11 @@ fn rule_and_running_value_are_told_apart() {
     home.set_by_hand(512);
     let text = fs::read_to_string(&rule).unwrap();
     fs::write(&rule, text.replace("ID_SERIAL", "ID_WWN")).unwrap();
-    assert!(!check().intact, "somebody has changed it");
+    assert!(!check().intact, "the rule was changed");
 }
 
 #[test]
-fn what_others_have_set_or_written_stays() {
+fn changes_of_others_stay() {
     let Some(home) = home(serial()) else { return };
     let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
     home.set_by_hand(4096);
@@ -170,12 +170,12 @@ fn what_others_have_set_or_written_stays() {
     assert_eq!(fs::read_to_string(&rule).unwrap(), "mine");
     assert!(matches!(home.store.set(&home.target, 64, true), Err(Error::State { .. })));
     assert_eq!(home.now(), 4096);
-    assert_eq!(home.store.restore(&home.target).unwrap(), [], "nothing was kept");
+    assert_eq!(home.store.restore(&home.target).unwrap(), [], "nothing was recorded");
 }
 
-/// Regression: what somebody else had set between two changes was lost.
+/// Regression: a value that another process had set between two changes was lost.
 #[test]
-fn what_somebody_has_set_in_between_is_what_was_there_before() {
+fn value_set_by_another_process_between_changes_is_restored() {
     let Some(home) = home(serial()) else { return };
     home.store.set(&home.target, 512, false).unwrap();
     home.set_by_hand(4096);
@@ -183,9 +183,9 @@ fn what_somebody_has_set_in_between_is_what_was_there_before() {
     assert_eq!((home.restore().restored_kb, home.now()), (Some(4096), 4096));
 }
 
-/// Regression: killed between the state and the window, the earlier window of ours was taken for somebody else's.
+/// Regression: if the process was killed between recording and setting, its earlier window was taken for another process's.
 #[test]
-fn a_change_that_was_cut_short_is_taken_back() {
+fn interrupted_change_is_restored() {
     let Some(home) = home(serial()) else { return };
     home.store.set(&home.target, 512, false).unwrap();
     home.store.set(&home.target, 1024, false).unwrap();
@@ -193,9 +193,9 @@ fn a_change_that_was_cut_short_is_taken_back() {
     assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
 }
 
-/// Regression: half-written files of one that was killed stayed under names of their own.
+/// Regression: partial files of a killed process stayed.
 #[test]
-fn what_a_killed_one_has_half_written_is_removed() {
+fn partial_files_of_a_killed_process_are_removed() {
     let Some(home) = home(serial()) else { return };
     let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
     let state = home.store.state_file(&serial().file_name());
@@ -204,7 +204,7 @@ fn what_a_killed_one_has_half_written_is_removed() {
     }
     home.restore();
     assert_eq!((home.kept(), directories(home.home.path()).len()), (0, 0));
-    // Before its first state was whole, or even begun. (Regression: by the target's name it stayed.)
+    // Killed before its first state was complete, or begun. (Regression: restoring by target left the files.)
     let by_name = |home: &Home| home.store.restore(&home.target).unwrap().len();
     let all = |home: &Home| home.store.restore_all().unwrap().len();
     let ways: [fn(&Home) -> usize; 2] = [by_name, all];
@@ -218,24 +218,24 @@ fn what_a_killed_one_has_half_written_is_removed() {
     }
 }
 
-/// Regression: two rules of one window contradicted one another, and the first window was lost.
+/// Regression: two rules of one window contradicted each other, and the first window was lost.
 #[test]
-fn a_window_has_one_rule() {
+fn window_has_one_rule() {
     let Some(home) = home(serial()) else { return };
     let (one, other) = (home.also("1-1"), home.also("2-2"));
     let first = home.store.set(&one, 512, true).unwrap().rule.unwrap();
     let set = home.store.set(&other, 1024, true).unwrap();
     assert_eq!((set.replaced, first.exists(), home.kept()), (vec![first], false, 2));
-    // By whichever way: its rule is the other's.
+    // Reached by the other identity, its rule is the same.
     assert!(home.store.check(&one).unwrap().agrees());
     assert_eq!(home.store.restore(&one).unwrap()[0].restored_kb, Some(128));
     assert_eq!((home.now(), home.kept()), (128, 0));
     assert_eq!(home.store.restore(&other).unwrap(), []);
 }
 
-/// Regression: a window that was set by its device was not found by what was mounted from it later, nor the other way round.
+/// Regression: a window that was set by its device was not found by a later mount from the device, nor the reverse.
 #[test]
-fn a_window_is_found_by_every_way_to_it() {
+fn window_is_found_by_every_identity() {
     let Some(home) = home(serial()) else { return };
     let unnamed = of_number(home.home.path(), DeviceNumber::new(8, 0));
     home.store.set(&unnamed, 512, false).unwrap();
@@ -249,9 +249,9 @@ fn a_window_is_found_by_every_way_to_it() {
     assert_eq!((home.now(), home.kept()), (128, 0));
 }
 
-/// Regression: of one file system at two places the second one's earlier window was that of the first change.
+/// Regression: with one file system at two mount points, the second state recorded the window of the first change as the earlier one.
 #[test]
-fn one_mount_at_two_places_has_one_window() {
+fn file_system_at_two_mount_points_has_one_window() {
     let Some(home) = home(mounted()) else { return };
     home.mount(&["/mnt/x", "/mnt/y"], "s:/x");
     let second = Identity::Mount { point: "/mnt/y".into(), source: "s:/x".into(), fs_type: "nfs4".into() };
@@ -262,9 +262,9 @@ fn one_mount_at_two_places_has_one_window() {
     assert_eq!(home.store.restore(&second).unwrap(), []);
 }
 
-/// Regression: a number that was given to another device brought it the window of the one before it.
+/// Regression: a device that got a reused number got the window of the device before it.
 #[test]
-fn a_number_that_is_given_again_is_another_window() {
+fn reused_device_number_is_another_window() {
     let Some(home) = home(serial()) else { return };
     let unnamed = of_number(home.home.path(), DeviceNumber::new(8, 0));
     home.store.set(&unnamed, 512, false).unwrap();
@@ -275,7 +275,7 @@ fn a_number_that_is_given_again_is_another_window() {
     home.store.set(&unnamed, 512, false).unwrap();
     home.restart();
     home.set_by_hand(512);
-    assert_eq!(home.store.restore(&unnamed).unwrap(), [], "another start");
+    assert_eq!(home.store.restore(&unnamed).unwrap(), [], "another boot");
     let Some(home) = self::home(mounted()) else { return };
     home.store.set(&home.target, 512, false).unwrap();
     home.mount(&["/mnt/y"], "s:/other");
@@ -283,9 +283,9 @@ fn a_number_that_is_given_again_is_another_window() {
     assert_eq!(home.store.restore(&other).unwrap(), [], "another mount");
 }
 
-/// After a restart the rule has set it.
+/// After a restart the rule has set the window.
 #[test]
-fn what_a_rule_has_set_is_taken_back() {
+fn window_set_by_a_rule_is_restored() {
     for identity in [serial(), mounted()] {
         let Some(home) = home(identity) else { return };
         home.store.set(&home.target, 512, true).unwrap();
@@ -295,7 +295,7 @@ fn what_a_rule_has_set_is_taken_back() {
     }
 }
 
-/// States of older versions do not say whose window it was.
+/// States of older versions have no `window`.
 #[test]
 fn states_of_older_versions_are_read() {
     let Some(home) = home(serial()) else { return };
@@ -312,7 +312,7 @@ fn states_of_older_versions_are_read() {
 }
 
 #[test]
-fn of_what_is_not_here_the_rule_goes() {
+fn rule_of_a_missing_device_is_removed() {
     let Some(home) = home(mounted()) else { return };
     home.store.set(&home.target, 512, true).unwrap();
     home.mount(&[], "");
@@ -324,9 +324,9 @@ fn of_what_is_not_here_the_rule_goes() {
     assert!(home.store.restore_all().unwrap().is_empty());
 }
 
-/// Regression: a window that could not be set again was forgotten.
+/// Regression: a window that could not be restored was forgotten.
 #[test]
-fn of_what_cannot_be_seen_the_earlier_window_is_kept() {
+fn earlier_window_of_a_hidden_mount_stays_recorded() {
     let Some(home) = home(mounted()) else { return };
     home.store.set(&home.target, 512, true).unwrap();
     home.mount(&[], "");
@@ -338,13 +338,13 @@ fn of_what_cannot_be_seen_the_earlier_window_is_kept() {
 
 /// Regression: a copy of a file system took over the state of the first one.
 #[test]
-fn what_another_device_is_kept_by_is_no_name() {
+fn identity_of_another_device_is_refused() {
     let Some(home) = home(serial()) else { return };
     let one = home.also("1-1");
     home.store.set(&one, 512, true).unwrap();
     let copy = Target { identity: one.identity.clone(), ..of_number(home.home.path(), DeviceNumber::new(8, 16)) };
     let refused = home.store.set(&copy, 1024, true).unwrap_err().to_string();
-    assert!(refused.contains("1-1 is what another device is kept by"), "{refused}");
+    assert!(refused.contains("1-1 also identifies another device"), "{refused}");
     assert_eq!(home.store.restore(&copy).unwrap(), []);
     let set = || home.store.set(&copy, 1024, false).unwrap();
     set();
@@ -355,14 +355,14 @@ fn what_another_device_is_kept_by_is_no_name() {
     assert_eq!(home.store.restore(&copy).unwrap()[0].restored_kb, Some(128));
 }
 
-/// Regression: a rule that could not be written took the earlier one with it.
+/// Regression: a rule that could not be written destroyed the earlier one.
 #[test]
-fn what_cannot_be_written_leaves_everything_as_it_was() {
+fn failed_write_changes_nothing() {
     for identity in [serial(), mounted()] {
         let Some(home) = home(identity) else { return };
         let rule = home.store.set(&home.target, 512, true).unwrap().rule.unwrap();
         let (text, kept) = (fs::read_to_string(&rule).unwrap(), home.kept());
-        // What is in the way fails for root, too.
+        // A directory at the temporary path makes the write fail for root, too.
         fs::create_dir(temporary(&rule)).unwrap();
         home.store.set(&home.target, 1024, true).unwrap_err();
         fs::remove_dir(temporary(&rule)).unwrap();
@@ -379,9 +379,9 @@ fn link_of(home: &Home, point: &str) -> PathBuf {
     home.home.path().join(format!("etc/systemd/system/{point}.mount.wants")).join(name)
 }
 
-/// Regression: a link that led elsewhere was taken for one that switches the unit on.
+/// Regression: a link to another file was taken for one that enables the unit.
 #[test]
-fn a_link_that_leads_elsewhere_is_mended() {
+fn wrong_link_is_repaired() {
     let Some(home) = home(mounted()) else { return };
     home.store.set(&home.target, 512, true).unwrap();
     let link = link_of(&home, "mnt-x");
@@ -392,9 +392,9 @@ fn a_link_that_leads_elsewhere_is_mended() {
     assert!(link.exists() && home.store.check(&home.target).unwrap().agrees());
 }
 
-/// Regression: by another place of the same btrfs, the link of the earlier one stayed.
+/// Regression: after a change of the btrfs' mount point, the earlier link stayed.
 #[test]
-fn a_file_system_has_one_link_wherever_it_is_mounted() {
+fn btrfs_has_one_link_wherever_it_is_mounted() {
     let at = |point: &str| Identity::Btrfs { uuid: "12-34".into(), point: point.into() };
     let Some(mut home) = home(at("/a")) else { return };
     let directory = home.home.path().join("sys/fs/btrfs/12-34/bdi");
@@ -413,7 +413,7 @@ fn a_file_system_has_one_link_wherever_it_is_mounted() {
 }
 
 #[test]
-fn what_nothing_names_is_set_but_not_kept() {
+fn target_without_identity_is_set_but_not_persisted() {
     let Some(mut home) = home(serial()) else { return };
     home.target.identity = Err("it has no serial number".into());
     let refused = home.store.set(&home.target, 512, true).unwrap_err();
@@ -424,7 +424,7 @@ fn what_nothing_names_is_set_but_not_kept() {
 }
 
 #[test]
-fn a_state_that_is_damaged_is_an_error() {
+fn damaged_state_is_an_error() {
     let Some(home) = home(serial()) else { return };
     home.store.set(&home.target, 512, false).unwrap();
     for text in ["{", "[]", "{\"name\":1}", &"x".repeat(LONGEST_BYTES as usize + 1)] {
@@ -433,9 +433,9 @@ fn a_state_that_is_damaged_is_an_error() {
     }
 }
 
-/// Regression: one damaged state kept all others from being taken back.
+/// Regression: one damaged state prevented that the others were restored.
 #[test]
-fn a_damaged_state_does_not_stop_the_others() {
+fn damaged_state_does_not_stop_the_others() {
     let Some(home) = home(serial()) else { return };
     home.store.set(&home.target, 512, true).unwrap();
     fs::write(home.store.state_file("0-damaged"), "{").unwrap();
@@ -444,10 +444,10 @@ fn a_damaged_state_does_not_stop_the_others() {
     assert_eq!((home.now(), home.kept()), (128, 1));
 }
 
-/// Regression: a line feed in the type of a mount became a line of its unit, and was run by root. A unit that an older version has
-/// written so is told as damaged, and goes.
+/// Regression: a line feed in the type of a mount became a line of its unit, and root executed it. Such a unit of an older version is
+/// not intact, and is removed.
 #[test]
-fn what_no_unit_can_name_is_refused_and_an_older_unit_of_it_goes() {
+fn mount_that_no_unit_can_name_is_refused_and_its_older_unit_is_removed() {
     let Some(home) = home(mounted()) else { return };
     home.store.set(&home.target, 256, true).unwrap();
     let evil = "fuse.x\nExecStartPre=/bin/false";
@@ -455,7 +455,7 @@ fn what_no_unit_can_name_is_refused_and_an_older_unit_of_it_goes() {
     let target = Target { identity: Ok(hostile.clone()), ..home.target.clone() };
     let refused = home.store.set(&target, 512, true).unwrap_err();
     assert!(matches!(&refused, Error::Kernel(own) if own.is_unavailable()), "{refused}");
-    // As an older version has left it.
+    // A unit as written by an older version.
     let (old, new) = (RulePlace::of(&mounted()), RulePlace::of(&hostile));
     let text = fs::read_to_string(home.store.at(&old.path)).unwrap().replace("nfs4", evil);
     fs::write(home.store.at(&new.path), text).unwrap();

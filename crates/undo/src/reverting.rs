@@ -1,22 +1,20 @@
-//! Taking one change back, as long as what it made is still there.
+//! Undoing one change, if its object still exists unchanged.
 
-use super::identity::{MountIdentity, Mounted, Whereabouts, look_at};
+use super::identity::{MountIdentity, MountState, Namespace, metadata_at};
 use super::{Action, Outcome, ProcessId, notes, remove_note, write_setting};
 use ahead_sys::block::read_setting;
-use ahead_sys::directory::Directory;
+use ahead_sys::directory::DirectoryEntry;
 use ahead_sys::file_identity::FileIdentity;
-use ahead_sys::loopdev::{self, Attached};
-use ahead_sys::place::Place;
+use ahead_sys::loopdev::{self, Attachment};
 use ahead_sys::{Error, Result};
-use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Takes one change back. Idempotent: what is already as it was is left alone.
+/// Undoes one change. Idempotent: a state that is already the earlier one stays.
 pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
     match action {
         Action::SetFile { path, old, new } => match read_setting(path) {
-            // The device is gone, and its setting with it.
+            // The device was removed, and its setting with it.
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(Outcome::Undone),
             Err(e) => Err(e),
             Ok(now) if now == *old => Ok(Outcome::Undone),
@@ -25,9 +23,9 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
         },
         Action::Unmount { target, mount } => unmount(target, mount.as_ref()),
         Action::DetachLoop { device, backing, sequence_of_disk } => {
-            match loopdev::detach_if(device, backing, *sequence_of_disk)? {
-                Attached::Still | Attached::NoMore => Ok(Outcome::Undone),
-                Attached::Otherwise(why) => left(why),
+            match loopdev::detach_if_unchanged(device, backing, *sequence_of_disk)? {
+                Attachment::Unchanged | Attachment::Detached => Ok(Outcome::Undone),
+                Attachment::Replaced(why) => left(why),
             }
         }
         Action::EndProcess { process } => ahead_process::end(*process).map(|()| Outcome::Undone),
@@ -36,26 +34,26 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
     }
 }
 
-/// Drops the notes of those changes of an owner that are taken back already, and not by us.
-pub fn forget(owner: ProcessId, is_taken_back: impl Fn(&Action) -> bool) -> Result<()> {
+/// Removes notes of a process whose changes were undone by other means.
+pub fn forget(owner: ProcessId, is_undone: impl Fn(&Action) -> bool) -> Result<()> {
     let of_owner = notes()?.into_iter().filter(|(_, note)| note.owner == owner);
-    of_owner.filter(|(_, note)| is_taken_back(&note.action)).try_for_each(|(path, _)| remove_note(&path))
+    of_owner.filter(|(_, note)| is_undone(&note.action)).try_for_each(|(path, _)| remove_note(&path))
 }
 
-/// What lies there is ours, also where a note does not say which it is.
+/// Every file below this directory is ours, even if a note does not identify it.
 const OWN: &str = crate::home::HOME;
 
-const UNNAMED: &str = "its note does not say which one it was (written by an older ahead, or by one that was killed while \
-                       making it); take it away yourself if it is not yours";
+const UNIDENTIFIED: &str = "its note does not identify it (written by an older version, or by a process that was killed while \
+                            making it); remove it yourself if it is not in use";
 
 fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
     if let Some(mount) = mount {
-        match mount.whereabouts()? {
-            Whereabouts::Here => {}
-            Whereabouts::Ended => return Ok(Outcome::Undone),
-            // An error: the note stays, for whoever can.
-            Whereabouts::With(pid) => {
-                let why = format!("it is mounted in another mount namespace: nsenter -m -t {pid} ahead restore");
+        match mount.find_namespace()? {
+            Namespace::Own => {}
+            Namespace::Ended => return Ok(Outcome::Undone),
+            // An error, so that the note stays.
+            Namespace::OfProcess(pid) => {
+                let why = format!("it is in another mount namespace; run: nsenter -m -t {pid} ahead restore");
                 return Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why });
             }
         }
@@ -64,48 +62,50 @@ fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
     if !target.starts_with(OWN) {
         return match ahead_sys::mounting::is_mount_point(target) {
             Ok(false) => Ok(Outcome::Undone),
-            _ => left(UNNAMED),
+            _ => left(UNIDENTIFIED),
         };
     }
     ahead_sys::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
 }
 
-/// Looks at what is mounted, and unmounts it in the same directory, whoever moves that meanwhile.
+/// Finds the mount, and unmounts it relative to its open parent directory, even if that is renamed in the meantime.
 fn unmount_this(target: &Path, mount: &MountIdentity) -> Result<Outcome> {
-    let place = Place::of(target)?;
-    let there = place.as_ref().map_or(Ok(Mounted::Nothing), |place| mount.look_in(place))?;
-    let place = match (there, place) {
-        (Mounted::This(_), Some(place)) => place,
-        (Mounted::Below, _) => {
-            let what = format!("unmount {}: something else is mounted over it, unmount that first", target.display());
+    let entry = DirectoryEntry::of(target)?;
+    let state = entry.as_ref().map_or(Ok(MountState::Unmounted), |entry| mount.state_of(entry))?;
+    let entry = match (state, entry) {
+        (MountState::OnTop(_), Some(entry)) => entry,
+        (MountState::Covered, _) => {
+            let what =
+                format!("unmount {}: another file system is mounted over it; unmount that first", target.display());
             return Err(Error::io(what, std::io::Error::from_raw_os_error(libc::EBUSY)));
         }
-        (there, _) => match mount.elsewhere()? {
+        (state, _) => match mount.find_moved()? {
             Some(moved) => moved,
-            None if there == Mounted::Other => return left("something else is mounted there now"),
+            None if state == MountState::Other => return left("something else is mounted there now"),
             None => return Ok(Outcome::Undone),
         },
     };
-    ahead_sys::mounting::unmount_place(&place).map(|()| Outcome::Undone)
+    ahead_sys::mounting::unmount_entry(&entry).map(|()| Outcome::Undone)
 }
 
 fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
-    let Some(metadata) = look_at(path)? else { return Ok(Outcome::Undone) };
-    let Some((parent, name)) = place(path)? else { return Ok(Outcome::Undone) };
+    let Some(metadata) = metadata_at(path)? else { return Ok(Outcome::Undone) };
+    // The parent is opened once: its owner may rename files in it at any time.
+    let Some(entry) = DirectoryEntry::of(path)? else { return Ok(Outcome::Undone) };
+    let (parent, name) = (entry.directory(), entry.name());
     let kind = metadata.file_type();
     match file {
-        // What has its name in the directory that is open now, whatever becomes of the path.
-        Some(file) if !parent.holds(name, file) => return left("something else is there now"),
+        Some(file) if !parent.holds(name, file) => return left("another file has this path now"),
         Some(_) => {}
         None if path.starts_with(OWN) => {}
-        // An empty directory is removed below, any other is not.
+        // Below, only an empty directory is removed.
         None if kind.is_dir() => {}
         None if metadata.len() == 0 && (kind.is_file() || kind.is_socket()) => {}
-        None => return left(UNNAMED),
+        None => return left(UNIDENTIFIED),
     }
     match if kind.is_dir() { parent.remove_directory(name) } else { parent.remove_file(name) } {
         Err(e) if e.raw_os_error() == Some(libc::ENOTEMPTY) && !path.starts_with(OWN) => {
-            left("there is something in it now")
+            left("the directory is not empty any more")
         }
         done => done.map(|()| Outcome::Undone),
     }
@@ -113,23 +113,12 @@ fn remove(path: &Path, file: Option<FileIdentity>) -> Result<Outcome> {
 
 fn remove_tree(path: &Path, directory: Option<FileIdentity>) -> Result<Outcome> {
     if let Some(directory) = directory
-        && let Some((parent, name)) = place(path)?
-        && parent.remove_tree(name, directory)?
+        && let Some(entry) = DirectoryEntry::of(path)?
+        && entry.directory().remove_tree(entry.name(), directory)?
     {
         return Ok(Outcome::Undone);
     }
     remove(path, directory)
-}
-
-/// The directory of a path, opened, and the name in it. Its owner may rename what is in it while it is looked at and removed.
-/// `None`: it is not there any more.
-fn place(path: &Path) -> Result<Option<(Directory, &OsStr)>> {
-    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(None) };
-    match Directory::open(parent) {
-        Ok(parent) => Ok(Some((parent, name))),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(None),
-        Err(e) => Err(e),
-    }
 }
 
 fn left(why: impl Into<String>) -> Result<Outcome> {
@@ -142,9 +131,10 @@ mod tests {
     use super::super::restoring::notes_in;
     use super::super::{ProcessId, Restored, note_in, restore_in};
     use super::*;
+    use ahead_sys::directory::Directory;
     use std::fs;
 
-    fn gone() -> ProcessId {
+    fn dead_process() -> ProcessId {
         ProcessId { pid: std::process::id(), start_ticks: 1 }
     }
 
@@ -153,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn restore_spares_the_file_that_lies_in_the_removed_one_s_place() {
+    fn restore_keeps_a_new_file_at_the_path_of_a_removed_one() {
         let home = tempfile::tempdir().unwrap();
         let (notes, file) = (home.path().join("undo"), home.path().join("x.img"));
         let noted = || {
             fs::write(&file, "ours").unwrap();
-            let mut guard = note_in(&notes, gone(), Action::remove(&file)).unwrap();
+            let mut guard = note_in(&notes, dead_process(), Action::remove(&file)).unwrap();
             guard.made().unwrap();
             guard.leave();
         };
         noted();
-        // Often the same inode, for what was freed last is taken first.
+        // Often with the same inode number, since the file system reuses the number freed last.
         fs::remove_file(&file).unwrap();
         fs::write(&file, "the user's").unwrap();
         assert!(left_alone(&restore_in(&notes).unwrap()));
@@ -176,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_does_not_say_which_file_takes_only_what_is_empty() {
+    fn unidentified_file_is_removed_only_if_empty() {
         let home = tempfile::tempdir().unwrap();
         let (notes, file, directory) = (home.path().join("undo"), home.path().join("f"), home.path().join("d"));
         fs::write(&file, "").unwrap();
         fs::create_dir(&directory).unwrap();
         for path in [&file, &directory] {
-            note_in(&notes, gone(), Action::remove(path)).unwrap().leave();
+            note_in(&notes, dead_process(), Action::remove(path)).unwrap().leave();
         }
         assert!(restore_in(&notes).unwrap().iter().all(|done| matches!(done.outcome, Ok(Outcome::Undone))));
         assert!(!file.exists() && !directory.exists());
@@ -190,14 +180,14 @@ mod tests {
         fs::write(&file, "x").unwrap();
         fs::write(directory.join("in"), "").unwrap();
         for path in [&file, &directory] {
-            note_in(&notes, gone(), Action::remove(path)).unwrap().leave();
+            note_in(&notes, dead_process(), Action::remove(path)).unwrap().leave();
             assert!(left_alone(&restore_in(&notes).unwrap()));
             assert!(path.exists());
         }
     }
 
     #[test]
-    fn a_directory_is_removed_with_what_is_in_it_and_another_in_its_place_is_not() {
+    fn tree_is_removed_and_another_directory_at_its_path_is_not() {
         let home = tempfile::tempdir().unwrap();
         let (notes, directory, kept) = (home.path().join("undo"), home.path().join("d"), home.path().join("kept"));
         fs::write(&kept, "x").unwrap();
@@ -206,7 +196,7 @@ mod tests {
             fs::write(directory.join("in"), "x").unwrap();
             std::os::unix::fs::symlink(&kept, directory.join("link")).unwrap();
             let action = Action::RemoveTree { path: directory.clone(), directory: None };
-            let mut guard = note_in(&notes, gone(), action).unwrap();
+            let mut guard = note_in(&notes, dead_process(), action).unwrap();
             guard.made().unwrap();
             guard.leave();
         };
@@ -220,7 +210,7 @@ mod tests {
         assert!(directory.exists() && home.path().join("away/in").exists());
     }
 
-    /// A directory on which a test mounts, taken down at its end.
+    /// A directory on which a test mounts. Dropping it unmounts.
     struct MountPoint(tempfile::TempDir);
 
     impl MountPoint {
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_spares_the_mount_that_is_in_the_unmounted_one_s_place() {
+    fn restore_keeps_another_mount_at_the_same_path() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -244,7 +234,7 @@ mod tests {
         let (home, place) = (tempfile::tempdir().unwrap(), MountPoint(tempfile::tempdir().unwrap()));
         let (notes, target) = (home.path().join("undo"), place.0.path());
         let noted = || {
-            let mut guard = note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap();
+            let mut guard = note_in(&notes, dead_process(), Action::unmount(target, "tmpfs", "ours")).unwrap();
             place.mount("ours");
             guard.made().unwrap();
             guard.leave();
@@ -252,10 +242,10 @@ mod tests {
         let mounted = || ahead_sys::mounting::is_mount_point(target).unwrap();
         noted();
         ahead_sys::mounting::unmount(target).unwrap();
-        // The same name and, for it was freed last, the same number in the mount table.
+        // The same source and, since it was freed last, the same mount id.
         place.mount("ours");
         let done = restore_in(&notes).unwrap();
-        // Linux 6.8 and later tell them apart.
+        // Linux 6.8 and later distinguish them.
         if unique_number(target).is_some() {
             assert!(left_alone(&done) && mounted(), "{done:?}");
         }
@@ -269,23 +259,23 @@ mod tests {
         ahead_sys::mounting::unmount(target).unwrap();
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert!(!mounted() && notes_in(&notes).unwrap().is_empty());
-        // Killed before the note said which mount it became: the name decides.
-        note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
+        // Killed before the note had the mount's numbers: source and type decide.
+        note_in(&notes, dead_process(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
         place.mount("the user's");
         assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
         ahead_sys::mounting::unmount(target).unwrap();
-        note_in(&notes, gone(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
+        note_in(&notes, dead_process(), Action::unmount(target, "tmpfs", "ours")).unwrap().leave();
         place.mount("ours");
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert!(!mounted());
-        // An older note does not even say the name.
-        note_in(&notes, gone(), Action::Unmount { target: target.into(), mount: None }).unwrap().leave();
+        // A note of an older version has not even these.
+        note_in(&notes, dead_process(), Action::Unmount { target: target.into(), mount: None }).unwrap().leave();
         place.mount("ours");
         assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
     }
 
-    /// Regression: whoever owned a directory above the mount point could have it moved away and its note dropped, or, with
-    /// a link in its place, another mount taken down.
+    /// Regression: the owner of a directory above the mount point could move it away, so that the note was dropped, or replace it
+    /// by a link, so that another mount was unmounted.
     #[test]
     fn mount_that_was_moved_with_its_directory_is_unmounted() {
         if !ahead_sys::machine::is_root() {
@@ -298,10 +288,10 @@ mod tests {
         let target = before.join("mnt");
         fs::create_dir_all(&target).unwrap();
         theirs.mount("ours");
-        let point = ahead_sys::place::MountPoint::open(&target).unwrap();
+        let point = Directory::open(&target).unwrap();
         let mount = |target: &Path| ahead_sys::mounting::mount(Path::new("ours"), target, "tmpfs", false, "");
-        mount(&point.path()).unwrap();
-        let mut guard = note_in(&notes, gone(), Action::unmount(&target, "tmpfs", "ours")).unwrap();
+        mount(&point.descriptor_path()).unwrap();
+        let mut guard = note_in(&notes, dead_process(), Action::unmount(&target, "tmpfs", "ours")).unwrap();
         guard.made().unwrap();
         guard.leave();
         fs::rename(&before, &after).unwrap();
@@ -309,7 +299,7 @@ mod tests {
         assert!(is_mounted(&after.join("mnt")));
         if unique_number(&after.join("mnt")).is_none() {
             ahead_sys::mounting::unmount(&after.join("mnt")).unwrap();
-            return eprintln!("skipped: this kernel does not tell mounts apart (before Linux 6.8)");
+            return eprintln!("skipped: this kernel does not distinguish mounts (before Linux 6.8)");
         }
         fs::create_dir(&before).unwrap();
         std::os::unix::fs::symlink(theirs.0.path(), before.join("mnt")).unwrap();
@@ -321,9 +311,9 @@ mod tests {
         assert!(!left && is_mounted(theirs.0.path()));
     }
 
-    /// Regression: the option that keeps a mounted image's setuid programs and device nodes harmless was missing.
+    /// Regression: `nosuid` and `nodev`, which make set-uid programs and device nodes of an image harmless, were missing.
     #[test]
-    fn what_is_mounted_is_mounted_without_setuid_programs_and_devices() {
+    fn mount_has_nosuid_and_nodev() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -337,9 +327,9 @@ mod tests {
         assert!(["nosuid", "nodev"].iter().all(|option| options.split(',').any(|set| set == *option)), "{options}");
     }
 
-    /// Regression: seen from outside, a mount in another namespace was gone, and its note was dropped.
+    /// Regression: a mount in another namespace was considered gone, and its note was dropped.
     #[test]
-    fn restore_leaves_the_mounts_of_another_namespace_to_those_in_it() {
+    fn restore_skips_mounts_of_another_namespace() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -357,7 +347,7 @@ mod tests {
         std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let namespace = ahead_sys::mounts::namespace(Some(inside.id())).unwrap();
         let mount = Some(MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") });
-        note_in(&notes, gone(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
+        note_in(&notes, dead_process(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
         let done = restore_in(&notes).unwrap();
         assert!(done[0].outcome.as_ref().is_err_and(|e| e.to_string().contains("another mount namespace")), "{done:?}");
         assert_eq!(notes_in(&notes).unwrap().len(), 1);
@@ -368,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_spares_a_loop_device_that_was_attached_again() {
+    fn restore_keeps_a_loop_device_that_was_attached_again() {
         let (home, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
         let notes = home.path().join("undo");
         file.as_file().set_len(1 << 20).unwrap();
@@ -379,20 +369,20 @@ mod tests {
         };
         let (device, backing) = (attached.device.clone(), file.path().to_path_buf());
         let Some(now) = loopdev::sequence(&device) else {
-            return eprintln!("skipped: loop devices are not counted here");
+            return eprintln!("skipped: this kernel has no disk sequence numbers");
         };
         let restored = |sequence_of_disk| {
             let action = Action::DetachLoop { device: device.clone(), backing: backing.clone(), sequence_of_disk };
-            note_in(&notes, gone(), action).unwrap().leave();
+            note_in(&notes, dead_process(), action).unwrap().leave();
             restore_in(&notes).unwrap()
         };
         assert!(left_alone(&restored(Some(now - 1))));
         assert!(ahead_sys::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing));
         assert_eq!(restored(Some(now))[0].outcome.as_ref().unwrap(), &Outcome::Undone);
-        // Whoever looks at new devices (udev), or what another test has just forked, may have it open: then it goes with them.
+        // udev, or a process that another test has just forked, may have the device open: it is detached at the last close.
         let began = std::time::Instant::now();
         while ahead_sys::loopdev::status(&device).unwrap().is_some_and(|status| status.backing == backing) {
-            assert!(began.elapsed() < std::time::Duration::from_secs(60), "it stays");
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "the device is still attached");
             std::thread::yield_now();
         }
         attached.detach().unwrap();
