@@ -140,7 +140,7 @@ fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
     bench(&["streams", "--size", "400M", "--streams", "4"], &mounted.root)
         .assert()
         .code(1)
-        .stderr(predicate::str::contains("has room for"));
+        .stderr(predicate::str::contains("are free; make them smaller"));
     assert!(!is_left(&mounted.root));
     drop(mounted.mount.take());
     let own = ahead_undo::ProcessId::own().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::replay::{OpenRegion, ReplayResult, Task, replay};
 use crate::{Error, Result};
-use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
+use ahead_bench::{Files, Method, Observed, ReadAhead, RunSettings, Variant, run};
 use ahead_model::DeviceNumber;
 use ahead_policy::{DeviceTraits, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
@@ -145,11 +145,19 @@ impl TestRegions {
     pub fn run(&self, variant: &Variant, each: bool, stop: &AtomicBool) -> Result<Observed> {
         self.make_cold()?;
         if let Storage::Files(files) = &self.storage {
-            let under = Under { how: How::Kernel, pages: None };
+            let read_ahead = ReadAhead { method: Method::Kernel, pages: None };
             let device = DeviceTraits::default();
-            let setting =
-                Setting { files, under: &under, device, warm: false, looks: false, each, evicted: None, stop };
-            return run(variant, &setting).map_err(|error| match error {
+            let settings = RunSettings {
+                files,
+                read_ahead: &read_ahead,
+                device,
+                warm: false,
+                probes_cache: false,
+                each,
+                evicted: None,
+                stop,
+            };
+            return run(variant, &settings).map_err(|error| match error {
                 // A page of a mapping cannot be read.
                 ahead_bench::Error::Job(why) => {
                     let lost = std::io::Error::other(format!("{why}: the file is shorter now, or the disk failed"));

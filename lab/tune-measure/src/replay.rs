@@ -115,7 +115,7 @@ fn replay_in(
         // When the kernel refuses a thread, the others must not wait for it.
         let refused = |e| Error::io("start a thread for a reader (ulimit -u, pids.max)", e);
         let threads: std::io::Result<Vec<_>> = tasks.into_iter().map(start).collect();
-        let threads = threads.map_err(refused).inspect_err(|_| gate.call_off())?;
+        let threads = threads.map_err(refused).inspect_err(|_| gate.cancel())?;
         gate.open(count, || ());
         let panicked = || Err(ahead_bench::Error::Job("a reader panicked".into()).into());
         Ok::<_, Error>(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect())
