@@ -53,7 +53,7 @@ fn an_unknown_policy_is_told_which_there_are() {
     let told = predicate::str::contains("no policy is called \"linux-9\"")
         .and(predicate::str::contains("linux-6.18"))
         .and(predicate::str::contains("true-readahead(n, P)"))
-        .and(predicate::str::contains("kernel, its own read-ahead"));
+        .and(predicate::str::contains("kernel (its own read-ahead)"));
     ahead(&["streams", "--policy", "linux-9"]).assert().code(2).stderr(told);
     ahead(&["mmapit", "--policy", "fixed(n)"]).assert().code(2).stderr(predicate::str::contains("--pages"));
 }
@@ -81,7 +81,7 @@ fn where_nothing_can_be_made_it_says_so() {
         .assert()
         .code(1)
         .stdout("")
-        .stderr(predicate::str::contains("has room for").and(predicate::str::contains("--size")));
+        .stderr(predicate::str::contains("are free; make them smaller").and(predicate::str::contains("--size")));
     assert_eq!(names(home.path()), 1);
     ahead(&["streams", "--directory", place, "--html", place])
         .assert()
@@ -112,7 +112,7 @@ fn made_up_file_systems_are_not_supported() {
             .assert()
             .code(77)
             .stdout("")
-            .stderr(predicate::str::contains("there is no disk behind it").and(predicate::str::contains(directory)));
+            .stderr(predicate::str::contains("its file system has no disk").and(predicate::str::contains(directory)));
     }
 }
 
@@ -188,7 +188,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
         assert_eq!(row.as_object().unwrap().len(), 30, "{row}");
     }
     let page = std::fs::read_to_string(&page).unwrap();
-    assert!(page.contains("How time went") && page.contains("<svg") && !page.contains("<script"));
+    assert!(page.contains("Times over the run") && page.contains("<svg") && !page.contains("<script"));
     assert_eq!(names(home.path()), 1, "only the page is left");
 }
 

@@ -91,3 +91,36 @@ fn wrong_usage_is_status_2_and_says_so_on_standard_error() {
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
     }
 }
+
+/// The lines of help under a heading.
+fn section<'a>(help: &'a str, heading: &str) -> Vec<&'a str> {
+    let lines = help.lines().skip_while(|line| *line != heading).skip(1);
+    lines.take_while(|line| line.is_empty() || line.starts_with(' ')).collect()
+}
+
+/// Regression: `--json` and CMD were under "End of the run".
+#[test]
+fn only_flags_that_end_a_run_are_under_that_heading() {
+    let flag = |line: &&str| line.trim_start().starts_with(['-', '[', '<']);
+    for name in ["record", "compare"] {
+        let text = help(&[name.to_owned()]);
+        let ends: Vec<&str> = section(&text, "End of the run:").into_iter().filter(flag).map(str::trim).collect();
+        let names: Vec<&str> = ends.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(names, ["--until-output", "--until-port", "--until-file"], "{name}");
+        assert!(section(&text, "Options:").iter().any(|line| line.trim() == "--json"), "{text}");
+        assert!(section(&text, "Arguments:").iter().any(|line| line.contains("CMD")), "{text}");
+    }
+}
+
+/// Regression: the commands came in alphabetical order, the laboratory's among them.
+#[test]
+fn commands_are_in_order_of_use_with_and_without_help() {
+    let output = Command::cargo_bin("ahead").unwrap().output().unwrap();
+    let bare = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(listed(&bare), listed(&help(&[])));
+    let names: Vec<String> = listed(&bare).into_iter().map(|(name, _)| name).collect();
+    let (everyday, laboratory) = names.split_at(names.len() - 5);
+    assert!(everyday.starts_with(&["record".to_owned(), "run".to_owned()]), "{everyday:?}");
+    assert!(everyday.ends_with(&["tune".to_owned(), "restore".to_owned()]), "{everyday:?}");
+    assert_eq!(laboratory, ["bench", "disk", "papers", "probe", "sim"]);
+}

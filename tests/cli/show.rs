@@ -361,18 +361,55 @@ fn a_closed_pipe_is_no_error() {
 
 /// Regression: the file that standard output went to was replaced by another one.
 #[test]
-fn a_page_for_standard_output_comes_behind_the_text() {
+fn page_on_standard_output_follows_the_tables() {
     let sample = Sample::new();
     let path = sample.profile.with_extension("out");
     let file = fs::File::create(&path).unwrap();
-    let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
-        .args(["show".as_ref(), sample.profile.as_os_str(), "--html".as_ref(), "/dev/stdout".as_ref()])
-        .stdout(file.try_clone().unwrap())
-        .status();
-    assert!(status.unwrap().success());
-    let text = fs::read_to_string(&path).unwrap();
-    assert!(text.contains("<!DOCTYPE html>") && !text.starts_with("<!DOCTYPE html>"), "{text}");
+    let written = |options: &[&str]| {
+        file.set_len(0).unwrap();
+        let status = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
+            .args(["show".as_ref(), sample.profile.as_os_str(), "--html".as_ref(), "/dev/stdout".as_ref()])
+            .args(options)
+            .stdout(fs::OpenOptions::new().append(true).open(&path).unwrap())
+            .status();
+        assert!(status.unwrap().success());
+        fs::read_to_string(&path).unwrap()
+    };
+    let both = written(&["--all"]);
+    assert!(both.contains("<!DOCTYPE html>") && !both.starts_with("<!DOCTYPE html>"), "{both}");
+    let alone = written(&[]);
+    assert!(alone.starts_with("<!DOCTYPE html>") && alone.ends_with("</html>\n"), "{alone}");
     assert_eq!(file.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
+}
+
+/// Regression: the whole table was printed, too.
+#[test]
+fn page_replaces_the_tables_unless_these_are_asked_for() {
+    let sample = Sample::new();
+    let page = sample.directory.path().join("page.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let place = format!("wrote {}\n", page.display());
+    assert_eq!(text(&sample.profile, &html), place);
+    for option in [&["--all"][..], &["--top", "3"], &["--sort", "path"], &["--extents"]] {
+        let printed = text(&sample.profile, &[&html[..], option].concat());
+        assert!(printed.contains("5 files, 6 extents") && printed.ends_with(&place), "{option:?}: {printed}");
+    }
+    assert_eq!(json(&sample.profile, &html)["files"], 5);
+}
+
+/// A browser that is not told the width lays the page out for a desk. Parts that are wider than a phone scroll by themselves.
+#[test]
+fn page_fits_a_narrow_screen() {
+    let sample = Sample::new();
+    let page = sample.directory.path().join("page.html");
+    text(&sample.profile, &["--html", page.to_str().unwrap()]);
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.contains("width=device-width, initial-scale=1") && html.contains("@media (max-width: 720px)"));
+    for wide in ["<table>", "<svg viewBox=\"0 0 960"] {
+        let parents = html.split(wide).map(|before| before.trim_end().ends_with("<div class=\"scroll\">"));
+        let pieces = html.split(wide).count();
+        assert!(pieces > 1 && parents.take(pieces - 1).all(|scrolls| scrolls), "{wide}");
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
     bench(&["streams", "--size", "400M", "--streams", "4"], &mounted.root)
         .assert()
         .code(1)
-        .stderr(predicate::str::contains("has room for"));
+        .stderr(predicate::str::contains("are free; make them smaller"));
     assert!(!is_left(&mounted.root));
     drop(mounted.mount.take());
     let own = ahead_undo::ProcessId::own().unwrap();
@@ -222,7 +222,7 @@ fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
     assert!(unmounted.unwrap().success());
     let (status, told) = ended(child);
     assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("has vanished while it was measured"), "{told}");
+    assert!(told.contains("vanished during the measurement"), "{told}");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
     // Regression: the files stayed on what was unmounted.
     let mount = |words: &[&std::ffi::OsStr]| std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();

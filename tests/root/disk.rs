@@ -6,7 +6,7 @@ mod hostile;
 
 use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat};
-use ahead_disk_server::punctual;
+use ahead_disk_server::accuracy;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::{block, daemon, evict, loopdev, machine, mounting};
 use assert_cmd::Command;
@@ -211,7 +211,7 @@ fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) 
     let mut best = Punctuality::default();
     let (others, began) = (others_seconds(disk), Instant::now());
     for round in 0..ROUNDS {
-        let this = punctual::measure(&disk.device, &client, disk.capacity_bytes, depth, reads, round).unwrap();
+        let this = accuracy::measure(&disk.device, &client, disk.capacity_bytes, depth, reads, round).unwrap();
         assert_eq!(client.stat().unwrap().requests, reads);
         if this.share > best.share {
             best = this;
@@ -235,7 +235,7 @@ fn served_times_are_the_model_s() {
     let _ = daemon::set_nice();
     for (model, reads) in [("hdd", 32), ("ssd", 1000), ("cloud", 300), ("emmc", 500)] {
         let disk = home.create(model, &["--size", "1G", "--model", model, "--fs", "none"]);
-        for depth in punctual::depths(&disk.model().unwrap()) {
+        for depth in accuracy::depths(&disk.model().unwrap()) {
             let (best, calm) = best_round(&disk, reads, depth);
             eprintln!("{model} at depth {depth}: {:.1} % punctual, off by {:.1?} µs", best.share * 100.0, best.off_us);
             match &disk.beyond_rig_why {
@@ -521,7 +521,7 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
     let size = ["--size", "16M", "--model", "ssd"];
     refused(&[&["create", &image, "--name", "fresh"], &size[..]].concat(), "exists already");
     refused(&[&["create", other, "--name", &disk.name], &size[..]].concat(), "named");
-    refused(&[&["create", other, "--name", "a/b"], &size[..]].concat(), "cannot be a disk's name");
+    refused(&[&["create", other, "--name", "a/b"], &size[..]].concat(), "is not a valid disk name");
     refused_as(2, &[&["create", other, "--fs", "xfs"], &size[..]].concat(), "at least 300 MiB");
     refused(&[&["create", other, "--mount", "/no/such/place"], &size[..]].concat(), "mkdir -p");
     refused(&[&["create", other, "--mount", &directory], &size[..]].concat(), "not empty");

@@ -1,4 +1,4 @@
-//! `ahead show`: what a profile holds, for people, programs and colleagues.
+//! `ahead show`: the content of a profile as tables, as JSON and as a page.
 
 use crate::words::{lossy, percent_where_needed};
 use crate::{list, output};
@@ -7,23 +7,25 @@ use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
 use ahead_report::table::Screen;
-use ahead_report::text::percent;
+use ahead_report::text::{percent, printable};
 use ahead_sys::openat;
 use ahead_sys::user::User;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show what a profile holds
 ///
-/// Prints where a profile comes from, the files that were used and how much of them, in order of first use. Each file is
-/// compared with what is there now: a file whose size or modification time changed is stale, and left out of a run.
-/// Nothing that a profile names is opened or read.
+/// Prints the origin of the profile and, in order of first use, the files that were used and how much of each. Each file is compared with
+/// the file at its path now: a file whose size or modification time has changed is stale, and a run leaves it out. The command opens and
+/// reads no file that the profile names.
 #[derive(Debug, Args)]
 pub struct Show {
     /// Profile that `ahead record` wrote
@@ -32,25 +34,29 @@ pub struct Show {
     /// Print JSON instead of tables (see docs/formats.md)
     #[arg(long)]
     json: bool,
-    /// Write a page with a timeline and page maps to this file, which needs nothing else to be viewed
+    /// Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top,
+    /// --all or --extents
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-    /// Order of the files
-    #[arg(long, value_enum, default_value_t = Sort::Order)]
-    sort: Sort,
-    /// How many files and milestones to print
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
-    top: usize,
-    /// Print every file and milestone, first uses of files among these
+    /// Order of the files [default: order]
+    #[arg(long, value_enum)]
+    sort: Option<Sort>,
+    /// How many files and milestones to print [default: 20]
+    #[arg(long, value_name = "COUNT")]
+    top: Option<usize>,
+    /// Print every file and milestone, the first uses of files included
     #[arg(long, conflicts_with = "top")]
     all: bool,
-    /// Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position
+    /// Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position
     #[arg(long)]
     extents: bool,
-    /// The command whose profile is shown, as in `ahead show -- git status`: the one that `ahead run` uses
+    /// Show the profile that `ahead run` uses for this command, as in `ahead show -- git status`
     #[arg(last = true, value_name = "CMD", conflicts_with = "file")]
     command: Vec<OsString>,
 }
+
+/// Files and milestones that are printed without --top.
+const DEFAULT_ROWS: usize = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sort {
@@ -74,21 +80,30 @@ impl Show {
         let profile = ahead_profile::load(&file)?;
         let states: Vec<State> = profile.files.iter().map(state).collect();
         let shown = Shown { profile: &profile, states: &states };
+        // A closed pipe must not prevent the page.
         let written = self.write(shown);
         if let Some(path) = &self.html {
             let (user, page) = (User::behind_sudo()?, shown.page(&file));
             output::with_rights_of(user.as_ref(), || output::replace(path, page.as_bytes()))?;
         }
         written?;
+        if let Some(path) = self.html.as_deref().filter(|path| !self.json && !is_standard_output(path)) {
+            writeln!(std::io::stdout(), "wrote {}", printable(path.as_os_str().as_bytes()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Writes it to standard output.
+    /// Whether tables are printed: always without a page, beside a page only where a flag is about them.
+    fn prints_tables(&self) -> bool {
+        self.html.is_none() || self.sort.is_some() || self.top.is_some() || self.all || self.extents
+    }
+
+    /// Writes JSON or tables to standard output.
     fn write(&self, shown: Shown) -> anyhow::Result<()> {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.json {
             writeln!(out, "{:#}", self.as_json(shown))?;
-        } else {
+        } else if self.prints_tables() {
             self.print(&mut out, shown)?;
         }
         Ok(out.flush()?)
@@ -97,8 +112,8 @@ impl Show {
     fn order(&self, profile: &Profile) -> Vec<usize> {
         let mut order: Vec<usize> = (0..profile.files.len()).collect();
         let file = |index: &usize| &profile.files[*index];
-        match self.sort {
-            // As recorded; in a merged profile what only few runs used comes last.
+        match self.sort.unwrap_or(Sort::Order) {
+            // As recorded; a merged profile lists files that few runs used last.
             Sort::Order => (),
             Sort::Bytes => order.sort_by_key(|index| std::cmp::Reverse(file(index).used_bytes())),
             Sort::Path => order.sort_by(|a, b| file(a).path.cmp(&file(b).path)),
@@ -108,7 +123,7 @@ impl Show {
 
     fn print(&self, out: &mut impl Write, shown: Shown) -> anyhow::Result<()> {
         let screen = Screen::stdout();
-        let limit = if self.all { usize::MAX } else { self.top };
+        let limit = if self.all { usize::MAX } else { self.top.unwrap_or(DEFAULT_ROWS) };
         for (name, value) in shown.facts() {
             writeln!(out, "{}  {value}", screen.faint(&format!("{name:>11}")))?;
         }
@@ -135,14 +150,14 @@ impl Show {
             writeln!(out, "\nExtents by first use, those that fewer than half of the runs used last")?;
             writeln!(
                 out,
-                "A run fetches them in this order; from a rotating disk each of the two groups by place on disk."
+                "A run fetches them in this order; from a rotating disk each of the two groups in order of position."
             )?;
             write!(out, "{}", shown.extent_table().render(screen))?;
         }
         Ok(())
     }
 
-    /// The schema is documented in docs/formats.md. Lists are always whole: programs can cut them themselves.
+    /// The schema is documented in docs/formats.md. Lists are always complete.
     fn as_json(&self, shown: Shown) -> Value {
         let Shown { profile, states } = shown;
         let recording = &profile.recording;
@@ -200,7 +215,13 @@ fn write_more(out: &mut impl Write, more: usize, one: &str, many: &str) -> std::
     }
 }
 
-/// Compares a file with what is at its path now, without opening it and without following a symbolic link.
+/// Whether the path leads to standard output, as `/dev/stdout` does.
+fn is_standard_output(path: &Path) -> bool {
+    let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    fs::metadata(path).ok().zip(fs::metadata("/dev/stdout").ok()).is_some_and(|(page, stdout)| same(page, stdout))
+}
+
+/// Compares a recorded file with the file at its path now, without opening that and without following a symbolic link.
 fn state(file: &File) -> State {
     if file.deleted {
         return State::Deleted;
@@ -218,14 +239,14 @@ fn state(file: &File) -> State {
 }
 
 fn state_of_error(error: &ahead_sys::Error) -> State {
-    // EPERM 1, EACCES 13. Everything else (no such file, a link or a file on the way) means that it is not there.
+    // EPERM 1, EACCES 13. Every other error (no such file, a link or a file among the directories) means that the file is missing.
     match error.raw_os_error() {
         Some(1 | 13) => State::Unknown,
         _ => State::Missing,
     }
 }
 
-/// Adds a path under its name; where that cannot hold the bytes, they are under `NAME_percent` as well.
+/// Adds a path under its name; a path that is not UTF-8 is added as `NAME_percent`, too.
 fn add_path(object: &mut Value, name: &str, path: &[u8]) {
     match str::from_utf8(path) {
         Ok(text) => object[name] = text.into(),
@@ -283,10 +304,9 @@ fn extent_json(profile: &Profile, at: Position) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn what_may_not_be_looked_at_is_unknown_and_not_missing() {
+    fn file_without_permission_is_unknown_and_not_missing() {
         let with = |number| ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number));
         assert_eq!(state_of_error(&with(13)), State::Unknown);
         assert_eq!(state_of_error(&with(1)), State::Unknown);
@@ -294,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_file_is_not_that_file() {
+    fn symbolic_link_in_place_of_a_recorded_file_is_stale() {
         let directory = tempfile::tempdir().unwrap();
         let home = std::fs::canonicalize(directory.path()).unwrap();
         std::fs::create_dir(home.join("directory")).unwrap();

@@ -1,4 +1,4 @@
-//! `ahead tune`: sets the read-ahead window of a disk, and keeps it. Which window serves it best is measured by the laboratory.
+//! `ahead tune`: sets the read-ahead window of a disk, and keeps it. The laboratory measures which window is best.
 
 mod print;
 
@@ -18,55 +18,58 @@ use std::time::Duration;
 
 /// Find the read-ahead window that serves a disk best, set it, and keep it
 ///
-/// Tries windows from 16 KiB to 16 MiB on the target itself, on files that are made for it and removed again: one stream, several
-/// streams, faults of a mapping here and there, and all of it at once. Each run is cold; the window that is set now is back at
-/// the end, however it ends. Recommended is the window with the best geometric mean over these jobs, of equals the smallest. A
-/// device that nothing is mounted from is only read, never written to.
+/// Tries windows from 16 KiB to 16 MiB on files that it makes on the target and removes again. Four jobs run under each window, cold: one
+/// stream, several streams, scattered faults of a mapping, and all of these at once. The score of a window is the geometric mean of its
+/// rates, each divided by the best rate of that job. `*` marks the recommended window: the smallest one whose score is within 2 % of the
+/// best. The current window is set again at the end, also after an error. A device without a mount is only read, never written to.
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["target", "all", "plan"]).required(true))]
 #[command(group = ArgGroup::new("sets").args(["apply", "persist"]).multiple(true))]
 pub struct Tune {
-    /// A directory or file on what is to be tuned (a mount point, say), or its block device
+    /// A directory or file on the target (a mount point, say), or its block device
     pub target: Option<PathBuf>,
-    /// Every device that something is mounted from
+    /// Tune every device with a mount
     #[arg(long)]
     pub all: bool,
-    /// Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did
+    /// Touch no disk: print Wu's table of latency and throughput for each request size, from --access-time and --bandwidth
     #[arg(long, requires_all = ["access_time", "bandwidth"],
           conflicts_with_all = ["apply", "persist", "check", "restore", "kb", "workload", "exhaustive"])]
     pub plan: bool,
-    /// Until the first byte of a request, as in 8ms
+    /// Time until the first byte of a request, as in 8ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "plan")]
     pub access_time: Option<Duration>,
-    /// From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)
+    /// Bandwidth from the first byte on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)
     #[arg(long, value_name = "SIZE/s", value_parser = parse_bandwidth, requires = "plan")]
     pub bandwidth: Option<f64>,
-    /// Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of
+    /// Measure this workload instead of the four jobs: a profile of `ahead record`, whose files must lie on the target, or a trace of
     /// `ahead sim trace`, which is repeated on files of the same lengths
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
-    /// Streams at the same time
+    /// Number of streams at the same time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=64))]
     pub streams: u64,
-    /// Try every window three times: takes four times as long, and shows the whole curve
+    /// Try every window three times: this takes four times as long and shows the whole curve
     #[arg(long)]
     pub exhaustive: bool,
-    /// Measure nothing: this is the window to set with --apply or --persist, as in 512K or 4M; a number alone is KiB
+    /// Measure nothing, and set this window with --apply or --persist, as in 512K or 4M; a number without a unit means KiB
     #[arg(long, value_name = "SIZE", value_parser = parse_kb, requires = "sets", conflicts_with_all = ["workload", "exhaustive"])]
     pub kb: Option<u64>,
-    /// Set the window; what is set now is kept for --restore
+    /// Set the window; --restore sets the earlier one again
     #[arg(long)]
     pub apply: bool,
-    /// Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that
-    /// names exactly this target
+    /// Set the window now and after each restart, by a udev rule for exactly this target, or by a systemd unit where the target has no
+    /// udev event
     #[arg(long)]
     pub persist: bool,
-    /// Compare the rule with what is set; exit status 1 if they differ or there is no rule
+    /// Compare the rule with the current window; exit status 1 if they differ or there is no rule
     #[arg(long, conflicts_with_all = ["apply", "persist", "restore", "kb", "workload", "exhaustive"])]
     pub check: bool,
-    /// Take back what --apply and --persist have done
+    /// Undo --apply and --persist
     #[arg(long, conflicts_with_all = ["apply", "persist", "kb", "workload", "exhaustive"])]
     pub restore: bool,
+    /// Print every column: latencies, amplification, unused bytes, spread
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Print JSON instead of a table (see docs/formats.md)
     #[arg(long)]
     pub json: bool,
@@ -78,12 +81,12 @@ pub struct Tune {
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     match parse_size(text.strip_suffix("/s").unwrap_or(text)) {
         Ok(bytes) if bytes > 0 => Ok(bytes as f64),
-        _ => Err(format!("{text:?} is no bandwidth; write a size by second, as in 100MB/s")),
+        _ => Err(format!("{text:?} is not a bandwidth; write a size per second, as in 100MB/s")),
     }
 }
 
-/// Largest window that may be set by hand, KiB: 1 GiB.
-const MOST_KB: u64 = 1 << 20;
+/// Limit of --kb, KiB: 1 GiB.
+const MAX_KB: u64 = 1 << 20;
 
 fn parse_kb(text: &str) -> Result<u64, String> {
     let kb = match parse_size(text) {
@@ -91,76 +94,76 @@ fn parse_kb(text: &str) -> Result<u64, String> {
         _ => text.parse().map_err(drop),
     };
     match kb {
-        Ok(kb) if kb > 0 && kb % 4 == 0 && kb <= MOST_KB => Ok(kb),
+        Ok(kb) if kb > 0 && kb % 4 == 0 && kb <= MAX_KB => Ok(kb),
         _ => Err(format!("{text:?} is not a window; write a multiple of 4 KiB up to 1 GiB, as in 512K or 4M")),
     }
 }
 
-/// What the laboratory has measured of a target.
+/// The laboratory's results for a target.
 #[derive(Debug)]
 pub struct Measured {
-    /// The window that serves best, KiB.
+    /// The recommended window, KiB.
     pub recommended_kb: u64,
-    /// The results for people: tables and remarks.
+    /// The results as text: tables and remarks.
     pub text: String,
-    /// The results for programs: keys of the JSON object.
+    /// The results as keys of the JSON object.
     pub json: serde_json::Map<String, Value>,
 }
 
-/// How the laboratory measures.
+/// The laboratory's way to measure a target.
 pub struct Measurer<'a> {
-    /// What is to be said of each target before.
+    /// A message before the measurement of each target.
     pub note: Option<&'a str>,
     /// Measures one target.
     pub measure: &'a dyn Fn(&System, &Target) -> anyhow::Result<Measured>,
 }
 
-/// The results for one target, and what was done.
+/// The results for one target, and the changes.
 struct Tuned {
     target: Target,
     current_kb: u64,
-    /// `None`: the user named the window.
+    /// `None`: the user gave the window.
     measured: Option<Measured>,
     recommended_kb: u64,
-    /// The window that was set, KiB.
+    /// The window that is set now, KiB; `None`: nothing was set.
     applied_kb: Option<u64>,
     set: Set,
 }
 
-/// What went wrong with some of many: the others are done.
+/// Errors of single targets: the others are still tuned.
 #[derive(Default)]
 struct Failures(Vec<anyhow::Error>);
 
 impl Failures {
-    /// Tells what went wrong with `name`.
+    /// Reports the error of the target `name`.
     fn add(&mut self, name: &str, error: anyhow::Error) {
         eprintln!("ahead: {}: {}", print::shown(name), exit::message(&error));
         self.0.push(error);
     }
 
-    /// The same, unless it would go wrong with every other one, too.
+    /// The same; an error that every other target would have, too, is returned.
     fn add_own(&mut self, name: &str, error: impl Into<anyhow::Error>) -> anyhow::Result<()> {
         let error = error.into();
-        if is_for_all(&error) {
+        if is_for_every_target(&error) {
             return Err(error);
         }
         self.add(name, error);
         Ok(())
     }
 
-    /// The status: a failure comes before what is only not to be had here.
+    /// The exit status: a failure counts more than a feature that is not supported here.
     fn status(&self) -> ExitCode {
         ExitCode::from(self.0.iter().map(exit::code_of).min().unwrap_or(0))
     }
 }
 
 impl Tune {
-    /// Whether the laboratory has to measure or calculate.
+    /// Whether the laboratory is needed to measure or to compute.
     fn needs_laboratory(&self) -> bool {
         self.plan || !(self.check || self.restore || self.kb.is_some())
     }
 
-    /// Runs it, in the laboratory's program where something is to be measured.
+    /// Runs the command; becomes the laboratory's program where that is needed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.needs_laboratory() {
             return laboratory::become_laboratory_with_own_arguments();
@@ -168,13 +171,13 @@ impl Tune {
         self.run_with(None)
     }
 
-    /// Runs it; `measurer`: in the laboratory.
+    /// Runs the command. `measurer`: present in the laboratory only.
     pub fn run_with(&self, measurer: Option<&Measurer<'_>>) -> anyhow::Result<ExitCode> {
         let system = self.root.as_deref().map_or_else(System::default, System::keeping_in);
         let store = Store::new(system.clone());
         if self.restore {
-            let _alone = self.alone()?;
-            // What a killed `ahead tune` has left set was not chosen by a user.
+            let _alone = self.lock_machine()?;
+            // A window that a killed `ahead tune` has left is not the user's choice.
             restore::everything()?;
             return self.restore(&system, &store);
         }
@@ -189,10 +192,10 @@ impl Tune {
         self.tune(&system, &store, targets, measurer)
     }
 
-    /// A cold recording switches read-ahead off everywhere, and another measurement tries windows: nobody's choice, which would be
-    /// measured with, or written down as what was there before. Signals are collected from then on: no change is cut short by one.
-    fn alone(&self) -> anyhow::Result<Option<MachineLock>> {
-        // Who may not lock may not set anything either, and is told so where something is to be set.
+    /// Waits for the machine-wide lock. A cold recording switches read-ahead off everywhere, and another measurement tries windows: these
+    /// values must not be measured, nor kept as earlier values. From then on signals are collected: none interrupts a change.
+    fn lock_machine(&self) -> anyhow::Result<Option<MachineLock>> {
+        // A user who may not lock may not set a window either; setting one reports that.
         Ok(machine::is_root().then(|| ahead::wait_for_machine(&Signals::take()?, &messages::print)).transpose()?)
     }
 
@@ -212,7 +215,7 @@ impl Tune {
             false => checked.iter().map(|(target, checked)| print::checked(target, checked)).collect(),
         };
         std::io::stdout().write_all(text.as_bytes())?;
-        // What no rule can be about is told; it is no reason to call the others wrong.
+        // A target that cannot have a rule is reported, and does not change the result for the others.
         match checked.iter().all(|(_, checked)| checked.agrees()) {
             true if checked.is_empty() => Ok(failures.status()),
             agree => Ok(ExitCode::from(u8::from(!agree))),
@@ -255,8 +258,8 @@ impl Tune {
         targets: Vec<Target>,
         measurer: Option<&Measurer<'_>>,
     ) -> anyhow::Result<ExitCode> {
-        // Until the last window is set.
-        let _alone = self.alone()?;
+        // Held until the last window is set.
+        let _alone = self.lock_machine()?;
         let (mut tuned, mut failures, mut are_all_set) = (Vec::new(), Failures::default(), true);
         for mut target in targets {
             target.notes.extend(store.unread(&target).filter(|_| self.persist));
@@ -266,13 +269,13 @@ impl Tune {
             }
             match self.one(system, store, &target, measurer) {
                 Ok(mut one) => {
-                    // What was measured is printed in any case.
+                    // A measurement is printed in any case.
                     let failed = self.set(store, &mut one).err();
                     are_all_set &= failed.is_none();
                     failed.into_iter().for_each(|error| failures.add(&target.name, error));
                     tuned.push(one);
                 }
-                // Of many, one that cannot be measured is no reason to leave out the others.
+                // With --all, an error of one target does not end the command.
                 Err(error) if self.all => failures.add_own(&target.name, error)?,
                 Err(error) => return Err(error),
             }
@@ -293,7 +296,7 @@ impl Tune {
         measurer: Option<&Measurer<'_>>,
     ) -> anyhow::Result<Tuned> {
         if self.apply || self.persist {
-            // Before minutes of measuring.
+            // Checked before a measurement of minutes.
             store.may_set(target, self.persist)?;
         }
         let measured = match (self.kb, measurer) {
@@ -315,20 +318,20 @@ impl Tune {
     }
 }
 
-/// Whether what went wrong would go wrong for every target.
-fn is_for_all(error: &anyhow::Error) -> bool {
+/// Whether every target would have this error.
+fn is_for_every_target(error: &anyhow::Error) -> bool {
     let not_permitted = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(ahead_sys::Error::NotPermitted { .. }))
     };
     error.chain().any(|cause| cause.is::<exit::Stopped>() || not_permitted(cause))
 }
 
-/// One target's answer by itself, those of several as a list.
+/// The object of a single target, or a list of several.
 fn one_or_all(mut answers: Vec<Value>) -> Value {
     if answers.len() == 1 { answers.remove(0) } else { json!({ "targets": answers }) }
 }
 
-/// JSON for people to read, with a newline at its end.
+/// Indented JSON with a newline at its end.
 pub fn pretty(value: &Value) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(value)?))
 }
@@ -339,7 +342,7 @@ mod tests {
     use ahead_tune::Error;
 
     #[test]
-    fn bandwidths_are_sizes_by_second() {
+    fn bandwidth_is_a_size_per_second() {
         assert_eq!(parse_bandwidth("100MB/s"), Ok((100 << 20) as f64));
         assert_eq!(parse_bandwidth("2G"), Ok((2u64 << 30) as f64));
         for bad in ["0", "", "/s", "100MB/h", "-1M/s"] {
@@ -347,9 +350,9 @@ mod tests {
         }
     }
 
-    /// Regression: it was 0 though every target had failed.
+    /// Regression: the status was 0 although every target had failed.
     #[test]
-    fn the_worst_failure_is_the_status() {
+    fn worst_failure_is_the_exit_status() {
         let status = |errors: Vec<anyhow::Error>| format!("{:?}", Failures(errors).status());
         let unsupported = || Error::unsupported("a rule for x", "it has no serial number").into();
         assert_eq!(status(vec![]), format!("{:?}", ExitCode::SUCCESS));
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_whole_pages() {
+    fn window_is_a_multiple_of_a_page() {
         for (text, kb) in [("512", 512), ("512K", 512), ("4M", 4096), ("1GiB", 1 << 20)] {
             assert_eq!(parse_kb(text), Ok(kb));
         }

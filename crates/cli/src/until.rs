@@ -1,4 +1,4 @@
-//! The flags for the end of a run.
+//! The flags that end a run: `--until-output`, `--until-port`, `--until-file`.
 
 use ahead::until::Until;
 use clap::Args;
@@ -6,18 +6,20 @@ use regex::bytes::{Regex, RegexBuilder};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The end of a run that does not end by itself
+/// The heading of these flags in help. Each names it: a heading of the whole group would also be that of the flags that follow the group.
+const HEADING: &str = "End of the run";
+
+/// The end of a run of a program that does not exit
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "End of the run")]
 pub struct UntilArguments {
-    /// Ends when a line of the program's output or errors matches; both become pipes for that
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern)]
+    /// End when a line of the program's output or errors matches; both become pipes
+    #[arg(long, value_name = "REGEX", value_parser = parse_pattern, help_heading = HEADING)]
     until_output: Option<Regex>,
-    /// Ends when something listens on this TCP port, as the kernel's table says
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// End when a process listens on this TCP port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = HEADING)]
     until_port: Option<u16>,
-    /// Ends when this file appears, or is replaced or written
-    #[arg(long, value_name = "F")]
+    /// End when this file appears, is replaced or is written
+    #[arg(long, value_name = "F", help_heading = HEADING)]
     until_file: Option<PathBuf>,
 }
 
@@ -27,12 +29,12 @@ fn parse_pattern(text: &str) -> Result<Regex, regex::Error> {
 }
 
 impl UntilArguments {
-    /// The condition itself.
+    /// The condition that the flags describe.
     pub fn until(&self) -> Until {
         Until { output: self.until_output.clone(), port: self.until_port, file: self.until_file.clone() }
     }
 
-    /// The flags that say the same to another `ahead`.
+    /// The same flags, as arguments for another `ahead`.
     pub fn to_arguments(&self) -> Vec<OsString> {
         let output = self.until_output.as_ref().map(|regex| ["--until-output".into(), regex.as_str().into()]);
         let port = self.until_port.map(|port| ["--until-port".into(), port.to_string().into()]);

@@ -92,7 +92,11 @@ impl Page {
 
     /// Adds a picture made by [`crate::svg`].
     pub fn picture(&mut self, svg: &str, caption: &str) -> &mut Self {
-        self.push(format_args!("<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>", escape(caption)))
+        self.push(format_args!("<figure>\n<div class=\"scroll\">\n{svg}</div>"));
+        if !caption.is_empty() {
+            self.push(format_args!("<figcaption>{}</figcaption>", escape(caption)));
+        }
+        self.push(format_args!("</figure>"))
     }
 
     /// Adds the meaning of a picture's colours: class names of [`crate::svg`] and their meanings.

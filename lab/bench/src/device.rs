@@ -1,4 +1,4 @@
-//! What lies below the files: who counts its requests, and whether it has a buffer of its own to be emptied.
+//! The device below the files: the source of its request counts, and its own buffer.
 
 use crate::Result;
 use ahead_disk::{Client, DiskInfo};
@@ -16,32 +16,32 @@ use std::path::Path;
 /// The device under a directory.
 #[derive(Debug)]
 pub enum Device {
-    /// An emulated disk, which counts exactly what it serves.
+    /// An emulated disk: its server counts requests.
     Emulated(Box<DiskInfo>),
-    /// Block devices, several of a btrfs; the kernel counts.
+    /// Block devices (btrfs may have several): the kernel counts requests.
     Block(Vec<DeviceNumber>),
-    /// Nobody counts: a network file system, FUSE, a file system in memory.
+    /// No counts: a network file system, FUSE, a file system in memory.
     Unknown,
 }
 
 impl Device {
-    /// Finds it. `mount`: by which the directory was reached.
+    /// Finds the device. `mount`: the mount of the directory.
     ///
-    /// Errors: the directory cannot be looked at.
+    /// Errors: fstat of the directory failed.
     pub fn under(directory: &Directory, mount: Option<&Mount>) -> Result<Device> {
         let metadata = directory.metadata()?;
         let own = DeviceNumber::from_stat(metadata.dev());
-        let devices = if is_counted(&own) { vec![own] } else { mount.map(of_mount).unwrap_or_default() };
-        if devices.is_empty() || !devices.iter().all(is_counted) {
+        let devices = if has_counts(&own) { vec![own] } else { mount.map(devices_of_mount).unwrap_or_default() };
+        if devices.is_empty() || !devices.iter().all(has_counts) {
             return Ok(Device::Unknown);
         }
-        // Its daemon answers root alone; the kernel's counts are for everybody.
+        // The server of an emulated disk answers root only; every user may read the kernel's counts.
         let emulated = if machine::is_root() { ahead_disk::list().unwrap_or_default() } else { Vec::new() };
         let disk = emulated.into_iter().find(|disk| devices == [disk.device_number] && disk.is_alive());
         Ok(disk.map_or(Device::Block(devices), |disk| Device::Emulated(Box::new(disk))))
     }
 
-    /// Its reads so far; `None` where nobody counts them.
+    /// The reads of the device so far; `None` without counts.
     ///
     /// Errors: the emulated disk does not answer.
     pub fn reads(&self) -> Result<Option<Reads>> {
@@ -62,9 +62,9 @@ impl Device {
         })
     }
 
-    /// Empties the buffer of an emulated drive.
+    /// Empties the buffer of an emulated disk.
     ///
-    /// Errors: it does not answer.
+    /// Errors: the disk does not answer.
     pub fn restart(&self) -> Result<()> {
         match self {
             Device::Emulated(disk) => Ok(Client::new(disk).restart()?),
@@ -72,7 +72,7 @@ impl Device {
         }
     }
 
-    /// What it is, in a word or two.
+    /// The kind and name of the device, for people.
     pub fn describe(&self) -> String {
         match self {
             Device::Emulated(disk) => format!("emulated {} ({})", disk.model.name, disk.name),
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Why its times are not to be trusted, if they are not.
+    /// Why the times of the device are not reliable, if they are not.
     pub fn warning(&self) -> Option<&str> {
         match self {
             Device::Emulated(disk) if disk.beyond_rig => disk.beyond_rig_why.as_deref(),
@@ -93,12 +93,12 @@ impl Device {
     }
 }
 
-fn is_counted(device: &DeviceNumber) -> bool {
+fn has_counts(device: &DeviceNumber) -> bool {
     diskstats::reads(*device).is_ok()
 }
 
-/// The block devices of a mount: btrfs has files of a number that is no device, and may lie on several.
-fn of_mount(mount: &Mount) -> Vec<DeviceNumber> {
+/// The block devices of a mount. Files of btrfs have a number that is not a device's, and may lie on several devices.
+fn devices_of_mount(mount: &Mount) -> Vec<DeviceNumber> {
     let members = bdi::btrfs_members(Path::new("/sys"), mount);
     if !members.is_empty() {
         return members;
@@ -116,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_memory_has_no_device() {
+    fn file_system_in_memory_has_no_device() {
         if Path::new("/dev/shm").exists() {
             assert!(matches!(device("/dev/shm"), Device::Unknown));
         }
     }
 
     #[test]
-    fn counts_of_a_device_only_grow() {
+    fn counts_of_a_device_never_decrease() {
         let device = device(env!("CARGO_MANIFEST_DIR"));
         let (first, second) = (device.reads().unwrap(), device.reads().unwrap());
         assert!(first.zip(second).is_none_or(|(first, second)| first.requests <= second.requests));

@@ -1,7 +1,6 @@
-//! What the disk transfers: a variant's files read whole, past the page cache, by long reads of which some are always under way.
+//! Measures the throughput of the disk: reads all of a variant's files, past the page cache, by long reads at a constant queue depth.
 //!
-//! Who reads ahead can come no further than that, on these very files: where they lie matters on a rotating disk, whose inner
-//! tracks are half as fast.
+//! No read-ahead can be faster on these files. Their position matters: the inner tracks of a rotating disk are half as fast.
 
 use crate::job::{Part, Variant};
 use crate::run::{Observed, refused};
@@ -19,29 +18,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Instant;
 
-/// Length of a read, bytes: longer than any disk of today takes as one request, so that each is full.
+/// Length of a read, bytes: longer than the longest request of any disk, so that each request has its full length.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Reads under way: the disk has the next ones while the processor deals with the last.
+/// Queue depth: the disk has the next reads while the processor completes the last.
 const DEPTH: usize = 4;
 
-/// Files one after the other, from which each thread takes the next piece.
-struct Row<'a> {
+/// A sequence of files from which each thread takes the next piece.
+struct PieceQueue<'a> {
     files: Vec<(&'a Path, File, u64)>,
     next: Mutex<(usize, u64)>,
 }
 
-impl<'a> Row<'a> {
-    fn open(files: &[&'a HeldFile]) -> Result<Row<'a>> {
+impl<'a> PieceQueue<'a> {
+    fn open(files: &[&'a HeldFile]) -> Result<PieceQueue<'a>> {
         let open = |held: &&'a HeldFile| {
             let failed = |e| Error::io(format!("open {} past the page cache", held.path().display()), e);
             let file = held.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
             let bytes = held.length_bytes().map_err(failed)?;
             Ok((held.path(), file, bytes))
         };
-        Ok(Row { files: files.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
+        Ok(PieceQueue { files: files.iter().map(open).collect::<Result<_>>()?, next: Mutex::new((0, 0)) })
     }
 
-    /// The next piece of all: its file, where it begins, and its length.
+    /// The next piece: its file, offset and length, bytes.
     fn take(&self) -> Option<(&(&'a Path, File, u64), u64, u64)> {
         let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while self.files.get(next.0).is_some_and(|(_, _, bytes)| next.1 >= *bytes) {
@@ -53,7 +52,7 @@ impl<'a> Row<'a> {
         Some((file, at, PIECE_BYTES.min(file.2 - at)))
     }
 
-    /// Takes pieces and reads them until there are none; gives the bytes that were read, and the longest read.
+    /// Reads pieces until there are none. Returns the bytes read, and the longest read, nanoseconds.
     fn read(&self, stop: &AtomicBool) -> Result<(u64, u64)> {
         let mut buffer = AlignedBuffer::new(PIECE_BYTES as usize);
         let (mut bytes, mut longest_ns) = (0, 0);
@@ -65,7 +64,7 @@ impl<'a> Row<'a> {
             let failed = |e| Error::io(format!("read {} past the page cache", path.display()), e);
             let read = file.read_at(buffer.bytes(), at).map_err(failed)? as u64;
             if read < length {
-                // Somebody has made the file shorter.
+                // Another process has truncated the file.
                 return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
             }
             longest_ns = longest_ns.max(began.elapsed().as_nanos() as u64);
@@ -75,16 +74,16 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Reads the files of a variant. What it would have done with them plays no part.
+/// Reads the files of a variant, whatever the pattern of its readers.
 ///
-/// Errors: a file system that has no direct reads; reading failed; it was asked to stop.
+/// Errors: a file system without direct reads; a read failed; `stop` was set.
 pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> Result<Observed> {
     let numbers: BTreeSet<usize> = variant.parts().map(|part: &Part| part.file).collect();
     let files: Vec<&HeldFile> = numbers.into_iter().filter_map(|number| files.get(number)).collect();
-    let row = Row::open(&files)?;
+    let queue = PieceQueue::open(&files)?;
     let (before, began) = (usage::own_cpu(), Instant::now());
     let read: Result<Vec<(u64, u64)>> = std::thread::scope(|scope| {
-        let start = |_| Builder::new().spawn_scoped(scope, || row.read(stop)).map_err(refused);
+        let start = |_| Builder::new().spawn_scoped(scope, || queue.read(stop)).map_err(refused);
         let threads: Vec<_> = (0..DEPTH).map(start).collect::<Result<_>>()?;
         threads.into_iter().map(join).collect()
     });
@@ -100,7 +99,7 @@ pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> R
 }
 
 fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(Error::Job("a direct reader has panicked".into())))
+    thread.join().unwrap_or_else(|_| Err(Error::Job("a direct reader panicked".into())))
 }
 
 #[cfg(test)]
@@ -109,16 +108,18 @@ mod tests {
     use crate::files::Files;
     use ahead_sim::Stream;
 
-    /// Regression: it was a rate that meant nothing.
+    /// Regression: a truncated file gave a rate without meaning.
     #[test]
-    fn a_file_that_became_shorter_is_an_error() {
+    fn truncated_file_is_an_error() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("0");
         std::fs::write(&path, vec![1; 3 << 20]).unwrap();
         let held = HeldFile::open(&path).unwrap();
-        let Ok(row) = Row::open(&[&held]) else { return eprintln!("skipped: no direct I/O on this file system") };
+        let Ok(queue) = PieceQueue::open(&[&held]) else {
+            return eprintln!("skipped: no direct I/O on this file system");
+        };
         File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
-        let error = row.read(&AtomicBool::new(false)).unwrap_err();
+        let error = queue.read(&AtomicBool::new(false)).unwrap_err();
         assert!(
             matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::UnexpectedEof),
             "{error}"
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_a_variant_are_read_once_and_no_others() {
+    fn files_of_the_variant_are_read_once() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let stop = AtomicBool::new(false);
         let files = Files::make(home.path(), &[5 << 20, 1 << 20, (3 << 20) + 5000], &stop).unwrap();

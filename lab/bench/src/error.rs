@@ -1,11 +1,11 @@
-//! What can go wrong.
+//! Errors of this crate.
 
 use std::path::PathBuf;
 
-/// Shorthand.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a job was not run, or not to its end.
+/// Why a job did not run, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not permitted, not supported, or a system call failed.
@@ -17,59 +17,59 @@ pub enum Error {
     /// The emulated disk does not answer.
     #[error("{0}")]
     Disk(#[from] ahead_disk::Error),
-    /// A policy cannot be had.
+    /// There is no such policy.
     #[error("{0}")]
     Policy(#[from] ahead_policy::UnknownPolicy),
     /// An operation on a file failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// The system's answer.
+        /// The error of the system call.
         source: std::io::Error,
     },
-    /// There is too little room for the files.
+    /// There is too little space for the files.
     #[error(
-        "{} has room for {free_bytes} bytes, and the job's files take {needed_bytes}; make them smaller with --size",
+        "{}: the job's files need {needed_bytes} bytes, and {free_bytes} are free; make them smaller with --size",
         path.display()
     )]
     NoRoom {
-        /// Where they were to be made.
+        /// The directory.
         path: PathBuf,
-        /// What is free there.
+        /// Free space, bytes.
         free_bytes: u64,
-        /// What they would take.
+        /// Size of the files, bytes.
         needed_bytes: u64,
     },
-    /// The files stay cached whatever is done (a file system in memory; somebody has them mapped).
+    /// The files cannot be evicted (a file system in memory; another process has mapped them).
     #[error(
-        "{cached_bytes} bytes of {} stay in memory, so that no run on it is cold; choose a directory on a disk",
+        "{}: {cached_bytes} bytes stay in memory, and no run would be cold; choose a directory on a disk",
         path.display()
     )]
     NotCold {
         /// The file.
         path: PathBuf,
-        /// What stays.
+        /// Bytes that stay cached.
         cached_bytes: u64,
     },
-    /// It was there when it began.
-    #[error("{} has vanished while it was measured: {why}", path.display())]
+    /// The files were there at the beginning.
+    #[error("{} vanished during the measurement: {why}", path.display())]
     Vanished {
-        /// What the files were in.
+        /// The directory of the files.
         path: PathBuf,
-        /// What failed.
+        /// The call that failed, or the reason.
         why: String,
     },
-    /// A job was put together wrongly.
+    /// A job has an error.
     #[error("{0}")]
     Job(String),
-    /// It was asked to stop.
+    /// `stop` was set.
     #[error("stopped")]
     Stopped,
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Wraps a system error with the action that failed.
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }

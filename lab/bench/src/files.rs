@@ -1,16 +1,16 @@
-//! The files that jobs read: made where one says, with room asked for first, and removed again.
+//! The files that jobs read: made in a given directory after a check of the free space, and removed at the end.
 //!
 //! ```text
-//!     DIRECTORY/ahead-bench-PID-START/      for root it is noted: after a SIGKILL `ahead restore` removes it
-//!     ├── 0                                 a file for each reader, or many for one
+//!     DIRECTORY/ahead-bench-PID-START/      root writes a note: after a SIGKILL `ahead restore` removes the tree
+//!     ├── 0                                 a file for each reader, or many for one reader
 //!     └── 1 …
 //! ```
 //!
-//! DIRECTORY may belong to another user, who can rename the tree and put links in its place. So its path is used once, and the
-//! tree and the files are kept open: each opening for a reader is one more of the same file.
+//! DIRECTORY may belong to another user, who can replace the tree by symbolic links. So its path is resolved once, and the tree and the files
+//! stay open: a reader opens a held file again, not its path.
 
 use crate::device::Device;
-use crate::{Error, Result, earlier};
+use crate::{Error, Result, stale_trees};
 use ahead_sim::Chance;
 use ahead_sys::directory::{Directory, HeldFile};
 use ahead_sys::mounts::{self, Mount};
@@ -27,42 +27,40 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How the names of trees begin; the process that made one follows, PID-START.
+/// Prefix of the names of trees; the process that made one follows, PID-START.
 pub(crate) const TREE_PREFIX: &str = "ahead-bench-";
-/// Files are written in pieces of this, bytes.
+/// Size of a write, bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// What a file system needs beside the data (extents, inodes, a journal's commits): one part in so many.
+/// A file system needs one byte in this many besides the data (extents, inodes, commits of a journal).
 const SPARE_SHARE: u64 = 64;
-/// So long a file is evicted again and again: its last writes or reads may still be under way, other processors may hold pages
-/// that they have just handled.
-const LONGEST_EVICTION: Duration = Duration::from_secs(1);
-/// Descriptors for each file: the one that keeps it, its reader's, that of a policy that knows the accesses in advance, and one to spare; and those
-/// that do not depend on files. Most systems allow 1024 and more on request (`ulimit -Hn`).
+/// Timeout of evicting a file: its last writes or reads may still be in flight, and other processors may hold pages in their per-CPU lists.
+const EVICT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Descriptors for each file: the held one, that of its reader, that of a clairvoyant policy, and a spare one; and descriptors besides the
+/// files. Most systems allow 1024, and more on request (`ulimit -Hn`).
 const DESCRIPTORS_PER_FILE: u64 = 4;
 const DESCRIPTORS: u64 = 256;
 
-/// Files of a job, until this is dropped.
+/// Files of a job; removed on drop.
 #[derive(Debug)]
 pub struct Files {
-    /// Closed before the tree is removed: FUSE and NFS keep a file that is open.
+    /// Closed before the tree is removed: FUSE and NFS keep files that are open.
     held: Vec<HeldFile>,
     identities: Vec<FileIdentity>,
     tree: Tree,
     mount: Option<Mount>,
     device: Device,
-    /// cachestat sees nothing of them.
-    is_blind: bool,
+    /// Whether cachestat reports no page of them (see [`lacks_cachestat`]).
+    lacks_cachestat: bool,
 }
 
-/// The directory that they lie in, and what removes it with them, wherever the directory above is by then: it may have been unmounted
-/// lazily, or renamed.
+/// The directory of the files. Drop removes it with them, also after a lazy unmount or a rename of the directory above.
 #[derive(Debug)]
 struct Tree {
     above: Directory,
     name: OsString,
     directory: Directory,
     identity: FileIdentity,
-    /// For who comes after a SIGKILL; it has nothing left to do otherwise.
+    /// For `ahead restore` after a SIGKILL; on a normal exit nothing is left to undo.
     _note: Option<Guard>,
 }
 
@@ -80,56 +78,57 @@ impl Tree {
     }
 
     fn is_in_place(&self) -> bool {
-        // Before Linux 5.8 the table is asked by path, which may have become another one's.
+        // Before Linux 5.8 mounts are found by path, which may lead to another mount now.
         self.above.holds(&self.name, self.identity) && mounts::of_open(&self.above).is_ok_and(|mount| mount.is_some())
     }
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // What cannot be removed stays where the user sees it.
+        // A tree that cannot be removed stays where the user sees it.
         if !self.above.remove_tree(&self.name, self.identity).unwrap_or(false) {
-            // Renamed by its owner: the room that it takes is given back, at least.
+            // Renamed by its owner: at least its space is freed.
             let _ = self.directory.clear();
         }
     }
 }
 
-/// One file more, for a while.
+/// An extra file; removed on drop.
 #[derive(Debug)]
-pub struct Extra<'a> {
+pub struct ExtraFile<'a> {
     held: HeldFile,
     tree: &'a Directory,
 }
 
-/// Its name.
+/// Name of the extra file.
 const EXTRA: &str = "extra";
 
-impl Extra<'_> {
+impl ExtraFile<'_> {
     /// The file.
     pub fn held(&self) -> &HeldFile {
         &self.held
     }
 }
 
-impl Drop for Extra<'_> {
+impl Drop for ExtraFile<'_> {
     fn drop(&mut self) {
-        // It goes with the others at the end otherwise; so does what FUSE and NFS keep of it, which is open still.
+        // After a failure it is removed with the tree, as are the renamed files that FUSE and NFS keep of an open one.
         let _ = self.tree.remove_file(OsStr::new(EXTRA));
     }
 }
 
 impl Files {
-    /// Makes files of these sizes in a directory of their own within `directory`.
+    /// Makes files of these sizes in a new directory within `directory`.
     ///
-    /// Errors: no room, no permission, a full or read-only file system, or one without a disk behind it; it was asked to stop.
+    /// Errors: no space, no permission, a full or read-only file system, or one without a disk; `stop` was set.
     pub fn make(directory: &Path, sizes: &[u64], stop: &AtomicBool) -> Result<Files> {
-        let above = checked_place(directory, sizes)?;
+        let above = checked_directory(directory, sizes)?;
         allow_descriptors(sizes.len() as u64)?;
         let mount = mounts::of_open(&above)?;
-        let (device, is_blind) = (Device::under(&above, mount.as_ref())?, magic(&above, directory)? == OVERLAYFS);
+        let (device, lacks_cachestat) =
+            (Device::under(&above, mount.as_ref())?, magic(&above, directory)? == OVERLAYFS);
         let tree = Tree::make(above)?;
-        let mut files = Files { held: Vec::new(), identities: Vec::new(), tree, mount, device, is_blind };
+        let mut files = Files { held: Vec::new(), identities: Vec::new(), tree, mount, device, lacks_cachestat };
         for (number, size) in sizes.iter().enumerate() {
             let held = write_file(&files.tree.directory, &file_name(number), *size, number as u64, stop)?;
             let metadata = held.file().metadata();
@@ -140,65 +139,65 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether files of these sizes could be made there, as far as that is known without making them. Those of an earlier start of
-    /// the machine are removed first, for their room.
+    /// Checks whether files of these sizes can be made in a directory, without making them. Trees of jobs before the last boot are removed
+    /// first, to free their space.
     ///
-    /// Errors: no room, a read-only file system, or one without a disk behind it; there is no such directory.
+    /// Errors: no space, a read-only file system, or one without a disk; the directory is missing.
     pub fn check(directory: &Path, sizes: &[u64]) -> Result<()> {
-        checked_place(directory, sizes).map(drop)
+        checked_directory(directory, sizes).map(drop)
     }
 
-    /// One more beside them, for a while.
+    /// Makes an extra file besides the others.
     ///
     /// Errors: as [`Files::make`].
-    pub fn extra(&self, size: u64, stop: &AtomicBool) -> Result<Extra<'_>> {
+    pub fn extra(&self, size: u64, stop: &AtomicBool) -> Result<ExtraFile<'_>> {
         check_room(&self.tree.above, size)?;
         let tree = &self.tree.directory;
-        Ok(Extra { held: write_file(tree, OsStr::new(EXTRA), size, u64::MAX, stop)?, tree })
+        Ok(ExtraFile { held: write_file(tree, OsStr::new(EXTRA), size, u64::MAX, stop)?, tree })
     }
 
-    /// The files themselves, in their order.
+    /// The files, in the order of their sizes.
     pub fn held(&self) -> &[HeldFile] {
         &self.held
     }
 
-    /// The directory that they were made in, for messages: it may have another name since.
+    /// The directory that they were made in, for messages: it may have been renamed.
     pub fn directory(&self) -> &Path {
         self.tree.directory.path()
     }
 
-    /// The mount that they were made on.
+    /// The mount of the files.
     pub fn mount(&self) -> Option<&Mount> {
         self.mount.as_ref()
     }
 
-    /// The kernel's setting of the read-ahead window for them.
+    /// The file with the kernel's read-ahead window for them.
     pub fn window(&self) -> Option<PathBuf> {
         bdi::governing_mount(Path::new("/sys"), self.mount()?).map(|(_, file)| file)
     }
 
-    /// What is below them.
+    /// The device below them.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Evicts them, and empties the drive's buffer.
+    /// Evicts the files, and empties the buffer of an emulated disk.
     ///
-    /// Errors: they stay in memory; the emulated disk does not answer.
+    /// Errors: pages stay in memory; the emulated disk does not answer.
     pub fn make_cold(&self) -> Result<()> {
-        self.held.iter().try_for_each(|held| make_cold(held, self.is_blind))?;
+        self.held.iter().try_for_each(|held| make_cold(held, self.lacks_cachestat))?;
         self.device.restart()
     }
 
-    /// Whether the kernel tells nobody which of their pages are on their way (see [`is_blind`]).
-    pub(crate) fn is_blind(&self) -> bool {
-        self.is_blind
+    /// Whether cachestat reports no page of them (see [`lacks_cachestat`]).
+    pub(crate) fn lacks_cachestat(&self) -> bool {
+        self.lacks_cachestat
     }
 
-    /// Whether they can still be found where they were made. What is open is measured and removed in any case, but who has unmounted or
-    /// removed them wants it to end.
+    /// Checks that the files are still at their path. Open files could be measured and removed in any case, but a user who has unmounted or
+    /// removed them wants the job to end.
     ///
-    /// Errors: they cannot.
+    /// Errors: they are not.
     pub(crate) fn check_place(&self) -> Result<()> {
         match self.tree.is_in_place() {
             true => Ok(()),
@@ -210,7 +209,7 @@ impl Files {
         Error::Vanished { path: self.directory().to_owned(), why }
     }
 
-    /// An error, or if the files are not there any more, that.
+    /// Replaces an error by [`Error::Vanished`] where the files are not there any more.
     pub fn explain(&self, error: Error) -> Error {
         let is_there =
             |(number, identity): (usize, &FileIdentity)| self.tree.directory.holds(&file_name(number), *identity);
@@ -227,8 +226,8 @@ fn file_name(number: usize) -> OsString {
     number.to_string().into()
 }
 
-/// Opens the directory that files are to be made in.
-fn place(directory: &Path) -> Result<Directory> {
+/// Opens the directory for the files.
+fn open_directory(directory: &Path) -> Result<Directory> {
     Directory::open(directory).map_err(|error| match error.raw_os_error() {
         Some(code) if code == Errno::NOTDIR.raw_os_error() => {
             Error::io(format!("make files in {}", directory.display()), Errno::NOTDIR)
@@ -237,29 +236,29 @@ fn place(directory: &Path) -> Result<Directory> {
     })
 }
 
-fn checked_place(directory: &Path, sizes: &[u64]) -> Result<Directory> {
-    let above = place(directory)?;
+fn checked_directory(directory: &Path, sizes: &[u64]) -> Result<Directory> {
+    let above = open_directory(directory)?;
     check_kind(&above)?;
-    earlier::remove(&above);
+    stale_trees::remove_stale_trees(&above);
     check_room(&above, sizes.iter().sum())?;
     Ok(above)
 }
 
-/// Files are kept open: more of them than most programs may have at first.
+/// Raises the limit of open files: the files of a job stay open, and may exceed the default limit.
 ///
-/// Errors: they are more than this process may have open at all.
+/// Errors: their number exceeds the hard limit.
 fn allow_descriptors(files: u64) -> Result<()> {
     let needed = DESCRIPTORS + DESCRIPTORS_PER_FILE * files;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(before) = current.filter(|current| *current < needed) else { return Ok(()) };
     let allowed = maximum.map_or(needed, |maximum| needed.min(maximum));
-    // Where it stays as it was, that has to do.
+    // A refused limit is no error by itself: the old one may suffice.
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(allowed), maximum });
     match if raised.is_ok() { allowed } else { before } {
         allowed if allowed > files => Ok(()),
         allowed => {
             let what = format!("keeping {files} files open");
-            let why = format!("{allowed} are allowed; allow more (ulimit -Hn), or measure with fewer files");
+            let why = format!("the limit is {allowed}; raise it (ulimit -Hn), or use fewer files");
             Err(ahead_sys::Error::Unsupported { what, why }.into())
         }
     }
@@ -268,21 +267,21 @@ fn allow_descriptors(files: u64) -> Result<()> {
 /// Magic number of overlayfs (linux/magic.h).
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// On an overlay the pages belong to files of a layer: cachestat answers for the overlay's own, which have none. A mapping is one
-/// of the layer's file, so that mincore sees them.
-pub(crate) fn is_blind(directory: &Path) -> bool {
+/// On an overlay the pages belong to files of a layer, and cachestat asks the overlay's files, which have none. A mapping is of the layer's
+/// file, so mincore does see the pages.
+pub(crate) fn lacks_cachestat(directory: &Path) -> bool {
     Directory::open(directory).is_ok_and(|open| magic(&open, directory).is_ok_and(|magic| magic == OVERLAYFS))
 }
 
 fn magic(directory: impl AsFd, path: &Path) -> Result<u64> {
     let stat = rustix::fs::fstatfs(directory).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-    // A signed word on some machines: the 32 bits that linux/magic.h defines.
+    // The type is a signed word on some machines: keep the 32 bits that linux/magic.h defines.
     Ok(stat.f_type as u64 & 0xffff_ffff)
 }
 
 fn not_permitted(directory: &Path) -> Error {
     let (what, remedy) =
-        (format!("making files in {}", directory.display()), "give a directory that you may write".into());
+        (format!("making files in {}", directory.display()), "give a directory with write permission".into());
     ahead_sys::Error::NotPermitted { what, remedy }.into()
 }
 
@@ -293,12 +292,13 @@ fn refused(error: ahead_sys::Error, directory: &Path) -> Error {
     }
 }
 
-/// It is a directory that can be written, on a file system that reads from something. Asked before room is: such file systems
-/// have none, and smaller files would not help.
+/// Checks that the file system is writable and has a disk. This comes before the check of free space: file systems without a disk report
+/// none, and smaller files would not help.
 fn check_kind(directory: &Directory) -> Result<()> {
     let path = directory.path();
     if !openat::has_page_cache(magic(directory, path)?) {
-        let why = "there is no disk behind it: its files lie in memory, or the kernel makes them up; choose a directory on a disk";
+        let why =
+            "its file system has no disk: its files are in memory or made by the kernel; choose a directory on a disk";
         let what = format!("measuring {}", path.display());
         return Err(ahead_sys::Error::Unsupported { what, why: why.into() }.into());
     }
@@ -309,7 +309,7 @@ fn check_kind(directory: &Directory) -> Result<()> {
     }
 }
 
-/// Room for the files, and what belongs to them, is there before the first is made.
+/// Checks the free space for the files and their metadata.
 fn check_room(directory: &Directory, bytes: u64) -> Result<()> {
     let path = directory.path();
     let stat = rustix::fs::fstatvfs(directory).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
@@ -320,7 +320,7 @@ fn check_room(directory: &Directory, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// A file of bytes that no file system or drive makes shorter.
+/// Writes a file of random bytes, which no file system or drive can compress.
 fn write_file(tree: &Directory, name: &OsStr, bytes: u64, seed: u64, stop: &AtomicBool) -> Result<HeldFile> {
     let path = tree.path().join(name);
     let failed = |e| Error::io(format!("write {}", path.display()), e);
@@ -332,31 +332,31 @@ fn write_file(tree: &Directory, name: &OsStr, bytes: u64, seed: u64, stop: &Atom
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
-        // No two pieces are the same.
+        // Each piece differs from the others.
         piece[..8].copy_from_slice(&left.to_le_bytes());
         let now = left.min(PIECE_BYTES as u64);
         file.write_all(&piece[..now as usize]).map_err(failed)?;
         left -= now;
     }
     file.sync_all().map_err(failed)?;
-    // What keeps it writes nothing.
+    // The held file is read only.
     let to_read = HeldFile::new(file, path.clone()).open_again(File::options().read(true)).map_err(failed)?;
     Ok(HeldFile::new(to_read, path))
 }
 
-fn make_cold(held: &HeldFile, is_blind: bool) -> Result<()> {
+fn make_cold(held: &HeldFile, lacks_cachestat: bool) -> Result<()> {
     let failed = |e| Error::io(format!("open {}", held.path().display()), e);
-    // Another opening: FUSE drops what is cached of a file then.
+    // Opened again: FUSE then drops the cached pages of the file.
     let file = held.open_again(File::options().read(true)).map_err(failed)?;
     let bytes = held.length_bytes().map_err(failed)?;
     let began = Instant::now();
     loop {
         evict::file(&file)?;
-        let cached = if is_blind { cache::present(&file, 0, bytes)? } else { cache::resident(&file, 0, bytes)? };
+        let cached = if lacks_cachestat { cache::present(&file, 0, bytes)? } else { cache::resident(&file, 0, bytes)? };
         let cached_bytes = cached.iter().map(|range| range.end - range.start).sum();
         match cached_bytes {
             0 => return Ok(()),
-            _ if began.elapsed() > LONGEST_EVICTION => {
+            _ if began.elapsed() > EVICT_TIMEOUT => {
                 return Err(Error::NotCold { path: held.path().into(), cached_bytes });
             }
             _ => std::thread::yield_now(),
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_made_and_go_with_their_directory() {
+    fn files_are_made_and_removed_with_their_directory() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let files = Files::make(home.path(), &[5000, 1 << 21], &AtomicBool::new(false)).unwrap();
         let lengths: Vec<u64> = files.held().iter().map(|file| file.length_bytes().unwrap()).collect();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_asked_for_first() {
+    fn too_little_space_makes_no_file() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let error = Files::make(home.path(), &[1 << 60], &AtomicBool::new(false)).unwrap_err();
         assert!(matches!(error, Error::NoRoom { .. }), "{error}");
@@ -387,26 +387,26 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_leaves_nothing() {
+    fn stop_leaves_no_file() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert!(matches!(Files::make(home.path(), &[1 << 20], &AtomicBool::new(true)), Err(Error::Stopped)));
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn what_stays_in_memory_is_not_called_cold() {
+    fn file_that_stays_in_memory_is_not_cold() {
         let Ok(home) = tempfile::tempdir_in("/dev/shm") else { return };
         let path = home.path().join("file");
         std::fs::write(&path, [1; 8192]).unwrap();
         let held = HeldFile::open(&path).unwrap();
-        for is_blind in [false, true] {
-            assert!(matches!(make_cold(&held, is_blind), Err(Error::NotCold { .. } | Error::Kernel(_))));
+        for lacks_cachestat in [false, true] {
+            assert!(matches!(make_cold(&held, lacks_cachestat), Err(Error::NotCold { .. } | Error::Kernel(_))));
         }
     }
 
-    /// Regression: /proc was said to have too little room, and files in memory were made before they were refused.
+    /// Regression: the error for /proc was too little space, and files in memory were made before they were refused.
     #[test]
-    fn without_a_disk_nothing_is_made() {
+    fn file_system_without_a_disk_gets_no_file() {
         for directory in ["/proc", "/sys", "/dev/shm"] {
             let made = Files::make(Path::new(directory), &[1 << 20], &AtomicBool::new(false));
             let Err(Error::Kernel(error)) = made else { panic!("{directory}") };
@@ -414,10 +414,10 @@ mod tests {
         }
     }
 
-    /// Regression: files were opened by path for each run and truncated there, so that the owner of the directory could have root do
-    /// that to any file by a link.
+    /// Regression: each run opened and truncated files by path, so that the owner of the directory could let root truncate any file by a
+    /// symbolic link.
     #[test]
-    fn a_tree_that_is_replaced_by_links_leads_to_no_other_file() {
+    fn tree_replaced_by_symbolic_links_leads_to_no_other_file() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (stop, victim) = (AtomicBool::new(false), home.path().join("victim"));
         std::fs::write(&victim, vec![7; 100_000]).unwrap();
@@ -437,7 +437,7 @@ mod tests {
         assert!(matches!(files.check_place(), Err(Error::Vanished { .. })));
         drop(files);
         assert_eq!(std::fs::read(&victim).unwrap(), vec![7; 100_000]);
-        assert_eq!((names(&tree), names(&away)), (2, 0), "another's stays, ours is gone");
+        assert_eq!((names(&tree), names(&away)), (2, 0), "the other tree stays, ours is removed");
     }
 
     fn names(directory: &Path) -> usize {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_gone_have_vanished() {
+    fn removed_files_have_vanished() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let files = Files::make(home.path(), &[5000], &AtomicBool::new(false)).unwrap();
         assert!(matches!(files.explain(Error::Job("x".into())), Error::Job(_)));

@@ -1,15 +1,15 @@
-//! A gate that readers wait at until all of them are there. Unlike a barrier it can be called off, for threads may be refused.
+//! A gate that opens when all readers wait at it. Unlike a barrier it can be cancelled, because the kernel may refuse a thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 struct State {
     waiting: usize,
-    /// Whether they may go, once that is decided.
-    go: Option<bool>,
+    /// `true`: open; `false`: cancelled; `None`: undecided.
+    is_open: Option<bool>,
 }
 
-/// Closed until it is opened or called off, once.
+/// Closed until it is opened or cancelled, once.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -21,28 +21,28 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it opens; `false`: it was called off.
+    /// Waits until the gate opens; `false`: it was cancelled.
     pub fn wait(&self) -> bool {
         let mut state = self.lock();
         state.waiting += 1;
         self.changed.notify_all();
-        let decided = self.changed.wait_while(state, |state| state.go.is_none());
-        decided.unwrap_or_else(PoisonError::into_inner).go == Some(true)
+        let decided = self.changed.wait_while(state, |state| state.is_open.is_none());
+        decided.unwrap_or_else(PoisonError::into_inner).is_open == Some(true)
     }
 
-    /// Opens it once so many wait; `before` is taken while all of them stand there.
+    /// Opens the gate when `readers` threads wait. Calls `before` at the last moment, and returns its value.
     pub fn open<T>(&self, readers: usize, before: impl FnOnce() -> T) -> T {
         let waited = self.changed.wait_while(self.lock(), |state| state.waiting < readers);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         let taken = before();
-        state.go = Some(true);
+        state.is_open = Some(true);
         self.changed.notify_all();
         taken
     }
 
-    /// Sends everybody away.
-    pub fn call_off(&self) {
-        self.lock().go = Some(false);
+    /// Cancels the wait of all threads.
+    pub fn cancel(&self) {
+        self.lock().is_open = Some(false);
         self.changed.notify_all();
     }
 }
@@ -51,9 +51,9 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// Regression: where the system refused a thread, those before it waited for ever.
+    /// Regression: when the kernel refused a thread, the threads before it waited for ever.
     #[test]
-    fn who_waits_goes_or_is_sent_away() {
+    fn waiting_threads_go_on_or_are_cancelled() {
         for goes in [true, false] {
             let gate = Gate::default();
             let went: Vec<bool> = std::thread::scope(|scope| {
@@ -61,7 +61,7 @@ mod tests {
                 if goes {
                     assert_eq!(gate.open(3, || 7), 7);
                 } else {
-                    gate.call_off();
+                    gate.cancel();
                 }
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });

@@ -1,52 +1,52 @@
-//! What is run: a job has variants, a variant has readers, a reader has parts.
+//! Jobs: a job has variants, a variant has readers, a reader has parts.
 
 use ahead_policy::{FileId, PAGE_BYTES, Page};
 use ahead_sim::{Stream, foretell};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a reader does with the bytes that it got, besides the stream's own computing.
+/// The work of a reader on the bytes, besides the stream's own computing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Work {
-    /// Nothing: they are copied into its buffer by the call, or copied once out of the mapping (`mmapit`).
+    /// None: the call copies the bytes into a buffer, or the reader copies them once out of the mapping (`mmapit`).
     #[default]
     None,
-    /// Each byte by itself, as `getc` and `putc` (Bonnie's per-char rows).
+    /// One byte at a time, as with `getc` and `putc` (Bonnie's per-char rows).
     Chars,
 }
 
-/// A way through one file.
+/// A stream on one file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
-    /// Number of the file.
+    /// Index of the file.
     pub file: usize,
-    /// The way.
+    /// The stream.
     pub stream: Stream,
-    /// What is done with the bytes.
+    /// The work on the bytes.
     pub work: Work,
 }
 
 impl Part {
-    /// What each of its calls reads.
+    /// The pages that each call reads.
     fn pages(&self) -> impl Iterator<Item = (FileId, Range<Page>)> {
         let file = FileId(self.file as u32);
         self.stream.ops().filter_map(move |op| op.pages().map(|(_, pages)| (file, pages)))
     }
 }
 
-/// One row of a job: readers that run at the same time, each with its parts one after the other.
+/// A row of a job: readers that run at the same time, each with a sequence of parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The readers.
     pub readers: Vec<Vec<Part>>,
-    /// It is of interest how user, system and idle time went.
+    /// Take samples of user, system and idle time.
     pub timeline: bool,
 }
 
 impl Variant {
-    /// One reader with one part on the first file.
+    /// A variant of one reader with one part on the first file.
     pub fn of_one(name: &str, stream: Stream) -> Variant {
         let part = Part { file: 0, stream, work: Work::None };
         Variant { name: name.into(), readers: vec![vec![part]], timeline: false }
@@ -57,18 +57,18 @@ impl Variant {
         self.readers.iter().flatten()
     }
 
-    /// What a call reads, bytes; of a mapping the page.
+    /// Bytes of a call; a page for a mapping.
     pub fn block_bytes(&self) -> u64 {
         let of = |part: &Part| if part.stream.mapped { PAGE_BYTES } else { part.stream.call_bytes };
         self.parts().map(of).max().unwrap_or(0)
     }
 
-    /// Every access that will come, if readers take turns call by call; files are numbered as in the parts.
+    /// All future accesses, if readers take turns call by call; file numbers are the indices in the parts.
     pub fn future(&self) -> Arc<[(FileId, Page)]> {
         foretell(self.readers.iter().map(|parts| parts.iter().flat_map(Part::pages)))
     }
 
-    /// Bytes of all files that are read at least once, each page of it counted once; what is written is not among them.
+    /// Bytes of the pages that are read at least once, each counted once; written pages do not count.
     pub fn used_bytes(&self) -> u64 {
         let mut used: Vec<Vec<bool>> = Vec::new();
         for part in self.parts() {
@@ -84,17 +84,17 @@ impl Variant {
     }
 }
 
-/// A program of the papers, or what programs do.
+/// A program of the papers, or a common pattern of programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Its rows.
+    /// Its variants.
     pub variants: Vec<Variant>,
 }
 
 impl Job {
-    /// Sizes of the files that it needs, bytes.
+    /// Sizes of its files, bytes.
     pub fn file_sizes(&self) -> Vec<u64> {
         let mut sizes: Vec<u64> = Vec::new();
         for part in self.variants.iter().flat_map(Variant::parts) {

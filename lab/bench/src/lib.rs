@@ -1,47 +1,49 @@
-//! Jobs with real I/O: what the papers' programs did, on real files, under the kernel's own read-ahead or under any policy.
+//! Jobs with real I/O: the programs of the papers, on real files, under the kernel's read-ahead or under any policy.
 //!
 //! ```text
-//!     Job ──▶ variants ──▶ readers: each a thread with its parts, told by the operations that the simulator runs
+//!     Job ──▶ variants ──▶ readers: each a thread with its parts, which are streams of the simulator
 //!                                │
-//!        files, cold  ───────────┤   under: the kernel, a policy (ahead-live) with n pages, or direct reads
+//!        files, cold  ───────────┤   read-ahead: the kernel, a policy (ahead-live) with n pages, or direct reads
 //!        the device's counts ────┤
 //!                                ▼
-//!                         Observed: times, how pages were found, what the device did
-//!                                │   rounds: every combination once in each, there and back
+//!                         Observed: times, hits and misses, requests of the device
+//!                                │   rounds: every combination once in each, in alternating order
 //!                                ▼
 //!                              Row: medians, spread, and the ratio to the first one of the same round
 //! ```
 //!
-//! A run is cold unless it is asked to be warm: its own files are evicted, which is checked, and an emulated drive is put into its state
-//! after power-on. Nothing else of the machine is touched. How pages were found is counted by the engine where a policy
-//! reads; the kernel tells nobody, so under it each call is preceded by a look into the cache, in a run of its own whose
-//! times do not count.
+//! A run is cold unless a warm one is asked for: its files are evicted, with a check, and an emulated disk gets its state after power-on.
+//! Nothing else on the machine is touched. With a policy the engine counts hits and misses. The kernel does not report them: an extra run,
+//! whose times do not count, probes the cache before each call.
 //!
-//! What it must never do: leave its files behind ([`Files`]); fill a disk; hide a run that was not cold.
+//! This crate must never leave its files on the disk ([`Files`]), fill a disk, or hide a run that was not cold.
 
+mod cache_probe;
 mod device;
 mod direct;
-mod doer;
-mod earlier;
 mod error;
 mod files;
 mod gate;
 mod job;
-mod look;
+mod reader_thread;
 mod rounds;
 mod row;
 mod run;
 mod spread;
+mod stale_trees;
+mod traits;
 
 pub mod jobs;
+pub mod report;
 
 pub use device::Device;
-pub use doer::in_file;
 pub use error::{Error, Result};
-pub use files::{Extra, Files};
+pub use files::{ExtraFile, Files};
 pub use gate::Gate;
 pub use job::{Job, Part, Variant, Work};
+pub use reader_thread::in_file;
 pub use rounds::{Plan, Step, measure};
 pub use row::Row;
-pub use run::{Evicted, How, Observed, Sample, Setting, Under, UnknownWay, run, run_under_kernel};
+pub use run::{Evicted, Method, Observed, ReadAhead, RunSettings, Sample, UnknownMethod, run, run_under_kernel};
 pub use spread::Spread;
+pub use traits::measure_traits;

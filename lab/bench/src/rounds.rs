@@ -1,89 +1,90 @@
-//! Rounds: every variant under everybody, once in each round, there and back, so that what drifts drifts for all.
+//! Rounds: each round runs every variant under every read-ahead once, in alternating order, so that a drift affects all of them.
 
 use crate::Result;
 use crate::files::Files;
 use crate::job::Job;
 use crate::row::Row;
-use crate::run::{Evicted, How, Observed, Setting, Under, run};
+use crate::run::{Evicted, Method, Observed, ReadAhead, RunSettings, run};
 use ahead_policy::DeviceTraits;
 use std::sync::atomic::AtomicBool;
 
-/// What is to be measured.
+/// What to measure, and how.
 pub struct Plan<'a> {
     /// The job.
     pub job: &'a Job,
     /// Its files.
     pub files: &'a Files,
-    /// Who reads ahead; the first is what the others are compared with.
-    pub under: &'a [Under],
-    /// What policies are told of the disk.
+    /// The read-aheads; the others are compared with the first.
+    pub read_aheads: &'a [ReadAhead],
+    /// The description of the disk for policies.
     pub device: DeviceTraits,
-    /// How many rounds.
+    /// Number of rounds.
     pub runs: u32,
-    /// Everything is cached before, instead of nothing.
+    /// Everything is cached before a run, instead of nothing.
     pub warm: bool,
-    /// What the cache has lost of the files so far.
+    /// Reports the bytes of the files that were evicted so far.
     pub evicted: Option<Evicted<'a>>,
-    /// Ends it when it is set.
+    /// Ends the measurement when it is set.
     pub stop: &'a AtomicBool,
 }
 
-/// A run that is about to begin.
+/// The next run.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Of the job's variant.
+    /// The variant.
     pub variant: String,
-    /// Under this.
-    pub under: String,
+    /// The read-ahead.
+    pub read_ahead: String,
 }
 
 impl Plan<'_> {
-    /// How many runs that makes.
+    /// Number of all runs.
     pub fn steps(&self) -> u64 {
-        let counted = self.under.iter().filter(|under| self.is_counted_apart(under)).count();
-        ((self.runs as usize * self.under.len() + counted) * self.job.variants.len()) as u64
+        let counted = self.read_aheads.iter().filter(|read_ahead| self.needs_counting_run(read_ahead)).count();
+        ((self.runs as usize * self.read_aheads.len() + counted) * self.job.variants.len()) as u64
     }
 
-    /// The kernel tells nobody how it found pages: that takes a run of its own.
-    fn is_counted_apart(&self, under: &Under) -> bool {
-        matches!(under.how, How::Kernel) && !self.warm
+    /// Whether hits and misses need an extra run: the kernel does not report them.
+    fn needs_counting_run(&self, read_ahead: &ReadAhead) -> bool {
+        matches!(read_ahead.method, Method::Kernel) && !self.warm
     }
 
-    fn setting<'a>(&'a self, under: &'a Under, looks: bool) -> Setting<'a> {
+    fn settings<'a>(&'a self, read_ahead: &'a ReadAhead, probes_cache: bool) -> RunSettings<'a> {
         let Plan { files, device, warm, evicted, stop, .. } = *self;
-        Setting { files, under, device, warm, looks, each: false, evicted, stop }
+        RunSettings { files, read_ahead, device, warm, probes_cache, each: false, evicted, stop }
     }
 }
 
-/// Measures everything. `begin` is told of each run before it begins.
+/// Runs everything, and calls `begin` before each run.
 ///
-/// Errors: the first run that fails; it was asked to stop.
+/// Errors: that of the first run that failed; `stop` was set.
 pub fn measure(plan: &Plan, mut begin: impl FnMut(Step)) -> Result<Vec<Row>> {
-    let (variants, under) = (&plan.job.variants, plan.under);
-    let mut seen: Vec<Vec<Vec<Observed>>> = vec![vec![Vec::new(); under.len()]; variants.len()];
-    let mut found = vec![vec![None; under.len()]; variants.len()];
-    let mut take = |variant: usize, who: usize, looks: bool| {
-        begin(Step { variant: variants[variant].name.clone(), under: under[who].name() });
-        run(&variants[variant], &plan.setting(&under[who], looks)).map_err(|error| plan.files.explain(error))
+    let (variants, read_aheads) = (&plan.job.variants, plan.read_aheads);
+    let mut observed: Vec<Vec<Vec<Observed>>> = vec![vec![Vec::new(); read_aheads.len()]; variants.len()];
+    let mut found = vec![vec![None; read_aheads.len()]; variants.len()];
+    let mut take = |variant: usize, index: usize, probes_cache: bool| {
+        begin(Step { variant: variants[variant].name.clone(), read_ahead: read_aheads[index].name() });
+        run(&variants[variant], &plan.settings(&read_aheads[index], probes_cache))
+            .map_err(|error| plan.files.explain(error))
     };
     for (variant, found) in found.iter_mut().enumerate() {
-        for who in (0..under.len()).filter(|who| plan.is_counted_apart(&under[*who])) {
-            found[who] = Some(take(variant, who, true)?);
+        for index in (0..read_aheads.len()).filter(|index| plan.needs_counting_run(&read_aheads[*index])) {
+            found[index] = Some(take(variant, index, true)?);
         }
     }
     for round in 0..plan.runs {
-        for (variant, seen) in seen.iter_mut().enumerate() {
-            let there = 0..under.len();
-            let order: Vec<usize> = if round % 2 == 0 { there.collect() } else { there.rev().collect() };
-            for who in order {
-                seen[who].push(take(variant, who, false)?);
+        for (variant, observed) in observed.iter_mut().enumerate() {
+            let forward = 0..read_aheads.len();
+            let order: Vec<usize> = if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
+            for index in order {
+                observed[index].push(take(variant, index, false)?);
             }
         }
     }
     let mut rows = Vec::new();
-    for (variant, (seen, found)) in variants.iter().zip(seen.iter().zip(&found)) {
-        for (who, runs) in seen.iter().enumerate() {
-            rows.push(Row::of(plan.job.name, variant, &under[who], runs, &seen[0], found[who].as_ref()));
+    for (variant, (observed, found)) in variants.iter().zip(observed.iter().zip(&found)) {
+        for (index, runs) in observed.iter().enumerate() {
+            rows.push(Row::of(plan.job.name, variant, &read_aheads[index], runs, &observed[0], found[index].as_ref()));
         }
     }
     Ok(rows)

@@ -1,11 +1,11 @@
-//! Medians with their spread.
+//! Medians with minimum and maximum.
 
 use serde::Serialize;
 
-/// What repeated measurements of one thing gave.
+/// Median, minimum and maximum of repeated measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one; of an even number the mean of the middle two.
+    /// The middle value; of an even number the mean of the middle two.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of measurements; all zero if there are none.
+    /// The spread of these values; all zero without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn median_is_the_middle_value() {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).median, 2.5);
         assert_eq!(Spread::of([]), Spread::default());

@@ -15,17 +15,16 @@ use std::process::ExitCode;
 /// The read-ahead window that Linux has given disks since 2001 (`VM_READAHEAD_PAGES`), KiB.
 const READ_AHEAD_KB: u64 = 128;
 
-/// Emulate a slow disk: a real block device whose reads take the time a model says
+/// Emulate a slow disk: a real block device whose reads take the time of a model
 ///
-/// A disk is an image file behind a loop device. The kernel does everything it does with a real disk: page cache,
-/// read-ahead, scheduler, queue. Reads are answered when the model of a disk says; writes go to the image at full speed,
-/// and flushes do not wait.
+/// A disk is an image file with a loop device. The kernel treats it like a real disk: page cache, read-ahead, scheduler, queue. Reads are
+/// answered at the time of a disk model; writes go to the image at full speed, and flushes do not wait.
 ///
-/// Times are the model's within 5 % or 60 µs for 99 of 100 reads, as far as this machine is fast enough: that is measured
-/// when a disk is attached, and a model that is too fast is said so (`beyond_rig`). `stat` shows how late reads were
-/// answered. While a disk is read, idle processors are kept from sleeping. Other programs that want all processors make
-/// times longer, and so does a model that needs more than a third of the requests/s that the rig can do. For exact times keep the image on a tmpfs (/dev/shm) or use --preload: dropping all caches drops the
-/// image's pages, too, and then the disk below is read.
+/// For 99 of 100 reads the time is that of the model within 5 % or 60 µs, if this machine is fast enough. This is measured when a disk is
+/// attached, and a model that is too fast is reported (`beyond_rig`). `stat` shows the lateness of answers. While a disk is read, idle
+/// processors are kept awake. Times are longer while other programs use all processors, and with a model that needs more than a third of
+/// the requests/s that this machine can emulate. For exact times keep the image on a tmpfs (/dev/shm) or use --preload: a drop of all caches
+/// drops the image's pages, too, and then the disk of the image is read.
 #[derive(Debug, Args)]
 pub struct Disk {
     #[command(subcommand)]
@@ -43,7 +42,7 @@ enum DiskCommand {
     /// Serve one disk (started by create and attach)
     #[command(hide = true)]
     Serve,
-    /// Clean up after a daemon whose start was broken off
+    /// Clean up after a daemon whose start was interrupted
     #[command(hide = true)]
     FinishAfter {
         pid: u32,
@@ -54,7 +53,7 @@ enum DiskCommand {
 /// Make an image with a file system on it, attach and mount it
 #[derive(Debug, Args)]
 struct Create {
-    /// The image file to make; it is sparse, and takes only the room that its data needs
+    /// The image file to make; it is sparse, and takes only the space of its data
     image: PathBuf,
     /// Size of the disk, as in 512M or 4G
     #[arg(long, value_parser = parse_size)]
@@ -66,7 +65,7 @@ struct Create {
     options: Options,
 }
 
-/// Attach an image and mount what is on it
+/// Attach an image and mount its file system
 #[derive(Debug, Args)]
 struct Attach {
     /// The image file
@@ -80,11 +79,11 @@ struct Attach {
 
 #[derive(Debug, Args)]
 struct Options {
-    /// The disk's model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8,
+    /// Model of the disk: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8,
     /// or a TOML file
     #[arg(long)]
     model: String,
-    /// Empty directory to mount it on; without it there is only the block device
+    /// Empty directory to mount it on; without --mount there is only the block device
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// Name of the disk [default: the image's name without extension]
@@ -93,13 +92,13 @@ struct Options {
     /// Read-ahead window of the device, KiB
     #[arg(long, value_name = "N", default_value_t = READ_AHEAD_KB)]
     read_ahead_kb: u64,
-    /// Serve reads from a copy of the image's data in memory, which dropping caches does not touch
+    /// Serve reads from a copy of the image in memory, which a drop of caches does not affect
     #[arg(long)]
     preload: bool,
     /// Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     fail: Vec<ByteRange>,
-    /// Answer every read that much later than the model says, in milliseconds
+    /// Add this delay to every read, in milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_ms, default_value = "0")]
     stall: u64,
     /// Print the disk as JSON
@@ -115,10 +114,10 @@ struct List {
     json: bool,
 }
 
-/// Show what a disk has served, and how punctually
+/// Show the counters of a disk, and the lateness of its answers
 ///
-/// Counts since the disk was attached or last reset: reads, bytes, seeks, the time the disk was busy. Lateness is how
-/// much later than due reads were answered; a read is late if that is more than 60 µs and more than 5 % of its time.
+/// Counters since the disk was attached or reset: reads, bytes, seeks, busy time. Lateness is the delay of an answer after its due time; a
+/// read is late if this is more than 60 µs and more than 5 % of its time.
 #[derive(Debug, Args)]
 struct Stat {
     /// Name, image, mount point or device of the disk [default: the only one]
@@ -126,7 +125,7 @@ struct Stat {
     /// Set the counters to zero after showing them
     #[arg(long)]
     reset: bool,
-    /// Show the last reads, too (at most 4096 since the last reset): where, how long, the time they took by the model
+    /// Show the last reads, too (at most 4096 since the last reset): offset, length, time of the model
     #[arg(long)]
     reads: bool,
     /// Print them as JSON
@@ -136,7 +135,7 @@ struct Stat {
 
 /// Change the faults that a disk injects into its reads
 ///
-/// Without a change, shows them. The kernel may keep what it has read before: drop caches to see new faults.
+/// Without a change, shows the faults. Pages in the cache hide faults: drop caches to see new ones.
 #[derive(Debug, Args)]
 struct Fault {
     /// Name, image, mount point or device of the disk
@@ -144,10 +143,10 @@ struct Fault {
     /// Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     fail: Vec<ByteRange>,
-    /// Answer every read that much later than the model says, in milliseconds; 0 ends it
+    /// Add this delay to every read, in milliseconds; 0 removes it
     #[arg(long, value_name = "MS", value_parser = parse_ms)]
     stall: Option<u64>,
-    /// Forget all earlier faults first
+    /// Remove all earlier faults first
     #[arg(long)]
     clear: bool,
     /// Print the faults as JSON
@@ -195,7 +194,7 @@ impl FilesystemChoice {
 impl Disk {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if matches!(self.command, DiskCommand::Create(_) | DiskCommand::Attach(_)) {
-            // They measure what this machine can do.
+            // These commands measure the speed of this machine.
             ahead::restore::settings_if_free(&messages::print);
         }
         match self.command {
@@ -205,17 +204,17 @@ impl Disk {
             DiskCommand::Stat(command) => command.run()?,
             DiskCommand::Fault(command) => command.run()?,
             DiskCommand::Detach(command) => command.run()?,
-            DiskCommand::Serve => own(ahead_disk_server::serve(&launcher()))?,
+            DiskCommand::Serve => unwrap_kernel_error(ahead_disk_server::serve(&launcher()))?,
             DiskCommand::FinishAfter { pid, start_ticks } => {
-                own(ahead_disk_server::finish_after(ProcessId { pid, start_ticks }))?;
+                unwrap_kernel_error(ahead_disk_server::finish_after(ProcessId { pid, start_ticks }))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// The status of the contract hangs on the kernel's own error.
-fn own<T>(result: Result<T, Error>) -> anyhow::Result<T> {
+/// Unwraps the kernel's error, which decides the exit status.
+fn unwrap_kernel_error<T>(result: Result<T, Error>) -> anyhow::Result<T> {
     result.map_err(|error| match error {
         Error::Kernel(error) => error.into(),
         other => other.into(),
@@ -231,7 +230,7 @@ impl Options {
         Ok(ahead_disk_server::Attach {
             image,
             name: self.name.clone(),
-            model: own(ModelSource::load(&self.model))?,
+            model: unwrap_kernel_error(ModelSource::load(&self.model))?,
             mount: self.mount.clone(),
             read_only,
             read_ahead_kb: self.read_ahead_kb,
@@ -248,7 +247,7 @@ impl Create {
             size_bytes: self.size,
             filesystem: self.fs.filesystem(),
         };
-        let disk = own(ahead_disk_server::create(&launcher(), &create))?;
+        let disk = unwrap_kernel_error(ahead_disk_server::create(&launcher(), &create))?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }
@@ -256,45 +255,49 @@ impl Create {
 impl Attach {
     fn run(self) -> anyhow::Result<()> {
         let attach = self.options.attach(self.image, self.read_only)?;
-        let disk = own(ahead_disk_server::attach(&launcher(), &attach))?;
+        let disk = unwrap_kernel_error(ahead_disk_server::attach(&launcher(), &attach))?;
         Ok(print::attached(&mut stdout(), &disk, self.options.json)?)
     }
 }
 
 impl List {
     fn run(self) -> anyhow::Result<()> {
-        Ok(print::list(&mut stdout(), &own(ahead_disk::list())?, self.json)?)
+        Ok(print::list(&mut stdout(), &unwrap_kernel_error(ahead_disk::list())?, self.json)?)
     }
 }
 
 impl Stat {
     fn run(self) -> anyhow::Result<()> {
-        let disk = own(the_disk(self.disk.as_deref()))?;
+        let disk = unwrap_kernel_error(find_or_only_disk(self.disk.as_deref()))?;
         let client = ahead_disk::Client::new(&disk);
-        let reads = own(self.reads.then(|| client.reads()).transpose())?;
-        let stat = own(if self.reset { client.reset() } else { client.stat() })?;
+        let reads = unwrap_kernel_error(self.reads.then(|| client.reads()).transpose())?;
+        let stat = unwrap_kernel_error(if self.reset { client.reset() } else { client.stat() })?;
         Ok(print::stat(&mut stdout(), &disk, &stat, reads.as_deref(), self.json)?)
     }
 }
 
 impl Fault {
     fn run(self) -> anyhow::Result<()> {
-        let disk = own(ahead_disk::find(&self.disk))?;
+        let disk = unwrap_kernel_error(ahead_disk::find(&self.disk))?;
         let change = FaultChange { clear: self.clear, fail: self.fail, stall_ms: self.stall };
-        let faults = own(ahead_disk::Client::new(&disk).fault(change))?;
+        let faults = unwrap_kernel_error(ahead_disk::Client::new(&disk).fault(change))?;
         Ok(print::faults(&mut stdout(), &disk, &faults, self.json)?)
     }
 }
 
 impl Detach {
     fn run(self) -> anyhow::Result<()> {
-        let disks = own(if self.all { ahead_disk::list() } else { the_disk(self.disk.as_deref()).map(|d| vec![d]) })?;
+        let disks = unwrap_kernel_error(if self.all {
+            ahead_disk::list()
+        } else {
+            find_or_only_disk(self.disk.as_deref()).map(|d| vec![d])
+        })?;
         let (mut detached, mut failed) = (Vec::new(), None);
         for disk in &disks {
             match ahead_disk::detach(disk) {
                 Ok(()) => detached.push(disk),
                 Err(error) => {
-                    // With --all the others can go, all the same; a signal is for all of them.
+                    // With --all the other disks are still detached, except after a signal.
                     let stop = matches!(error, Error::StillAttached(_));
                     failed = failed.or(Some(error));
                     if stop {
@@ -304,12 +307,12 @@ impl Detach {
             }
         }
         let printed = print::detached(&mut stdout(), &detached, self.json);
-        own(failed.map_or(Ok(()), Err))?;
+        unwrap_kernel_error(failed.map_or(Ok(()), Err))?;
         Ok(printed?)
     }
 }
 
-fn the_disk(named: Option<&str>) -> Result<DiskInfo, Error> {
+fn find_or_only_disk(named: Option<&str>) -> Result<DiskInfo, Error> {
     match named {
         Some(text) => ahead_disk::find(text),
         None => {

@@ -1,4 +1,4 @@
-//! The file systems that a disk can be made with, and recognising one on an image.
+//! The file systems of disks: makes one on a disk, and detects one on an image.
 
 use crate::{Error, Result};
 use std::fs::File;
@@ -22,7 +22,7 @@ pub enum Filesystem {
 }
 
 impl Filesystem {
-    /// As mount(8) names it.
+    /// The name, as in mount(8).
     pub fn name(self) -> &'static str {
         match self {
             Filesystem::Ext2 => "ext2",
@@ -41,9 +41,9 @@ impl Filesystem {
         }
     }
 
-    /// The smallest disk its mkfs accepts, bytes: mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs
-    /// less than 109 MiB; ext4 in 1 MiB would have no room for a file.
-    pub fn least_bytes(self) -> u64 {
+    /// The smallest disk for this file system, bytes: mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs less than 109 MiB; ext4
+    /// in 1 MiB would have no space for a file.
+    pub fn min_bytes(self) -> u64 {
         match self {
             Filesystem::Ext2 | Filesystem::Ext3 | Filesystem::Ext4 => 8 << 20,
             Filesystem::Xfs => 300 << 20,
@@ -51,7 +51,7 @@ impl Filesystem {
         }
     }
 
-    /// Where its mkfs is, or what to install.
+    /// Finds the path of its mkfs. The error names the package to install.
     pub fn mkfs(self) -> Result<PathBuf> {
         let program = format!("mkfs.{}", self.name());
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -65,8 +65,8 @@ impl Filesystem {
         })
     }
 
-    /// How to mount what is on this image. An option counts for more than what the image says, and that may be a
-    /// stranger's: a mistake in it must not stop the machine (`errors=panic`).
+    /// The mount options for this image. They override the settings in the image, which is untrusted: an error in it must not stop the machine
+    /// (`errors=panic`).
     pub fn mount_options(self, image: &File) -> Result<&'static str> {
         if matches!(self, Filesystem::Xfs | Filesystem::Btrfs) {
             return Ok("");
@@ -80,7 +80,7 @@ impl Filesystem {
     pub fn make(self, device: &Path) -> Result<()> {
         let mut command = Command::new(self.mkfs()?);
         match self {
-            // The kernel would write the inode tables and the journal in the background later, into measurements.
+            // Otherwise the kernel would write the inode tables and the journal later, in the background, and disturb measurements.
             Filesystem::Ext2 | Filesystem::Ext3 | Filesystem::Ext4 => {
                 command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
             }
@@ -93,22 +93,22 @@ impl Filesystem {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("without a message");
         Err(Error::Invalid(format!("{program} failed on {}: {last}", device.display())))
     }
 }
 
-/// Where the superblock of an extended file system says what is to happen at an error (`s_errors`, fs/ext4/ext4.h), bytes.
+/// Offset of the behaviour on errors in the superblock of an extended file system (`s_errors`, fs/ext4/ext4.h), bytes.
 const EXT_ERRORS_OFFSET: u64 = 0x43C;
-/// Go on (`EXT4_ERRORS_CONTINUE`). The others are to allow no more writes, and to stop the whole machine.
+/// Continue (`EXT4_ERRORS_CONTINUE`). The other values are: allow no more writes; panic.
 const EXT_ERRORS_CONTINUE: [u8; 2] = [1, 0];
 
 /// Features of the extended file systems, in the superblock: a journal makes ext3 of ext2.
 const EXT_HAS_JOURNAL: u32 = 0x4;
-/// Extents, 64-bit block numbers, flexible groups: what only ext4 understands.
+/// Extents, 64-bit block numbers, flexible groups: features of ext4 only.
 const EXT4_INCOMPATIBLE: u32 = 0x40 | 0x80 | 0x200;
 
-/// The file system on an image, from its superblock, if it is one of those that we make.
+/// Detects the file system on an image from its superblock; `None`: it is none of those above.
 pub fn detect(image: &File) -> Result<Option<Filesystem>> {
     let mut head = vec![0; 65_536 + 4096];
     let mut filled = 0;
@@ -118,10 +118,10 @@ pub fn detect(image: &File) -> Result<Option<Filesystem>> {
             read => filled += read,
         }
     }
-    Ok(recognise(&head))
+    Ok(detect_in(&head))
 }
 
-fn recognise(head: &[u8]) -> Option<Filesystem> {
+fn detect_in(head: &[u8]) -> Option<Filesystem> {
     let at = |offset: usize, magic: &[u8]| head.get(offset..offset + magic.len()) == Some(magic);
     let word = |offset: usize| head.get(offset..offset + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     if at(0, b"XFSB") {
@@ -147,26 +147,26 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_mkfs_makes_is_recognised() {
+    fn new_file_system_is_detected() {
         for filesystem in [Filesystem::Ext2, Filesystem::Ext3, Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs] {
             let Ok(_) = filesystem.mkfs() else {
                 eprintln!("skipped {}: no mkfs", filesystem.name());
                 continue;
             };
             let image = tempfile::NamedTempFile::new().unwrap();
-            image.as_file().set_len(filesystem.least_bytes()).unwrap();
+            image.as_file().set_len(filesystem.min_bytes()).unwrap();
             filesystem.make(image.path()).unwrap();
             assert_eq!(detect(image.as_file()).unwrap(), Some(filesystem));
         }
     }
 
     #[test]
-    fn an_empty_image_has_none() {
+    fn empty_image_has_no_file_system() {
         assert_eq!(detect(&tempfile::tempfile().unwrap()).unwrap(), None);
     }
 
     #[test]
-    fn a_failing_mkfs_is_one_line() {
+    fn error_of_mkfs_is_one_line() {
         let image = tempfile::NamedTempFile::new().unwrap();
         if Filesystem::Ext4.mkfs().is_ok() {
             let error = Filesystem::Ext4.make(image.path()).unwrap_err().to_string();
@@ -176,8 +176,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_head_is_looked_at_without_harm(head in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            let _ = recognise(&head);
+        fn arbitrary_bytes_cause_no_panic(head in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = detect_in(&head);
         }
     }
 }

@@ -1,14 +1,14 @@
-//! How fast the rig is by itself: what a read costs on its way through block layer, loop device, FUSE and daemon when
-//! no model delays it. No disk faster than that can be emulated; and for all others it is taken off the model's time.
+//! Measures the floor: the cost of a read through block layer, loop device, FUSE and daemon without a model. A disk that is faster cannot be
+//! emulated; for every other disk the floor is subtracted from the time of the model.
 //!
 //! ```text
-//!     program ──way there──▶ daemon: arrival ─────── model's time ───────▶ ──way back──▶ program
+//!     program ──request──▶ daemon: arrival ─────── time of the model ───────▶ ──answer──▶ program
 //!                                                    └── lead ──┘
-//!                                      the answer is sent that much earlier
+//!                                      the answer is sent earlier by the lead
 //! ```
 //!
-//! The lead is what the way takes at least (the fastest of fifty), so that hardly a read is answered before the model's
-//! time; what it takes more, mostly waking a processor that had gone idle, comes on top, as after a real disk's interrupt.
+//! The lead is the minimum of this cost (the fastest of fifty), so that almost no read is answered before the time of the model. A longer
+//! cost, mostly the wake-up of an idle processor, adds to the time, as after the interrupt of a real disk.
 
 use crate::{Error, Result};
 use ahead_device::{Model, Op, Request, time_for};
@@ -21,41 +21,40 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The smallest read there is to a file system: a page. Bytes.
+/// The smallest read of a file system: a page. Bytes.
 const SMALL_BYTES: u64 = 4096;
-/// Reads of which the quantiles count: enough to be steady, 10 ms in all.
+/// Small reads whose quantiles count: enough for stable values, 10 ms in all.
 const SMALL_READS: u64 = 300;
-/// Of these, the share that was faster than what counts as the least: not the very fastest, which may be luck.
+/// The quantile that counts as the minimum: the fastest read may be an outlier.
 const LEAST: f64 = 0.02;
-/// As [`SMALL_READS`] for large ones.
+/// As [`SMALL_READS`], for large reads.
 const LARGE_READS: u64 = 60;
-/// How long a rate is measured. Short, but thousands of requests.
+/// Time of the measurement of a rate: short, but thousands of requests.
 const RATE_TIME: Duration = Duration::from_millis(40);
-/// The best of so many: another program can only make it look slower.
+/// The best of this many rounds counts: another program can only reduce a rate.
 const RATE_ROUNDS: usize = 3;
-/// Reads kept outstanding meanwhile, as deep as SATA goes.
+/// Queue depth of small reads: the maximum of SATA.
 const SMALL_DEPTH: usize = 32;
-/// The same for large reads, of which few saturate the copying.
+/// Queue depth of large reads: few of them saturate the copying.
 const LARGE_DEPTH: usize = 4;
-/// A served time may differ from the model by that much, nanoseconds: what this crate promises.
+/// Accepted difference between the time of a read and the model, nanoseconds.
 const TOLERANCE_NS: u64 = 60_000;
 
-/// Measures a disk whose model is not in force yet. `large_bytes` is the longest read it is sent.
+/// Measures a disk whose model is not active yet. `large_bytes` is the longest read.
 pub(crate) fn measure(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
-    // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is
-    // not the rig's.
+    // A separate thread, because its higher priority must not apply to others: other programs must not disturb the times.
     let measure = || {
-        // As the daemon does while it is read.
+        // As the daemon does while it serves reads.
         let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
         if let Err(error) = set_nice() {
-            tracing::info!("the rig may look slower than it is: {error}");
+            tracing::info!("the floor may be measured too high: {error}");
         }
-        measure_here(device, client, capacity_bytes, large_bytes)
+        measure_in_thread(device, client, capacity_bytes, large_bytes)
     };
     std::thread::scope(|scope| scope.spawn(measure).join()).expect("measuring does not panic")
 }
 
-fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
+fn measure_in_thread(device: &Path, client: &Client, capacity_bytes: u64, large_bytes: u64) -> Result<Floor> {
     let failed = |e: std::io::Error| Error::io(format!("measure {}", device.display()), e);
     let file = File::options().read(true).custom_flags(block::O_DIRECT).open(device).map_err(failed)?;
     let large_bytes = large_bytes.min(capacity_bytes / 2).max(SMALL_BYTES) & !(SMALL_BYTES - 1);
@@ -63,7 +62,7 @@ fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes
     client.reset()?;
     let large = times_ns(&file, capacity_bytes, large_bytes, LARGE_READS).map_err(failed)?;
     let stat = client.reset()?;
-    // Reading the image goes on while the model waits: it does not come on top.
+    // The image is read during the time of the model: this cost does not add to it.
     let image_ns = stat.image_us * 1000 / stat.requests.max(1);
     Ok(Floor {
         latency_ns: quantile(&small, 0.25),
@@ -73,20 +72,25 @@ fn measure_here(device: &Path, client: &Client, capacity_bytes: u64, large_bytes
     })
 }
 
-/// Why the emulation cannot be a disk of that model here. `None`: it can.
+/// Why this machine cannot emulate a disk of this model. `None`: it can.
 pub fn shortfall(floor: &Floor, model: &Model) -> Option<String> {
     let fastest_ns = model.fastest_ns(SMALL_BYTES);
     if floor.latency_ns > fastest_ns + TOLERANCE_NS {
         let (model_us, rig_us) = (fastest_ns / 1000, floor.latency_ns / 1000);
-        return Some(format!("the model reads 4 KiB in {model_us} µs, this rig needs {rig_us} µs"));
+        return Some(format!(
+            "the model reads 4 KiB in {model_us} µs, the emulation on this machine needs {rig_us} µs"
+        ));
     }
     let model_rate = random_requests_per_s(model);
     if model_rate > floor.requests_per_s {
         let rig_rate = floor.requests_per_s;
-        return Some(format!("the model serves {model_rate:.0} requests/s, this rig {rig_rate:.0}"));
+        return Some(format!(
+            "the model serves {model_rate:.0} requests/s, the emulation on this machine {rig_rate:.0}"
+        ));
     }
     let (model_rate, rig_rate) = (model.bandwidth_bytes_per_s() / 1e6, floor.bytes_per_s / 1e6);
-    (model_rate > rig_rate).then(|| format!("the model reads {model_rate:.0} MB/s, this rig {rig_rate:.0} MB/s"))
+    (model_rate > rig_rate)
+        .then(|| format!("the model reads {model_rate:.0} MB/s, the emulation on this machine {rig_rate:.0} MB/s"))
 }
 
 fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
@@ -94,25 +98,25 @@ fn lead(small_ns: u64, large_ns: u64, large_bytes: u64) -> Lead {
     Lead { base_ns: small_ns, per_kib_ns: large_ns.saturating_sub(small_ns) / more_kib, ..Lead::default() }
 }
 
-/// The most small reads, scattered and as many as it takes, that a disk of this model serves. In ascending order it
-/// may serve more, but those the block layer merges into fewer.
+/// The rate of small scattered reads that a disk of this model serves at full queue depth. In ascending order it may serve more, but the
+/// block layer merges those.
 pub(crate) fn random_requests_per_s(model: &Model) -> f64 {
     const READS: u64 = 1000;
     const CAPACITY_BYTES: u64 = 4 << 30;
     let request = |step| Request {
         op: Op::Read,
-        offset_bytes: place(step, CAPACITY_BYTES, SMALL_BYTES),
+        offset_bytes: scattered_offset(step, CAPACITY_BYTES, SMALL_BYTES),
         length_bytes: SMALL_BYTES,
     };
     let takes_ns = time_for(model, CAPACITY_BYTES, (0..READS).map(request));
     READS as f64 * 1e9 / takes_ns.max(1) as f64
 }
 
-/// Steps over the disk that hit no block twice in a row and need no random numbers: the golden ratio of the blocks.
-pub(crate) fn place(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
+/// Scattered offsets without random numbers: steps by the golden ratio of the blocks. Every block comes once before any comes again.
+pub(crate) fn scattered_offset(step: u64, capacity_bytes: u64, length_bytes: u64) -> u64 {
     let blocks = (capacity_bytes / length_bytes).max(1);
     let mut stride = ((blocks as f64 * 0.618) as u64).max(1);
-    // Else some blocks would come again and again, and others never.
+    // Otherwise some blocks would come again and again, and others never.
     while greatest_common_divisor(stride, blocks) > 1 {
         stride += 1;
     }
@@ -123,20 +127,20 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The times of reads one at a time, in ascending order.
+/// The times of reads at queue depth 1, in ascending order.
 fn times_ns(file: &File, capacity_bytes: u64, length_bytes: u64, reads: u64) -> std::io::Result<Vec<u64>> {
     let mut buffer = AlignedBuffer::new(length_bytes as usize);
     let mut times = Vec::with_capacity(reads as usize);
     for step in 0..reads {
         let start = Instant::now();
-        file.read_exact_at(buffer.bytes(), place(step, capacity_bytes, length_bytes))?;
+        file.read_exact_at(buffer.bytes(), scattered_offset(step, capacity_bytes, length_bytes))?;
         times.push(start.elapsed().as_nanos() as u64);
     }
     times.sort_unstable();
     Ok(times)
 }
 
-/// The value below which this share of the values lies, which are in ascending order; 0 if there are none.
+/// The quantile of values in ascending order; 0 without values.
 pub(crate) fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
     sorted
         .get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1)))
@@ -144,7 +148,7 @@ pub(crate) fn quantile<T: Copy + Default>(sorted: &[T], share: f64) -> T {
         .unwrap_or_default()
 }
 
-/// Reads per second with `depth` outstanding; the best of some rounds.
+/// Reads per second at queue depth `depth`; the best of some rounds.
 fn rate(device: &Path, capacity_bytes: u64, length_bytes: u64, depth: usize) -> Result<f64> {
     let mut reads = DirectReads::open(device, length_bytes as usize, depth)?;
     let (mut best, mut step) = (0.0, 0);
@@ -152,7 +156,7 @@ fn rate(device: &Path, capacity_bytes: u64, length_bytes: u64, depth: usize) -> 
         let (start, mut done) = (Instant::now(), 0);
         while start.elapsed() < RATE_TIME {
             while reads.has_room() {
-                reads.start(place(step, capacity_bytes, length_bytes))?;
+                reads.start(scattered_offset(step, capacity_bytes, length_bytes))?;
                 step += 1;
             }
             done += reads.wait()?.len();
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_disks_fit_and_impossible_ones_do_not() {
+    fn slow_disks_fit_and_too_fast_ones_do_not() {
         for name in ["hdd", "ssd", "emmc", "cloud"] {
             assert_eq!(shortfall(&floor(), &Model::builtin(name).unwrap()), None, "{name}");
         }
@@ -185,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_grows_with_the_copy() {
+    fn lead_grows_with_the_length_of_a_read() {
         let lead = lead(10_000, 164_000, 1 << 20);
         assert_eq!(lead.ns(0, 0), 10_000);
         assert!((160_000..=164_000).contains(&lead.ns(1 << 20, 0)), "{lead:?}");
@@ -193,13 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn places_lie_on_the_disk() {
+    fn scattered_offsets_lie_on_the_disk() {
         for step in 0..1000 {
-            let at = place(step, 10 << 20, 1 << 20);
+            let at = scattered_offset(step, 10 << 20, 1 << 20);
             assert!(at + (1 << 20) <= 10 << 20 && at.is_multiple_of(1 << 20));
         }
-        // Regression: 500,000 blocks with a stride of 309,000 are 500 places.
-        let all: std::collections::HashSet<u64> = (0..5000).map(|step| place(step, 500_000 * 4096, 4096)).collect();
+        // Regression: with 500,000 blocks a stride of 309,000 gave 500 different offsets.
+        let all: std::collections::HashSet<u64> =
+            (0..5000).map(|step| scattered_offset(step, 500_000 * 4096, 4096)).collect();
         assert_eq!(all.len(), 5000);
     }
 

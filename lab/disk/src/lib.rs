@@ -1,8 +1,7 @@
-//! An emulated slow disk: a real block device on which the kernel does everything that it does with a real disk, and
-//! whose reads take the time that a model says.
+//! An emulated slow disk: a real block device, which the kernel treats like any disk, and whose reads take the time of a disk model.
 //!
-//! In: an image file and a model (`ahead-device`). Out: `/dev/loopN`, perhaps mounted, with counters, faults and a
-//! measure of how true its times are.
+//! Input: an image file and a model (`ahead-device`). Output: `/dev/loopN`, perhaps mounted, with counters, faults and a measurement of its
+//! accuracy.
 //!
 //! ```text
 //!   program ─▶ file system ─▶ block layer ─▶ /dev/loopN ─▶ FUSE file "image" ─▶ daemon ─▶ IMAGE
@@ -13,27 +12,25 @@
 //!     answer thread:                                     sleep until due ◀───────────── earliest first ─▶ answer
 //! ```
 //!
-//! Three processes take part. The daemon ([`serve`]) is nothing but the file server and its timing: it never opens the
-//! loop device or the mount, because a process that waits for itself cannot be killed. [`create`] and [`attach`] start
-//! it, attach the loop device, set its queue, measure how fast the whole rig is without a model ([`floor`]), make and
-//! mount the file system, and only then let the daemon go on alone. [`detach`] takes everything down in the opposite
-//! order. Each step is noted first as the daemon's, so that `ahead restore` takes everything down after a crash.
+//! There are three processes. The daemon ([`serve`]) is the file server with its timing. It never opens the loop device or the mount: a
+//! process that waits for itself cannot be killed. [`create`] and [`attach`] start it, attach the loop device, set its queue, measure the
+//! speed without a model ([`floor`]), make and mount the file system, and then let the daemon run alone. [`detach`] undoes this in
+//! reverse order. Each step is first noted for the daemon, so that `ahead restore` can undo it after a crash.
 //!
-//! Reads wait for the model. Writes do not, and flushes are answered at once: what is measured here is reading, and
-//! filling a disk should be quick. The data is in IMAGE as soon as it is written.
+//! Reads wait for the model. Writes do not, and flushes are answered at once: only reads are measured, and filling a disk should be fast.
+//! The data is in IMAGE as soon as it is written.
 //!
-//! Reads are served in the order in which the kernel sent them. The block layer above merges and sorts as it does for a
-//! real disk, but gives a loop device up to 128 requests at once; a drive that sorts its own queue is not emulated.
+//! Reads are served in the order in which the kernel sent them. The block layer merges and sorts as for a real disk, but sends up to 128
+//! requests at once to a loop device; a drive that sorts its own queue is not emulated.
 //!
-//! What it must never do: answer earlier than the model because its data happened to be cached; hide that it was late;
-//! leave a mount or loop device behind.
+//! This crate must never answer earlier than the model, hide a late answer, or leave a mount or loop device attached.
 
+pub mod accuracy;
+mod daemon_start;
 mod filesystem;
 pub mod floor;
 mod lifecycle;
-pub mod punctual;
 mod server;
-mod starting;
 
 pub use ahead_disk::{Error, Result};
 pub use filesystem::Filesystem;

@@ -1,16 +1,16 @@
-//! Making and attaching disks: everything around the daemon.
+//! Creates and attaches disks: every step around the daemon.
 //!
 //! ```text
-//!     checks ─▶ image ─▶ daemon ─▶ loop device ─▶ queue ─▶ floor ─▶ mkfs ─▶ model, how true ─▶ mount ─▶ state file ─▶ commit
-//!                 │         └──────────────┴──────────┴───── noted as the daemon's ─────┴─────────┘
-//!                 └─ noted as ours until the end
+//!     checks ─▶ image ─▶ daemon ─▶ loop device ─▶ queue ─▶ floor ─▶ mkfs ─▶ model, accuracy ─▶ mount ─▶ state file ─▶ commit
+//!                 │         └──────────────┴──────────┴───── noted for the daemon ──────┴─────────┘
+//!                 └─ noted for this process until the end
 //! ```
 
+use crate::accuracy;
+use crate::daemon_start::StartedDaemon;
 use crate::filesystem::{self, Filesystem};
 use crate::floor;
-use crate::punctual;
 use crate::server::REQUEST_MAX_BYTES;
-use crate::starting::Starting;
 use crate::{Error, Result};
 use ahead_device::Model;
 use ahead_disk::protocol::{FaultChange, Faults, Setup};
@@ -28,14 +28,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Disk sizes are whole pages, bytes: a direct read of the last page must not be cut.
+/// Disk sizes are whole pages, bytes: a direct read of the last page must not be short.
 const SIZE_STEP_BYTES: u64 = 4096;
-/// The smallest disk, bytes: room for the measurement of the floor.
-const SIZE_LEAST_BYTES: u64 = 1 << 20;
-/// The largest that a model reckons with, bytes.
-const SIZE_MOST_BYTES: u64 = 1 << 46;
+/// The smallest disk, bytes: space for the measurement of the floor.
+const MIN_SIZE_BYTES: u64 = 1 << 20;
+/// The largest disk that models support, bytes.
+const MAX_SIZE_BYTES: u64 = 1 << 46;
 
-/// How to start this program again for the daemon and its helpers.
+/// Starts this program again, for the daemon and its helpers.
 #[derive(Clone, Debug)]
 pub struct Launcher {
     /// The program.
@@ -45,7 +45,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// The running program itself (whatever its file is called by now), with these arguments first.
+    /// The running program, also after a rename of its file, with these arguments first.
     pub fn this_program(arguments: &[&str]) -> Launcher {
         Launcher { program: "/proc/self/exe".into(), arguments: arguments.iter().map(OsString::from).collect() }
     }
@@ -60,22 +60,22 @@ pub struct Attach {
     pub name: Option<String>,
     /// Its model.
     pub model: ModelSource,
-    /// Where to mount it.
+    /// The directory to mount it on.
     pub mount: Option<PathBuf>,
-    /// No writes.
+    /// Refuse writes.
     pub read_only: bool,
     /// The read-ahead window, KiB.
     pub read_ahead_kb: u64,
     /// Serve reads from a copy in memory.
     pub preload: bool,
-    /// What to inject once it is complete.
+    /// Faults to inject when the disk is complete.
     pub faults: Faults,
 }
 
 /// A disk to make.
 #[derive(Clone, Debug)]
 pub struct Create {
-    /// How to attach it. The image must not exist yet.
+    /// The attachment. The image must not exist yet.
     pub attach: Attach,
     /// Its size, bytes.
     pub size_bytes: u64,
@@ -93,7 +93,7 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
     if filesystem.is_none() && attach.mount.is_some() {
         return Err(Error::Usage("without a file system there is nothing to mount: leave out --mount".into()));
     }
-    // A file system that does not answer is waited for here, where a signal still ends the process by itself.
+    // Waits for a file system without answer happen here, where a signal still ends the process by default.
     let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
     let signals = Signals::take()?;
     let (image, guard) = new_image(&attach.image, *size_bytes)?;
@@ -104,7 +104,7 @@ pub fn create(launcher: &Launcher, create: &Create) -> Result<DiskInfo> {
 /// Attaches an existing image and mounts it.
 pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
     require_root()?;
-    // As above: until the image is open and the mount point, a signal ends the process by itself.
+    // As above: until image and mount point are open, a signal ends the process by default.
     let (name, mount) = (checked_name(attach)?, attach.mount.as_deref().map(checked_mount).transpose()?);
     let image = existing_image(&attach.image, !attach.read_only)?;
     let signals = Signals::take()?;
@@ -112,7 +112,7 @@ pub fn attach(launcher: &Launcher, attach: &Attach) -> Result<DiskInfo> {
     bring_up(launcher, attach, Parts { name, image, mount, make: None, new: None }, &signals)
 }
 
-/// Waits for the end of a daemon that was abandoned, then undoes what is noted for it.
+/// Waits for the end of an abandoned daemon, then undoes its notes.
 pub fn finish_after(daemon: ProcessId) -> Result<()> {
     if !wait_end(daemon, Duration::from_secs(60))? {
         return Err(Error::Busy(format!("process {} does not end", daemon.pid)));
@@ -121,12 +121,12 @@ pub fn finish_after(daemon: ProcessId) -> Result<()> {
 }
 
 fn check_size(size_bytes: u64, filesystem: Option<Filesystem>) -> Result<()> {
-    let least = filesystem.map_or(SIZE_LEAST_BYTES, Filesystem::least_bytes);
+    let minimum = filesystem.map_or(MIN_SIZE_BYTES, Filesystem::min_bytes);
     let on = filesystem.map_or(String::new(), |f| format!(" with {}", f.name()));
-    if size_bytes < least {
-        return Err(Error::Usage(format!("a disk{on} needs at least {} MiB: give a larger --size", least >> 20)));
+    if size_bytes < minimum {
+        return Err(Error::Usage(format!("a disk{on} needs at least {} MiB: give a larger --size", minimum >> 20)));
     }
-    if size_bytes > SIZE_MOST_BYTES {
+    if size_bytes > MAX_SIZE_BYTES {
         return Err(Error::Usage("a disk can have at most 64 TiB: give a smaller --size".into()));
     }
     if !size_bytes.is_multiple_of(SIZE_STEP_BYTES) {
@@ -139,10 +139,10 @@ fn checked_name(attach: &Attach) -> Result<String> {
     let name = attach.name.clone().unwrap_or_else(|| default_name(&attach.image));
     if !is_valid_name(&name) {
         return Err(Error::Invalid(format!(
-            "{name:?} cannot be a disk's name: use letters, digits, '.', '_' and '-', at most 64"
+            "{name:?} is not a valid disk name: use at most 64 letters, digits, '.', '_' and '-'"
         )));
     }
-    // The daemon claims the name; looking here gives the error before anything is made.
+    // The daemon reserves the name; this check gives the error before anything is made.
     if let Some(other) = state::list()?.into_iter().find(|disk| disk.name == name) {
         let remedy = match other.is_alive() {
             true => format!("choose another with --name, or: ahead disk detach {name}"),
@@ -153,15 +153,15 @@ fn checked_name(attach: &Attach) -> Result<String> {
     Ok(name)
 }
 
-/// The name is claimed already.
-pub(crate) fn taken(name: &str) -> Error {
+/// The error of a reserved name.
+pub(crate) fn name_taken(name: &str) -> Error {
     Error::Invalid(format!(
         "a disk named {name} exists already, or is being made: choose another --name, detach it, or clean up with \
          `ahead restore`"
     ))
 }
 
-/// Opens the directory to mount on. What is looked at here is what is mounted on, whatever lies at its path by then.
+/// Opens and checks the directory to mount on. The mount uses this descriptor, because its path may change.
 fn checked_mount(mount: &Path) -> Result<Directory> {
     let invalid = |why: &str| Err(Error::Invalid(format!("cannot mount on {}: {why}", mount.display())));
     let point = match Directory::open(mount) {
@@ -174,10 +174,10 @@ fn checked_mount(mount: &Path) -> Result<Directory> {
         }
         Err(e) => return Err(e.into()),
     };
-    // With the dot it is the directory, and not the link to it.
+    // The dot makes it the directory, not the symbolic link to it.
     let path = point.descriptor_path().join(".");
     if mounting::is_mount_point(&path)? {
-        return invalid("something is mounted there already");
+        return invalid("a file system is already mounted there");
     }
     let entries = std::fs::read_dir(&path).map_err(|e| Error::io(format!("list {}", mount.display()), e))?;
     if entries.take(1).count() > 0 {
@@ -186,14 +186,14 @@ fn checked_mount(mount: &Path) -> Result<Directory> {
     Ok(point)
 }
 
-/// An open image. It is opened once: its path may lead to another file at any time.
+/// An open image, opened once: its path may lead to another file at any time.
 struct ImageFile {
     file: File,
     path: PathBuf,
     size_bytes: u64,
 }
 
-/// Makes the image, all hole. The guard removes it again unless it is kept.
+/// Makes a sparse image without data. The guard removes it again unless it is kept.
 fn new_image(path: &Path, size_bytes: u64) -> Result<(ImageFile, Guard)> {
     let absolute = std::path::absolute(path).map_err(|e| Error::io(format!("find {}", path.display()), e))?;
     let (file, guard) = ahead_undo::create_file(ProcessId::own()?, &absolute, 0o600).map_err(|e| match e.exists() {
@@ -216,17 +216,17 @@ fn existing_image(path: &Path, writable: bool) -> Result<ImageFile> {
     Ok(ImageFile { path: directory::path_of(&file)?, file, size_bytes })
 }
 
-/// What a disk is made of, checked and open.
+/// The checked and open parts of a disk.
 struct Parts {
     name: String,
     image: ImageFile,
     mount: Option<Directory>,
     make: Option<Filesystem>,
-    /// Of an image that was made just now.
+    /// The guard of a new image.
     new: Option<Guard>,
 }
 
-/// From the image to the complete disk. Each step is noted as the daemon's; an error undoes them all.
+/// Makes the complete disk. Each step is noted for the daemon; an error undoes all of them.
 fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signals) -> Result<DiskInfo> {
     let model = attach.model.model()?;
     let Parts { name, image, mount, make, new } = parts;
@@ -239,21 +239,21 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
         preload: attach.preload,
         read_only: attach.read_only,
     };
-    let daemon = Starting::launch(launcher, &setup, &image.file, signals)?;
+    let daemon = StartedDaemon::launch(launcher, &setup, &image.file, signals)?;
     let owner = daemon.process;
-    go_on(signals)?;
+    check_signals(signals)?;
     let turn = state::take_turn(signals, Error::Interrupted)?;
     let (device, device_number) = attach_loop(owner, &name, capacity_bytes, attach.read_only)?;
     let mut queue = set_queue(owner, device_number, &model, attach.read_ahead_kb)?;
     drop(turn);
     let client = Client::named(&name);
     let floor = floor::measure(&device, &client, capacity_bytes, longest_request(&model))?;
-    go_on(signals)?;
+    check_signals(signals)?;
     let filesystem = make_or_detect(make, &device, &image.file, &client)?;
-    go_on(signals)?;
-    let (lead, punctuality) = punctual::engage(&device, &client, &model, capacity_bytes, floor.lead)?;
+    check_signals(signals)?;
+    let (lead, punctuality) = accuracy::engage(&device, &client, &model, capacity_bytes, floor.lead)?;
     let floor = Floor { lead, ..floor };
-    go_on(signals)?;
+    check_signals(signals)?;
     let mount_on = |point| mount_on(owner, &device, point, filesystem, &image.file, attach.read_only);
     let mounted = mount.as_ref().map(mount_on).transpose()?;
     let mount = mount.map(|point| point.current_path()).transpose()?;
@@ -262,7 +262,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
         fail: attach.faults.fail.clone(),
         stall_ms: Some(attach.faults.stall_ms),
     })?;
-    let beyond_rig_why = floor::shortfall(&floor, &model).or_else(|| untrue(&punctuality));
+    let beyond_rig_why = floor::shortfall(&floor, &model).or_else(|| inaccuracy(&punctuality));
     let disk = DiskInfo {
         name,
         image: image.path,
@@ -283,7 +283,7 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
     };
     let written = state::write(&disk)?;
     client.reset()?;
-    go_on(signals)?;
+    check_signals(signals)?;
     complete(daemon, new)?;
     for guard in std::mem::take(&mut queue.0).into_iter().chain(mounted).chain([written]) {
         guard.leave();
@@ -291,11 +291,11 @@ fn bring_up(launcher: &Launcher, attach: &Attach, parts: Parts, signals: &Signal
     Ok(disk)
 }
 
-/// The image stays, and the daemon goes on alone. On an error both go.
+/// Keeps the image, and lets the daemon run alone. On an error both are removed.
 ///
-/// The image's note goes first: a kill in between leaves an image too many; the other way round, `restore` would take the
-/// image away from under a complete disk.
-fn complete(daemon: Starting, new_image: Option<Guard>) -> Result<()> {
+/// The note of the image is removed first: a kill in between leaves an unused image. In reverse order, `restore` would remove the image of
+/// a complete disk.
+fn complete(daemon: StartedDaemon, new_image: Option<Guard>) -> Result<()> {
     new_image.as_ref().map_or(Ok(()), Guard::drop_note)?;
     daemon.commit()?;
     if let Some(guard) = new_image {
@@ -304,16 +304,16 @@ fn complete(daemon: Starting, new_image: Option<Guard>) -> Result<()> {
     Ok(())
 }
 
-/// Why the times of a disk cannot be trusted, if they cannot.
-fn untrue(punctuality: &[Punctuality]) -> Option<String> {
-    let worst = punctuality.iter().find(|at_depth| !punctual::holds_surely(at_depth))?;
+/// Why the times of a disk are not accurate, if they are not.
+fn inaccuracy(punctuality: &[Punctuality]) -> Option<String> {
+    let worst = punctuality.iter().find(|at_depth| !accuracy::holds_with_margin(at_depth))?;
     let (percent, depth) = (worst.share * 100.0, worst.depth);
     let at_a_time = if depth == 1 { "one read".into() } else { format!("{depth} reads") };
-    Some(format!("with {at_a_time} at a time, only {percent:.1} % took what the model says, within 5 % or 60 µs"))
+    Some(format!("with {at_a_time} at a time, only {percent:.1} % took the time of the model within 5 % or 60 µs"))
 }
 
-/// A signal that asks us to stop is heard between two steps.
-fn go_on(signals: &Signals) -> Result<()> {
+/// Returns an error when a signal asks to stop; called between two steps.
+fn check_signals(signals: &Signals) -> Result<()> {
     signals.poll().map_or(Ok(()), |signal| Err(Error::Interrupted(signal.number)))
 }
 
@@ -328,7 +328,7 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
     if !status.is_some_and(|status| status.direct_io) {
         return Err(Error::Kernel(ahead_sys::Error::Unsupported {
             what: format!("direct I/O on {}", attached.device.display()),
-            why: "this kernel's loop driver does not do it over FUSE".into(),
+            why: "the loop driver of this kernel does not support it on FUSE".into(),
         }));
     }
     let number = block::device_number(&attached.device)?;
@@ -339,8 +339,8 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
     Ok((attached.leave(), number))
 }
 
-/// Dropped from the last to the first. A setting of the queue may depend on one before it: with the scheduler set back,
-/// `nr_requests` can no longer be what it was under the other one.
+/// Drops its elements from the last to the first. A setting of the queue may depend on an earlier one: after the scheduler is restored,
+/// `nr_requests` cannot have the value that it had under the other scheduler.
 #[derive(Debug)]
 struct Stack<T>(Vec<T>);
 
@@ -350,11 +350,11 @@ impl<T> Drop for Stack<T> {
     }
 }
 
-/// Gives the queue what Linux gives such a disk.
+/// Sets the queue as Linux sets it for such a disk.
 fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_kb: u64) -> Result<Stack<Guard>> {
     let set = |setting, value: &str| ahead_undo::set_file_for(owner, &block::queue_file(device, setting), value);
-    // Noted first, so set back last, and whatever it reads then: of a rotational device the kernel raises the window by
-    // itself, when its longest request is changed and when it is detached.
+    // Noted first, so restored last, whatever its value is then: the kernel raises the window of a rotational device when its longest request
+    // changes and when it is detached.
     let window = block::queue_file(device, "read_ahead_kb");
     let mut guards = Stack(vec![ahead_undo::note_setting(owner, &window)?]);
     // The scheduler first: it resets nr_requests.
@@ -362,8 +362,8 @@ fn set_queue(owner: ProcessId, device: DeviceNumber, model: &Model, read_ahead_k
     for (setting, value) in optional {
         match set(setting, &value) {
             Ok(guard) => guards.0.push(guard),
-            // A kernel without that scheduler; a queue longer than the 128 tags of a loop device. The disk works.
-            Err(error) => tracing::info!("the disk goes without {setting} {value}: {error}"),
+            // The disk works without it: a kernel may lack the scheduler, and a loop device has only 128 tags.
+            Err(error) => tracing::info!("the disk cannot have {setting} {value}: {error}"),
         }
     }
     let required = [
@@ -385,7 +385,7 @@ fn make_or_detect(
 ) -> Result<Option<Filesystem>> {
     let Some(filesystem) = make else { return filesystem::detect(image) };
     filesystem.make(device).map_err(|error| match client.stat() {
-        // mkfs only sees an I/O error; the daemon knows that the disk below is full.
+        // mkfs reports only an I/O error; the daemon knows that the disk of the image is full.
         Ok(stat) => match stat.image_error {
             Some(why) => Error::Invalid(format!("{error} ({why})")),
             None => error,
@@ -414,9 +414,9 @@ fn mount_on(
 mod tests {
     use super::*;
 
-    /// Regression: the image stayed when its disk was not to be.
+    /// Regression: the image stayed when its disk was not completed.
     #[test]
-    fn an_image_whose_daemon_ends_at_the_last_moment_goes() {
+    fn image_is_removed_if_the_daemon_ends_before_the_commit() {
         if !ahead_sys::machine::is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -429,7 +429,7 @@ mod tests {
             ahead_undo::notes().unwrap().iter().any(|(_, note)| is_it(&note.action))
         };
         for (name, alive) in [("goes.img", false), ("stays.img", true)] {
-            let done = complete(Starting::stand_in(alive), Some(image(name)));
+            let done = complete(StartedDaemon::stand_in(alive), Some(image(name)));
             assert_eq!(
                 (done.is_ok(), home.path().join(name).exists(), is_noted(name)),
                 (alive, alive, false),
@@ -438,9 +438,9 @@ mod tests {
         }
     }
 
-    /// Regression: a disk that was interrupted while it was attached left a note of `nr_requests` that could not be set back.
+    /// Regression: after a signal during `attach`, a note of `nr_requests` could not be undone.
     #[test]
-    fn settings_are_taken_back_from_the_last_to_the_first() {
+    fn settings_are_undone_from_the_last_to_the_first() {
         struct Setting<'a>(&'a std::cell::RefCell<Vec<u8>>, u8);
         impl Drop for Setting<'_> {
             fn drop(&mut self) {
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_is_an_empty_directory() {
+    fn mount_point_must_be_an_empty_directory() {
         let home = tempfile::tempdir().unwrap();
         let inside = home.path().join("inside");
         assert!(checked_mount(&inside).unwrap_err().to_string().contains("mkdir -p"));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_a_large_enough_regular_file() {
+    fn image_must_be_a_large_enough_regular_file() {
         let home = tempfile::tempdir().unwrap();
         assert!(existing_image(home.path(), true).err().unwrap().to_string().contains("regular"));
         assert!(existing_image(&home.path().join("none"), true).is_err());

@@ -2,31 +2,30 @@
 //!
 //! ```text
 //!     standard input:   the image, open
-//!     standard output:  a socket: setup (one line) … "commit" once the disk is complete ─▶
-//!                       ◀─ ready, or why not (one line)
-//!     control socket:   questions and answers
+//!     standard output:  a socket: setup (one line) … "commit" when the disk is complete ─▶
+//!                       ◀─ ready or an error (one line)
+//!     control socket:   requests and answers
 //! ```
 //!
-//! The image comes as a descriptor: at its path something else may lie by now. The starter holds the other end of the socket.
-//! Should that end without a word before the commit (the starter was killed), the daemon has everything undone and ends.
-//! After the commit it lives until `detach` tells it that the disk has been taken down. On SIGTERM it asks for its own
-//! detaching, and goes on if the disk is in use.
+//! The image is passed as a descriptor: its path may lead to another file by now. The starter holds the other end of the socket. If the socket
+//! closes before the commit (the starter was killed), the daemon has everything undone and ends. After the commit it runs until `detach`
+//! reports that the disk is down. On SIGTERM it starts `detach` for itself, and continues if the disk is in use.
 
-mod answers;
+mod answer_queue;
 mod control;
 mod engine;
 mod fuse;
 mod image;
 mod lateness;
 
-use crate::lifecycle::{Launcher, taken};
+use crate::lifecycle::{Launcher, name_taken};
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
 use ahead_process::Signals;
 use ahead_sys::daemon::{new_session, set_io_flusher};
 use ahead_undo::{Action, Guard, ProcessId};
-use answers::Answers;
+use answer_queue::AnswerQueue;
 use engine::Engine;
 use fuse::DiskFile;
 use image::Image;
@@ -39,12 +38,12 @@ use std::sync::mpsc::{Sender, channel};
 
 pub use fuse::REQUEST_MAX_BYTES;
 
-/// What the starter says when the disk is complete.
+/// Message of the starter: the disk is complete.
 pub(crate) const COMMIT: &str = "commit";
-/// What the starter says when it gives up and will undo everything itself.
+/// Message of the starter: it gives up, and undoes everything itself.
 pub(crate) const ABANDON: &str = "abandon";
 
-/// What the daemon waits for.
+/// The events of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     /// The disk is complete.
@@ -53,39 +52,41 @@ enum Event {
     Abandoned,
     /// The starter was killed.
     StarterGone,
-    /// Somebody asks the daemon to stop.
+    /// A signal asks the daemon to stop.
     Signal,
-    /// The disk was taken down, or somebody unmounted the FUSE file system.
+    /// The disk is down, or another process has unmounted the FUSE file system.
     Ended,
 }
 
-/// Serves a disk: the daemon's whole life. `launcher` is how it starts a helper for what it must not do itself.
+/// Runs the daemon of a disk. `launcher` starts helpers for actions that the daemon must not do itself.
 pub fn serve(launcher: &Launcher) -> Result<()> {
-    // A daemon that was started by hand from a shell is a group's leader already; then there is no terminal to leave.
+    // A daemon that a shell has started is a group leader, and setsid fails: there is no terminal to leave.
     if let Err(error) = new_session() {
         tracing::debug!("{error}");
     }
     let signals = Signals::take()?;
-    let inherited = |fd: std::io::Result<std::os::fd::OwnedFd>| fd.map_err(|e| Error::io("take over the image", e));
+    let inherited = |fd: std::io::Result<std::os::fd::OwnedFd>| {
+        fd.map_err(|e| Error::io("duplicate the descriptor of the image", e))
+    };
     let image = File::from(inherited(std::io::stdin().as_fd().try_clone_to_owned())?);
     let starter = UnixStream::from(inherited(std::io::stdout().as_fd().try_clone_to_owned())?);
-    let line = line_of(&starter).map_err(|e| Error::io("read the setup", e))?;
+    let line = read_line(&starter).map_err(|e| Error::io("read the setup", e))?;
     if line.is_empty() {
-        return starter_is_gone(launcher, vec![]);
+        return end_without_starter(launcher, vec![]);
     }
     let setup: Setup = protocol::decode(&line)?;
     let (events, happened) = channel();
     let started = start(&setup, image, events.clone());
-    let heard = say(
+    let sent = send(
         &starter,
         &match &started {
             Ok(_) => Started::Ready,
             Err(error) => Started::Failed { message: error.to_string(), unavailable: error.is_unavailable() },
         },
     );
-    if heard.is_err() {
-        // Nobody is left to hear why it did not start, either.
-        return starter_is_gone(launcher, started.unwrap_or_default());
+    if sent.is_err() {
+        // No process is left to read the error, either.
+        return end_without_starter(launcher, started.unwrap_or_default());
     }
     let guards = started?;
     watch_starter(starter, events.clone())?;
@@ -98,49 +99,49 @@ pub fn serve(launcher: &Launcher) -> Result<()> {
                 return Ok(());
             }
             Event::Abandoned => {
-                leave(guards);
+                keep_notes(guards);
                 return Ok(());
             }
-            Event::StarterGone => return starter_is_gone(launcher, guards),
+            Event::StarterGone => return end_without_starter(launcher, guards),
             Event::Signal => launcher.spawn_detach(&setup.name)?,
         }
     }
     Ok(())
 }
 
-/// Nobody else undoes anything then, and what was noted for us by the one who is gone is not ours to undo while we hold it.
-fn starter_is_gone(launcher: &Launcher, guards: Vec<Guard>) -> Result<()> {
+/// Starts a helper that undoes the notes after the end of the daemon: the starter cannot, and the daemon must not while it uses the disk.
+fn end_without_starter(launcher: &Launcher, guards: Vec<Guard>) -> Result<()> {
     launcher.spawn_finish_after(ProcessId::own()?)?;
-    leave(guards);
-    Err(Error::Daemon("who started it is gone".into()))
+    keep_notes(guards);
+    Err(Error::Daemon("the process that started it has ended".into()))
 }
 
-/// The notes stay: whoever waits for our end undoes them, after we no longer hold anything.
-fn leave(guards: Vec<Guard>) {
+/// Keeps the notes: the process that waits for the end of the daemon undoes them.
+fn keep_notes(guards: Vec<Guard>) {
     for guard in guards {
         guard.leave();
     }
 }
 
-/// Makes the directory, mounts the file system there and answers on the socket. The guards are in
-/// the order of undoing: the latest first.
+/// Makes the directory, mounts the file system there and listens on the control socket. The guards are in the order of undoing: the latest
+/// first.
 fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>> {
     let paths = Paths::of(&setup.name);
     let model = setup.model.model()?;
     let image = Image::new(image, setup)?;
-    // Without the privilege it works, too; only extreme shortage of memory can tell the difference.
+    // The privilege matters only under extreme shortage of memory.
     if let Err(error) = set_io_flusher() {
         tracing::info!("{error}");
     }
     state::make_home()?;
     let own = ProcessId::own()?;
     let directory = ahead_undo::create_directory(own, &paths.directory).map_err(|e| match e.exists() {
-        true => taken(&setup.name),
+        true => name_taken(&setup.name),
         false => e.into(),
     })?;
     let mut guards = vec![directory];
     let engine = Arc::new(Engine::new(setup, model));
-    let answers = Answers::start(engine.clone())?;
+    let answers = AnswerQueue::start(engine.clone())?;
     let file = DiskFile::new(setup, image, engine.clone(), answers);
     let source = fuse::source(&setup.name, own);
     guards.insert(0, ahead_undo::note(Action::unmount(&paths.directory, "fuse", &source))?);
@@ -149,7 +150,7 @@ fn start(setup: &Setup, image: File, events: Sender<Event>) -> Result<Vec<Guard>
     let ended = events.clone();
     let run = move || {
         if let Err(error) = session.run() {
-            tracing::error!("the file system ended: {error}");
+            tracing::error!("the FUSE session ended: {error}");
         }
         let _ = ended.send(Event::Ended);
     };
@@ -167,7 +168,7 @@ fn fuse_error(error: std::io::Error) -> Error {
             what: what.into(),
             why: "/dev/fuse is missing (modprobe fuse, or give the container the device)".into(),
         }),
-        kind if kind == std::io::ErrorKind::PermissionDenied || is_said_not_permitted(&error.to_string()) => {
+        kind if kind == std::io::ErrorKind::PermissionDenied || is_text_of_not_permitted(&error.to_string()) => {
             Error::Kernel(ahead_sys::Error::NotPermitted {
                 what: what.into(),
                 remedy: "run as root with CAP_SYS_ADMIN (a privileged container)".into(),
@@ -177,26 +178,26 @@ fn fuse_error(error: std::io::Error) -> Error {
     }
 }
 
-/// fusermount3 does not pass on the error's number, only its words, with a newline.
-fn is_said_not_permitted(text: &str) -> bool {
+/// fusermount3 returns no error number, only a text with a newline.
+fn is_text_of_not_permitted(text: &str) -> bool {
     ["Operation not permitted", "Permission denied"].iter().any(|words| text.trim_end().ends_with(words))
 }
 
-/// The starter waits for an answer before it writes the next line: nothing of that one is lost.
-fn line_of(mut starter: &UnixStream) -> std::io::Result<String> {
+/// Reads a line. The starter waits for an answer before it writes the next line, so the buffer loses nothing.
+fn read_line(mut starter: &UnixStream) -> std::io::Result<String> {
     let mut line = String::new();
     BufReader::new((&mut starter).take(LINE_MAX_BYTES)).read_line(&mut line)?;
     Ok(line)
 }
 
-fn say(mut starter: &UnixStream, started: &Started) -> Result<()> {
+fn send(mut starter: &UnixStream, started: &Started) -> Result<()> {
     let line = protocol::encode(started)?;
-    starter.write_all(line.as_bytes()).map_err(|e| Error::io("tell the starter", e))
+    starter.write_all(line.as_bytes()).map_err(|e| Error::io("write to the starter", e))
 }
 
 fn watch_starter(starter: UnixStream, events: Sender<Event>) -> Result<()> {
     let run = move || {
-        let event = match line_of(&starter).as_deref().map(str::trim_end) {
+        let event = match read_line(&starter).as_deref().map(str::trim_end) {
             Ok(COMMIT) => Event::Committed,
             Ok(ABANDON) => Event::Abandoned,
             _ => Event::StarterGone,
@@ -208,7 +209,7 @@ fn watch_starter(starter: UnixStream, events: Sender<Event>) -> Result<()> {
 
 fn watch_signals(signals: Signals, events: Sender<Event>) -> Result<()> {
     let run = move || {
-        // Waiting only fails when the descriptor is broken; then there are no signals to hear of.
+        // The wait fails only with a broken descriptor, which receives no signals.
         while let Ok(arrived) = signals.wait(None) {
             if arrived.is_some() && events.send(Event::Signal).is_err() {
                 return;

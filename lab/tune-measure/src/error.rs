@@ -1,6 +1,6 @@
-//! The errors of this crate.
+//! Errors of this crate.
 
-/// Shorthand.
+/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a window could not be measured.
@@ -9,7 +9,7 @@ pub enum Error {
     /// The target cannot be found or its window cannot be set.
     #[error("{0}")]
     Tune(#[from] ahead_tune::Error),
-    /// A run failed.
+    /// A run of a job failed.
     #[error("{0}")]
     Bench(#[from] ahead_bench::Error),
     /// A profile cannot be read.
@@ -17,23 +17,23 @@ pub enum Error {
     Profile(#[from] ahead_profile::LoadError),
     /// There is too little room to measure in.
     #[error(
-        "{name} has room for {free_bytes} bytes, and what is measured with takes {needed_bytes}; make room, or run fewer streams \
-         (--streams)"
+        "{name}: the test files need {needed_bytes} bytes, and {free_bytes} are free; free some space, or run fewer streams \
+        (--streams)"
     )]
     NoRoom {
         /// The directory.
         name: String,
-        /// What there is.
+        /// Free space, bytes.
         free_bytes: u64,
-        /// What is needed.
+        /// Size of all test files, bytes.
         needed_bytes: u64,
     },
-    /// It was there when it began.
-    #[error("{name} has vanished while it was measured: {why}")]
+    /// The target was there at the beginning.
+    #[error("{name} vanished during the measurement: {why}")]
     Vanished {
         /// The target.
         name: String,
-        /// What failed.
+        /// The call that failed.
         why: String,
     },
     /// A workload has nothing to read on this target.
@@ -42,12 +42,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Wraps a system error with the action that failed.
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
         Error::Tune(ahead_tune::Error::io(what, source))
     }
 
-    /// What cannot be had here (exit status 77), and why.
+    /// An action that is not possible here (exit status 77), and the reason.
     pub fn unsupported(what: impl Into<String>, why: impl Into<String>) -> Error {
         Error::Tune(ahead_tune::Error::unsupported(what, why))
     }

@@ -1,29 +1,29 @@
-//! Which read-ahead window serves a disk best, measured.
+//! Measures which read-ahead window serves a disk best.
 //!
 //! ```text
-//!     Target ──┬─ measure: each candidate is set (noted first), and jobs with real I/O run under it, cold
-//!              │      one stream · several streams · scattered faults · streams and faults; or what a profile or a trace contains
-//!              │      on files that are made for it, or, where nothing may be written, on parts of the device
+//!     Target ──┬─ measure: sets each candidate (after a note for undo) and runs jobs with real I/O under it, cold
+//!              │      one stream · several streams · scattered faults · streams and faults; or the reads of a profile or a trace
+//!              │      on files made for the jobs, or, where writing is not possible, on regions of the device
 //!              │
-//!              ├─ search:  coarse, then around the best one, then the best few again, interleaved
+//!              ├─ search:  coarse, then around the best candidate, then the best few again, interleaved
 //!              │
-//!              └─ verdict: the geometric mean over the jobs of each candidate's share of the best rate; ties go to the smaller window
+//!              └─ verdict: geometric mean over the jobs of each candidate's share of the best rate; the smaller window wins a tie
 //! ```
 //!
-//! Linux has one number for a device: the longest window of a sequential stream, and the window around a fault of a mapping that is
-//! accessed at scattered places, where all of it but one page may be wasted. So each window is a compromise, and the best one depends on
-//! the disk: where a transfer takes long compared with an access, a fault should read little.
+//! Linux has one number for a device. It limits the window of a sequential stream, and it is the window around a fault in a mapping that is
+//! accessed at scattered places, where all of it but one page may be wasted. So each window is a compromise. The best one depends on the
+//! disk: where a transfer takes long compared with an access, a fault should read little.
 //!
-//! A target and a workload come in, a recommendation with its evidence comes out. This crate must never leave a window set that it tried, or
-//! call a difference that is noise a gain.
+//! Input: a target and a workload. Output: a recommendation with its evidence. This crate must never leave a tried window set, and must
+//! never call noise a gain.
 
 mod error;
-mod ground;
 mod measure;
-mod program;
+mod profile_workload;
+mod regions;
 mod replay;
 mod search;
-mod trace;
+mod trace_workload;
 mod verdict;
 mod work;
 mod wu;

@@ -1,8 +1,8 @@
-//! What programs do, done on parts of files or of a device, under the kernel's own read-ahead.
+//! Repeats the operations of programs on regions of files or of a device, under the kernel's read-ahead.
 //!
-//! Reads and faults only: whatever is read this way, nothing is written. Each program is a thread, and opens for itself what it
-//! reads, so that its streams have their own read-ahead; programs do not wait for one another. A pause is made as it was, but no
-//! longer than any window takes to arrive: the rest of it would change nothing.
+//! Only reads and faults are repeated; nothing is written. Each program is a thread and opens its files itself, so that its streams have
+//! their own read-ahead; programs do not wait for one another. A pause has its recorded length, but at most the time in which any window
+//! arrives: a longer pause changes nothing.
 
 use crate::{Error, Result};
 use ahead_bench::Gate;
@@ -22,149 +22,155 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// A disk brings the windows that are tried in less, but for the largest on the slowest.
+/// A disk reads every candidate window in less time, except the largest on the slowest disks.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// A call reads no more, bytes: it needs a buffer.
-const MOST_CALL_BYTES: u64 = 16 << 20;
+/// Limit of a read call, bytes: it is also the size of a buffer.
+const MAX_CALL_BYTES: u64 = 16 << 20;
 
-/// Stack of a reader's thread, bytes: what threads have that nobody says anything of.
+/// Stack of a reader's thread, bytes: the default of Rust's threads.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Where a file of a workload lies.
+/// The region of a file or device that is one file of a workload.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
-    /// In this file or device,
+pub(crate) struct OpenRegion<'a> {
+    /// The file or device.
     pub file: &'a HeldFile,
-    /// from here on, bytes (whole pages),
+    /// First byte; whole pages.
     pub offset_bytes: u64,
-    /// so much.
+    /// Length, bytes.
     pub length_bytes: u64,
 }
 
-impl Place<'_> {
-    /// How messages name it.
+impl OpenRegion<'_> {
+    /// The path for messages.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Another opening.
+    /// Opens the file or device again.
     pub fn open(&self) -> Result<File> {
         let opened = self.file.open_again(File::options().read(true));
         opened.map_err(|e| Error::io(format!("open {}", self.path().display()), e))
     }
 }
 
-/// One program: what it does, and which place is its file 0.
+/// A program: its operations, and the index of the region that is its file 0.
 pub(crate) struct Task<'a> {
     pub ops: Box<dyn Iterator<Item = Op> + Send + 'a>,
     pub first: usize,
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Default)]
-pub(crate) struct Replayed {
-    /// From the first program's beginning to the last one's end.
+pub(crate) struct ReplayResult {
+    /// From the start of the first program to the end of the last.
     pub elapsed: Duration,
-    /// What all programs together have spent in calls and faults.
+    /// Sum of the time in calls and faults, over all programs.
     pub waited: Duration,
-    /// Bytes that they got.
+    /// Bytes read.
     pub read_bytes: u64,
     /// Longest call.
     pub latency_most: Duration,
-    /// Each of them, if they were to be kept, nanoseconds.
+    /// Time of each call, nanoseconds; empty unless they are kept.
     pub each_ns: Vec<u64>,
 }
 
-/// Does what the tasks say, all at the same time. `each`: the time of each call is kept.
+/// Runs all tasks at the same time. `each`: keep the time of each call.
 ///
-/// Errors: reading failed; it was asked to stop.
-pub(crate) fn replay(tasks: Vec<Task>, places: &[Place], each: bool, stop: &AtomicBool) -> Result<Replayed> {
-    replay_in(tasks, places, each, stop, STACK_BYTES)
+/// Errors: a read failed; `stop` was set.
+pub(crate) fn replay(tasks: Vec<Task>, regions: &[OpenRegion], each: bool, stop: &AtomicBool) -> Result<ReplayResult> {
+    replay_in(tasks, regions, each, stop, STACK_BYTES)
 }
 
-/// `stack_bytes`: of each thread.
+/// The same, with a stack of `stack_bytes` for each thread.
 fn replay_in(
     tasks: Vec<Task>,
-    places: &[Place],
+    regions: &[OpenRegion],
     each: bool,
     stop: &AtomicBool,
     stack_bytes: usize,
-) -> Result<Replayed> {
+) -> Result<ReplayResult> {
     let (gate, count) = (&Gate::default(), tasks.len());
-    let seen: Vec<Result<(Instant, Replayed)>> = std::thread::scope(|scope| {
+    let result: Vec<Result<(Instant, ReplayResult)>> = std::thread::scope(|scope| {
         let start = |Task { ops, first }| {
-            let doer =
-                Doer { places, first, each, opened: HashMap::new(), buffer: Vec::new(), seen: Replayed::default() };
+            let runner = TaskRunner {
+                regions,
+                first,
+                each,
+                opened: HashMap::new(),
+                buffer: Vec::new(),
+                result: ReplayResult::default(),
+            };
             let work = move || {
                 if !gate.wait() {
                     return Err(ahead_bench::Error::Stopped.into());
                 }
-                // Its own clock: who waits for the threads may wake up when the first of them has ended.
+                // Each thread measures its own time: the thread that waits may wake up after the first one has ended.
                 let began = Instant::now();
-                let seen = doer.run(ops, stop)?;
-                Ok((began, Replayed { elapsed: began.elapsed(), ..seen }))
+                let result = runner.run(ops, stop)?;
+                Ok((began, ReplayResult { elapsed: began.elapsed(), ..result }))
             };
             Builder::new().stack_size(stack_bytes).spawn_scoped(scope, work)
         };
-        // Of those that the system refuses: the others are not left waiting for them.
+        // When the kernel refuses a thread, the others must not wait for it.
         let refused = |e| Error::io("start a thread for a reader (ulimit -u, pids.max)", e);
         let threads: std::io::Result<Vec<_>> = tasks.into_iter().map(start).collect();
-        let threads = threads.map_err(refused).inspect_err(|_| gate.call_off())?;
+        let threads = threads.map_err(refused).inspect_err(|_| gate.cancel())?;
         gate.open(count, || ());
-        let panicked = || Err(ahead_bench::Error::Job("a reader has panicked".into()).into());
+        let panicked = || Err(ahead_bench::Error::Job("a reader panicked".into()).into());
         Ok::<_, Error>(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect())
     })?;
-    let seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
-    let first = seen.iter().map(|(began, _)| *began).min();
-    let mut whole = Replayed::default();
-    for (began, seen) in seen {
-        let end = began + seen.elapsed;
+    let result = result.into_iter().collect::<Result<Vec<_>>>()?;
+    let first = result.iter().map(|(began, _)| *began).min();
+    let mut whole = ReplayResult::default();
+    for (began, result) in result {
+        let end = began + result.elapsed;
         whole.elapsed = whole.elapsed.max(first.map_or(Duration::ZERO, |first| end - first));
-        whole.waited += seen.waited;
-        whole.read_bytes += seen.read_bytes;
-        whole.latency_most = whole.latency_most.max(seen.latency_most);
-        whole.each_ns.extend(seen.each_ns);
+        whole.waited += result.waited;
+        whole.read_bytes += result.read_bytes;
+        whole.latency_most = whole.latency_most.max(result.latency_most);
+        whole.each_ns.extend(result.each_ns);
     }
     Ok(whole)
 }
 
-/// An open file, and its mapping once it is touched.
+/// An open file, and its mapping after the first touch.
 struct Opened {
     file: File,
     mapping: Option<(Mapping, Mapped)>,
 }
 
 impl Opened {
-    /// Its mapping, of which this is said. That it holds a program cannot be said afterwards, and huge pages would be another test.
-    fn mapping(&mut self, place: &Place<'_>, said: Mapped) -> Result<&Mapping> {
-        if self.mapping.as_ref().is_none_or(|(_, before)| *before != said) {
-            let length = place.offset_bytes + place.length_bytes;
+    /// The mapping with these properties. VM_EXEC cannot be set later, and huge pages would be another test; both are left out.
+    fn mapping(&mut self, region: &OpenRegion<'_>, properties: Mapped) -> Result<&Mapping> {
+        if self.mapping.as_ref().is_none_or(|(_, before)| *before != properties) {
+            let length = region.offset_bytes + region.length_bytes;
             let mapping = match self.mapping.take() {
                 Some((mapping, _)) => mapping,
                 None => Mapping::new(&self.file, length as usize)?,
             };
-            mapping.advise(match said.advice {
+            mapping.advise(match properties.advice {
                 Advice::Normal => rustix::mm::Advice::Normal,
                 Advice::Random => rustix::mm::Advice::Random,
                 Advice::Sequential => rustix::mm::Advice::Sequential,
             })?;
-            self.mapping = Some((mapping, said));
+            self.mapping = Some((mapping, properties));
         }
         Ok(self.mapping.as_ref().map(|(mapping, _)| mapping).expect("it was made above"))
     }
 }
 
-struct Doer<'a> {
-    places: &'a [Place<'a>],
+struct TaskRunner<'a> {
+    regions: &'a [OpenRegion<'a>],
     first: usize,
     each: bool,
     opened: HashMap<OpenId, Opened>,
     buffer: Vec<u8>,
-    seen: Replayed,
+    result: ReplayResult,
 }
 
-impl<'a> Doer<'a> {
-    fn run(mut self, ops: Box<dyn Iterator<Item = Op> + Send + '_>, stop: &AtomicBool) -> Result<Replayed> {
+impl<'a> TaskRunner<'a> {
+    fn run(mut self, ops: Box<dyn Iterator<Item = Op> + Send + '_>, stop: &AtomicBool) -> Result<ReplayResult> {
         for op in ops {
             if stop.load(Ordering::Relaxed) {
                 return Err(ahead_bench::Error::Stopped.into());
@@ -181,39 +187,39 @@ impl<'a> Doer<'a> {
                 Op::Compute { time_ns } | Op::Sleep { time_ns } => {
                     std::thread::sleep(Duration::from_nanos(time_ns).min(LONGEST_PAUSE));
                 }
-                // Opened when it is used; a read says itself where it begins; what is written is no affair of read-ahead.
+                // Files are opened at first use; a read has its own offset; writes do not matter for read-ahead.
                 Op::Open { .. } | Op::Seek { .. } | Op::Write { .. } | Op::Sync { .. } => {}
             }
         }
-        Ok(self.seen)
+        Ok(self.result)
     }
 
-    fn place(&self, file: FileId) -> Result<&'a Place<'a>> {
+    fn region(&self, file: FileId) -> Result<&'a OpenRegion<'a>> {
         let missing = || ahead_bench::Error::Job("a file is missing".into());
-        Ok(self.places.get(self.first + file.0 as usize).ok_or_else(missing)?)
+        Ok(self.regions.get(self.first + file.0 as usize).ok_or_else(missing)?)
     }
 
-    fn opened(&mut self, open: OpenId, place: &Place) -> Result<&mut Opened> {
+    fn opened(&mut self, open: OpenId, region: &OpenRegion) -> Result<&mut Opened> {
         Ok(match self.opened.entry(open) {
             Entry::Occupied(opened) => opened.into_mut(),
-            Entry::Vacant(empty) => empty.insert(Opened { file: place.open()?, mapping: None }),
+            Entry::Vacant(empty) => empty.insert(Opened { file: region.open()?, mapping: None }),
         })
     }
 
     fn read(&mut self, open: OpenId, file: FileId, offset_bytes: u64, length_bytes: u64) -> Result<()> {
-        let place = self.place(file)?;
-        let end = offset_bytes.saturating_add(length_bytes).min(place.length_bytes);
+        let region = self.region(file)?;
+        let end = offset_bytes.saturating_add(length_bytes).min(region.length_bytes);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut at = offset_bytes;
         while at < end {
-            let now = (end - at).min(MOST_CALL_BYTES) as usize;
+            let now = (end - at).min(MAX_CALL_BYTES) as usize;
             buffer.resize(buffer.len().max(now), 0);
-            let opened = self.opened(open, place)?;
+            let opened = self.opened(open, region)?;
             let began = Instant::now();
-            let got = opened.file.read_at(&mut buffer[..now], place.offset_bytes + at);
-            let got = got.map_err(|e| Error::io(format!("read {}", place.path().display()), e))?;
-            self.note(began, got as u64);
-            // It is shorter than it was.
+            let got = opened.file.read_at(&mut buffer[..now], region.offset_bytes + at);
+            let got = got.map_err(|e| Error::io(format!("read {}", region.path().display()), e))?;
+            self.count_call(began, got as u64);
+            // The file is shorter now.
             if got == 0 {
                 break;
             }
@@ -223,39 +229,39 @@ impl<'a> Doer<'a> {
         Ok(())
     }
 
-    fn touch(&mut self, open: OpenId, file: FileId, pages: Range<u64>, said: Mapped) -> Result<()> {
-        let place = self.place(file)?;
+    fn touch(&mut self, open: OpenId, file: FileId, pages: Range<u64>, properties: Mapped) -> Result<()> {
+        let region = self.region(file)?;
         let mut bucket = [0; PAGE_BYTES as usize];
-        for page in pages.start..pages.end.min(place.length_bytes.div_ceil(PAGE_BYTES)) {
-            let mapping = self.opened(open, place)?.mapping(place, said)?;
+        for page in pages.start..pages.end.min(region.length_bytes.div_ceil(PAGE_BYTES)) {
+            let mapping = self.opened(open, region)?.mapping(region, properties)?;
             let began = Instant::now();
-            let copied = mapping.copy((place.offset_bytes + page * PAGE_BYTES) as usize, &mut bucket);
+            let copied = mapping.copy((region.offset_bytes + page * PAGE_BYTES) as usize, &mut bucket);
             let lost = || std::io::Error::other("a page of a mapping cannot be read");
-            let copied = copied.ok_or_else(|| Error::io(format!("read {}", place.path().display()), lost()))?;
-            self.note(began, copied as u64);
+            let copied = copied.ok_or_else(|| Error::io(format!("read {}", region.path().display()), lost()))?;
+            self.count_call(began, copied as u64);
         }
         Ok(())
     }
 
     fn advise(&mut self, open: OpenId, file: FileId, advice: Advice) -> Result<()> {
-        let place = self.place(file)?;
+        let region = self.region(file)?;
         let advice = match advice {
             Advice::Normal => rustix::fs::Advice::Normal,
             Advice::Random => rustix::fs::Advice::Random,
             Advice::Sequential => rustix::fs::Advice::Sequential,
         };
-        let file = &self.opened(open, place)?.file;
-        fadvise(file, place.offset_bytes, NonZeroU64::new(place.length_bytes), advice)
-            .map_err(|e| Error::io(format!("advise on {}", place.path().display()), e))
+        let file = &self.opened(open, region)?.file;
+        fadvise(file, region.offset_bytes, NonZeroU64::new(region.length_bytes), advice)
+            .map_err(|e| Error::io(format!("advise on {}", region.path().display()), e))
     }
 
-    fn note(&mut self, began: Instant, bytes: u64) {
+    fn count_call(&mut self, began: Instant, bytes: u64) {
         let took = began.elapsed();
-        self.seen.waited += took;
-        self.seen.latency_most = self.seen.latency_most.max(took);
-        self.seen.read_bytes += bytes;
+        self.result.waited += took;
+        self.result.latency_most = self.result.latency_most.max(took);
+        self.result.read_bytes += bytes;
         if self.each {
-            self.seen.each_ns.push(took.as_nanos() as u64);
+            self.result.each_ns.push(took.as_nanos() as u64);
         }
     }
 }
@@ -264,18 +270,18 @@ impl<'a> Doer<'a> {
 mod tests {
     use super::*;
 
-    fn does(ops: &[Op], place: &Place, stop: bool) -> Result<Replayed> {
+    fn run(ops: &[Op], region: &OpenRegion, stop: bool) -> Result<ReplayResult> {
         let task = Task { ops: Box::new(ops.iter().copied()), first: 0 };
-        replay(vec![task], std::slice::from_ref(place), true, &AtomicBool::new(stop))
+        replay(vec![task], std::slice::from_ref(region), true, &AtomicBool::new(stop))
     }
 
     #[test]
-    fn calls_and_touches_stay_within_their_place() {
+    fn calls_and_touches_stay_within_their_region() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 5 * 4096]).unwrap();
         let held = HeldFile::open(&path).unwrap();
-        let place = Place { file: &held, offset_bytes: 4096, length_bytes: 2 * 4096 };
+        let region = OpenRegion { file: &held, offset_bytes: 4096, length_bytes: 2 * 4096 };
         let (open, file, mapped) = (OpenId(3), FileId(0), Mapped::default());
         let ops = [
             Op::Open { open, file },
@@ -286,37 +292,37 @@ mod tests {
             Op::Close { open },
             Op::Sleep { time_ns: 1000 },
         ];
-        let seen = does(&ops, &place, false).unwrap();
-        assert_eq!((seen.read_bytes, seen.each_ns.len()), (2 * 4096, 2));
-        assert!(seen.waited <= seen.elapsed && seen.latency_most <= seen.waited);
-        assert!(matches!(does(&ops, &place, true), Err(Error::Bench(ahead_bench::Error::Stopped))));
+        let result = run(&ops, &region, false).unwrap();
+        assert_eq!((result.read_bytes, result.each_ns.len()), (2 * 4096, 2));
+        assert!(result.waited <= result.elapsed && result.latency_most <= result.waited);
+        assert!(matches!(run(&ops, &region, true), Err(Error::Bench(ahead_bench::Error::Stopped))));
     }
 
-    /// Regression: readers that had got a thread waited for ever for those whose threads the system refused.
+    /// Regression: readers waited for ever for others whose threads the kernel had refused.
     #[test]
-    fn who_gets_too_few_threads_is_told() {
+    fn refused_thread_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 4096]).unwrap();
         let held = HeldFile::open(&path).unwrap();
-        let place = Place { file: &held, offset_bytes: 0, length_bytes: 4096 };
+        let region = OpenRegion { file: &held, offset_bytes: 0, length_bytes: 4096 };
         let tasks = (0..2).map(|_| Task { ops: Box::new(std::iter::empty()), first: 0 }).collect();
         // A stack for which there is no address space.
-        let refused = replay_in(tasks, &[place], false, &AtomicBool::new(false), 1 << 46).unwrap_err();
+        let refused = replay_in(tasks, &[region], false, &AtomicBool::new(false), 1 << 46).unwrap_err();
         assert!(refused.to_string().contains("start a thread for a reader"), "{refused}");
     }
 
     #[test]
-    fn what_is_lost_is_an_error() {
+    fn page_beyond_the_end_of_the_file_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         std::fs::write(&path, vec![1; 4096]).unwrap();
         let held = HeldFile::open(&path).unwrap();
-        let place = Place { file: &held, offset_bytes: 0, length_bytes: 2 * 4096 };
+        let region = OpenRegion { file: &held, offset_bytes: 0, length_bytes: 2 * 4096 };
         let mapped = Mapped { advice: Advice::Random, ..Mapped::default() };
         let touch = Op::Touch { open: OpenId(0), file: FileId(0), first: 1, pages: 1, mapped };
-        assert!(does(&[touch], &place, false).unwrap_err().to_string().contains("cannot be read"));
+        assert!(run(&[touch], &region, false).unwrap_err().to_string().contains("cannot be read"));
         let missing = Op::Touch { open: OpenId(0), file: FileId(1), first: 1, pages: 1, mapped };
-        assert!(does(&[missing], &place, false).is_err());
+        assert!(run(&[missing], &region, false).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The search for the best window: few runs, and none of them wasted on what is far from it.
+//! The search for the best window: few runs, and most of them near the best.
 //!
 //! ```text
 //!     16 … 32 … 64 … 128 … 256 … 512 … 1024 … 2048 … 4096 … 8192 … 16384 KiB, and one between each two: 21 candidates
@@ -10,88 +10,88 @@
 //! ```
 //!
 //! The score rises to its best and falls again, or is flat: streams gain from a window until the disk's bandwidth is reached, and
-//! faults lose from it once the transfer weighs more than the access. Of such a curve the coarse and fine steps find the best of
-//! all candidates if there is no noise. Noise is met by the runs that follow: only who is among the best is run again, each in
-//! turn with the others, and medians are compared. That takes 13 or 14 of the 63 runs that three of every candidate take.
+//! faults lose from it once the transfer takes longer than the access. On such a curve the coarse and fine steps find the best candidate
+//! if there is no noise. The runs that follow reduce noise: only the best candidates run again, in turn, and medians are compared. This
+//! takes 13 or 14 runs; three runs of every candidate take 63.
 
 use crate::verdict::{Candidate, Score, score};
 
-/// What is tried, KiB: powers of two from 16 KiB to 16 MiB, and what lies half way between them.
+/// The windows that are tried, KiB: powers of two from 16 KiB to 16 MiB, and the middle of each two.
 pub const CANDIDATES_KB: [u64; 21] =
     [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384];
-/// From one of the coarse ones to the next, and the first: their neighbours at half of that reach both ends.
+/// Distance between coarse candidates, and the first of them: their neighbours at half that distance reach both ends.
 const COARSE_STEP: usize = 4;
 const COARSE_FIRST: usize = 2;
-/// Who is run again: how many, in how many rounds.
+/// Candidates that run again, for each round.
 const AGAIN: [usize; 2] = [2, 2];
-/// Runs of each candidate where all are tried.
+/// Runs of each candidate in an exhaustive measurement.
 const ALL_RUNS: usize = 3;
 
-/// How much is tried.
+/// How many windows are trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// What it takes to find the best.
+    /// As many as are needed to find the best.
     #[default]
     Search,
-    /// Every candidate, and the window that is set, three times, in turn: to check the search.
+    /// Every candidate and the current window, three times, in turn: a check of the search.
     Exhaustive,
 }
 
 impl Depth {
-    /// Windows that are run, each as often as it is, at most.
-    pub(crate) fn most_runs(self) -> usize {
+    /// Upper limit of the number of runs.
+    pub(crate) fn max_runs(self) -> usize {
         match self {
-            // The coarse ones, two pairs around the best, the one that is set, and those that are run again.
+            // Coarse candidates, two pairs around the best, the current window, and the repeated ones.
             Depth::Search => CANDIDATES_KB.len().div_ceil(COARSE_STEP) + 2 * 2 + 1 + AGAIN.iter().sum::<usize>(),
-            // All, and the one that is set.
+            // All candidates and the current window.
             Depth::Exhaustive => (CANDIDATES_KB.len() + 1) * ALL_RUNS,
         }
     }
 }
 
-/// Runs a candidate once: the rate of each job, in any unit, larger is better.
-pub(crate) trait Try {
-    /// What can go wrong.
+/// Runs a candidate. Tests replace the disk by a formula.
+pub(crate) trait WindowTrial {
+    /// Why a run fails.
     type Error;
 
-    /// Runs a window of so many KiB.
+    /// Runs every job once under a window of `kb` KiB. Returns the rate of each job, in any unit; larger is better.
     fn run(&mut self, kb: u64) -> Result<Vec<f64>, Self::Error>;
 }
 
-/// Tries windows until the best one is known. `current_kb` is among them.
-pub(crate) fn search<T: Try>(trial: &mut T, current_kb: u64, depth: Depth) -> Result<Vec<Candidate>, T::Error> {
-    let mut tried = Tried { candidates: Vec::new(), trial };
+/// Tries windows until the best one is known. `current_kb` is one of them.
+pub(crate) fn search<T: WindowTrial>(trial: &mut T, current_kb: u64, depth: Depth) -> Result<Vec<Candidate>, T::Error> {
+    let mut trials = Trials { candidates: Vec::new(), trial };
     if depth == Depth::Exhaustive {
         let current = Some(current_kb).filter(|kb| !CANDIDATES_KB.contains(kb));
         for round in 0..ALL_RUNS {
-            tried.run_all(CANDIDATES_KB.into_iter().chain(current), round % 2 == 1)?;
+            trials.run_all(CANDIDATES_KB.into_iter().chain(current), round % 2 == 1)?;
         }
-        return Ok(tried.candidates);
+        return Ok(trials.candidates);
     }
-    tried.run_all(CANDIDATES_KB.into_iter().skip(COARSE_FIRST).step_by(COARSE_STEP), false)?;
+    trials.run_all(CANDIDATES_KB.into_iter().skip(COARSE_FIRST).step_by(COARSE_STEP), false)?;
     for step in [COARSE_STEP / 2, COARSE_STEP / 4] {
-        let best = tried.best_index();
+        let best = trials.best_index();
         let around = [best.checked_sub(step), Some(best + step)].into_iter().flatten();
         let around: Vec<u64> = around.filter_map(|index| CANDIDATES_KB.get(index).copied()).collect();
-        tried.run_all(around.into_iter(), false)?;
+        trials.run_all(around.into_iter(), false)?;
     }
-    if !tried.candidates.iter().any(|candidate| candidate.kb == current_kb) {
-        tried.run_all([current_kb].into_iter(), false)?;
+    if !trials.candidates.iter().any(|candidate| candidate.kb == current_kb) {
+        trials.run_all([current_kb].into_iter(), false)?;
     }
     for (round, count) in AGAIN.into_iter().enumerate() {
-        let contenders = tried.contenders(count);
-        tried.run_all(contenders.into_iter(), round % 2 == 1)?;
+        let contenders = trials.contenders(count);
+        trials.run_all(contenders.into_iter(), round % 2 == 1)?;
     }
-    Ok(tried.candidates)
+    Ok(trials.candidates)
 }
 
-struct Tried<'a, T> {
+struct Trials<'a, T> {
     candidates: Vec<Candidate>,
     trial: &'a mut T,
 }
 
-impl<T: Try> Tried<'_, T> {
-    /// Runs each once, from the smallest to the largest or back.
+impl<T: WindowTrial> Trials<'_, T> {
+    /// Runs each window once, from the smallest to the largest or back.
     fn run_all(&mut self, windows: impl Iterator<Item = u64>, backward: bool) -> Result<(), T::Error> {
         let mut windows: Vec<u64> = windows.collect();
         windows.sort_unstable();
@@ -108,14 +108,14 @@ impl<T: Try> Tried<'_, T> {
         Ok(())
     }
 
-    /// The best candidate so far, as an index into all: what is set now may lie anywhere, and is not looked around.
+    /// The index of the best candidate so far. The current window may lie between candidates: the search does not refine around it.
     fn best_index(&self) -> usize {
         let scores = score(&self.candidates);
         let best = scores.into_iter().max_by(|a, b| a.value.total_cmp(&b.value));
         best.and_then(|best| CANDIDATES_KB.iter().position(|kb| *kb == best.kb)).unwrap_or(CANDIDATES_KB.len() / 2)
     }
 
-    /// The best ones; among them the smallest that could be as good as the best but for noise.
+    /// The best candidates, among them the smallest one whose distance from the best may be noise.
     fn contenders(&self, count: usize) -> Vec<u64> {
         let mut scores = score(&self.candidates);
         scores.sort_by(|a, b| b.value.total_cmp(&a.value));
@@ -133,7 +133,7 @@ impl<T: Try> Tried<'_, T> {
     }
 }
 
-/// A single run of a candidate that is so much of the best may be the best: what single runs of some tenths of a second vary.
+/// Candidates with this share of the best score may be the best: single runs of some tenths of a second vary by as much.
 const NEAR: f64 = 0.96;
 
 #[cfg(test)]
@@ -142,15 +142,15 @@ mod tests {
     use crate::verdict::recommended;
     use proptest::prelude::*;
 
-    /// A disk on paper: rates of two jobs, one that gains from a window and one that loses, with noise.
-    struct Paper<F> {
+    /// A disk that is a formula: rates of two jobs, one that gains from a window and one that loses, with noise.
+    struct FormulaDisk<F> {
         rates: F,
         noise: f64,
         chance: ahead_sim::Chance,
         runs: usize,
     }
 
-    impl<F: Fn(f64) -> Vec<f64>> Try for Paper<F> {
+    impl<F: Fn(f64) -> Vec<f64>> WindowTrial for FormulaDisk<F> {
         type Error = std::convert::Infallible;
 
         fn run(&mut self, kb: u64) -> Result<Vec<f64>, Self::Error> {
@@ -160,9 +160,9 @@ mod tests {
         }
     }
 
-    impl<F> Paper<F> {
-        fn new(rates: F, noise: f64, seed: u64) -> Paper<F> {
-            Paper { rates, noise, chance: ahead_sim::Chance::new(seed), runs: 0 }
+    impl<F> FormulaDisk<F> {
+        fn new(rates: F, noise: f64, seed: u64) -> FormulaDisk<F> {
+            FormulaDisk { rates, noise, chance: ahead_sim::Chance::new(seed), runs: 0 }
         }
 
         /// From -1 to 1.
@@ -175,9 +175,9 @@ mod tests {
     fn quality(rates: impl Fn(f64) -> Vec<f64>, noise: f64, seed: u64) -> (f64, usize) {
         let of = |kb: u64| rates(kb as f64).into_iter().map(f64::ln).sum::<f64>() / rates(1.0).len() as f64;
         let best = CANDIDATES_KB.into_iter().map(of).fold(f64::NEG_INFINITY, f64::max);
-        let mut paper = Paper::new(&rates, noise, seed);
-        let candidates = search(&mut paper, 128, Depth::Search).unwrap();
-        ((of(recommended(&candidates)) - best).exp(), paper.runs)
+        let mut disk = FormulaDisk::new(&rates, noise, seed);
+        let candidates = search(&mut disk, 128, Depth::Search).unwrap();
+        ((of(recommended(&candidates)) - best).exp(), disk.runs)
     }
 
     /// A stream's rate and a fault's: access and transfer, as in Wu's table.
@@ -193,13 +193,13 @@ mod tests {
 
     #[test]
     fn a_quarter_of_all_runs_is_enough() {
-        let mut all = Paper::new(disk(8e-3, 1e5), 0.0, 1);
+        let mut all = FormulaDisk::new(disk(8e-3, 1e5), 0.0, 1);
         search(&mut all, 128, Depth::Exhaustive).unwrap();
         for current in [128, 100] {
-            let mut few = Paper::new(disk(8e-3, 1e5), 0.0, 1);
+            let mut few = FormulaDisk::new(disk(8e-3, 1e5), 0.0, 1);
             search(&mut few, current, Depth::Search).unwrap();
             assert!(4 * few.runs <= all.runs, "{} of {}", few.runs, all.runs);
-            assert!(few.runs <= Depth::Search.most_runs() && all.runs <= Depth::Exhaustive.most_runs());
+            assert!(few.runs <= Depth::Search.max_runs() && all.runs <= Depth::Exhaustive.max_runs());
         }
     }
 
@@ -208,15 +208,15 @@ mod tests {
         for (current, depth) in
             [100, 4, 2560, 32768].into_iter().flat_map(|kb| [(kb, Depth::Search), (kb, Depth::Exhaustive)])
         {
-            let candidates = search(&mut Paper::new(disk(1e-3, 1e5), 0.0, 1), current, depth).unwrap();
+            let candidates = search(&mut FormulaDisk::new(disk(1e-3, 1e5), 0.0, 1), current, depth).unwrap();
             assert!(candidates.iter().any(|candidate| candidate.kb == current), "{current} {depth:?}");
         }
     }
 
     #[test]
     fn on_a_flat_curve_the_window_is_small() {
-        let mut paper = Paper::new(|_| vec![1.0, 1.0], 0.0, 1);
-        let candidates = search(&mut paper, 8192, Depth::Search).unwrap();
+        let mut disk = FormulaDisk::new(|_| vec![1.0, 1.0], 0.0, 1);
+        let candidates = search(&mut disk, 8192, Depth::Search).unwrap();
         assert_eq!(recommended(&candidates), candidates[0].kb);
     }
 

@@ -1,17 +1,18 @@
-//! Which window is the best one, and why; and what the one that is set does harm to.
+//! Judges the windows that were tried: which one is best and why, and which jobs the current window slows down.
 //!
-//! Score of a window: the geometric mean, over the jobs, of its rate by the best rate of that job. So each job counts the same
-//! whatever its unit, and half of one job's rate is made up for by twice of another's. Rates are medians of a window's runs. Of
-//! windows whose scores are within 2 % of the best, the smallest is recommended: it costs less memory and latency, and brings
-//! less that nobody uses.
+//! The score of a window is the geometric mean, over the jobs, of its rate divided by the best rate of that job. So each job counts the
+//! same whatever its unit, and half the rate of one job equals twice the rate of another. Rates are medians of a window's runs. Of the
+//! windows whose scores are within 2 % of the best, the smallest is recommended: it costs less memory and latency, and reads fewer unused
+//! bytes.
 
 use serde::Serialize;
 
-/// Scores that are so much of the best are as good as it: no disk repeats a run of some tenths of a second better than that.
+/// Scores with this share of the best count as equal to it: no disk repeats a run of some tenths of a second more exactly.
 const TIE: f64 = 0.98;
-/// A job that runs at less than this part of its rate under the recommended window is harmed.
+/// The current window harms a job that runs at less than this share of its rate under the recommended window.
 const HARM: f64 = 0.8;
-/// With runs of one window so far apart a median may be off by half of it: more than the 5 % that a window may cost.
+/// The spread of a window's runs that makes a recommendation doubtful: a median may be off by half of it, which is more than the 5 % that
+/// a window may cost.
 const DOUBT: f64 = 0.1;
 
 /// A window that was tried.
@@ -32,30 +33,30 @@ impl Candidate {
     }
 }
 
-/// How far the scores of a window's single runs lie apart, by their median; `None` of one run. `best`: the best rate of each job.
+/// The range of the scores of a window's single runs, divided by their median; `None` for one run. `best`: the best rate of each job.
 pub(crate) fn spread(candidate: &Candidate, best: &[f64]) -> Option<f64> {
     let scores = candidate.runs.iter().map(|rates| mean_ratio(rates, best));
     let spread = ahead_bench::Spread::of(scores);
     (candidate.runs.len() > 1 && spread.median > 0.0).then(|| (spread.max - spread.min) / spread.median)
 }
 
-/// Of the windows that were run more than once: the median of their spreads.
+/// The median spread of the windows that ran more than once.
 fn noise(candidates: &[Candidate]) -> Option<f64> {
     let best = best_rates(candidates);
     let spreads: Vec<f64> = candidates.iter().filter_map(|candidate| spread(candidate, &best)).collect();
     (!spreads.is_empty()).then(|| ahead_bench::Spread::of(spreads).median)
 }
 
-/// What a window is worth.
+/// The score of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Score {
     /// The window, KiB.
     pub kb: u64,
-    /// From 0 to 1, if it is the best for every job.
+    /// From 0 to 1; 1 means that the window is the best for every job.
     pub value: f64,
 }
 
-/// The scores of all, in their order.
+/// The scores of all candidates, in their order.
 pub(crate) fn score(candidates: &[Candidate]) -> Vec<Score> {
     let best = best_rates(candidates);
     candidates
@@ -71,59 +72,59 @@ pub(crate) fn best_rates(candidates: &[Candidate]) -> Vec<f64> {
     (0..rates.first().map_or(0, Vec::len)).map(best).collect()
 }
 
-/// The geometric mean of rates by the best.
+/// The geometric mean of rates divided by the best rates.
 fn mean_ratio(rates: &[f64], best: &[f64]) -> f64 {
     let logarithms = rates.iter().zip(best).map(|(rate, best)| (rate / best).max(f64::MIN_POSITIVE).ln());
     (logarithms.sum::<f64>() / best.len().max(1) as f64).exp()
 }
 
-/// The smallest of those that are as good as the best, KiB; 0 if there is none.
+/// The smallest window whose score counts as equal to the best, KiB; 0 without candidates.
 pub(crate) fn recommended(candidates: &[Candidate]) -> u64 {
     let scores = score(candidates);
     let best = scores.iter().map(|score| score.value).fold(0.0, f64::max);
     scores.iter().filter(|score| score.value >= best * TIE).map(|score| score.kb).min().unwrap_or(0)
 }
 
-/// A job that the window that is set now slows down.
+/// A job that the current window slows down.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Harm {
     /// The job.
     pub job: String,
-    /// Its rate by that under the recommended window.
+    /// Its rate under the current window, divided by that under the recommended window.
     pub ratio: f64,
-    /// What happens, in words.
+    /// The reason, for people.
     pub why: String,
 }
 
 /// One job under one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Job {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Median rate, in `unit`.
     pub rate: f64,
     /// `bytes_per_s`, `faults_per_s` or `rounds_per_s`.
     pub unit: &'static str,
-    /// By the best of this job under any window.
+    /// The rate divided by the best rate of this job under any window.
     pub ratio: f64,
 }
 
-/// What is recommended, and why.
+/// The recommended window, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The window, KiB.
     pub recommended_kb: u64,
-    /// In a sentence.
+    /// The reason, for people.
     pub reason: String,
-    /// What the window that is set now slows down.
+    /// The jobs that the current window slows down.
     pub harms: Vec<Harm>,
-    /// How far runs of the same window lay apart, by their median; null: none was run twice.
+    /// Median spread of the windows that ran more than once; null: every window ran once.
     pub noise: Option<f64>,
-    /// Why the recommendation is not to be relied on; null: nothing speaks against it.
+    /// Why the recommendation is doubtful, for people; null: it is not.
     pub doubt: Option<String>,
 }
 
-/// Judges what was tried. `jobs`: names, and units of rates, in their order.
+/// Judges the windows that were tried. `jobs`: names and units of rates, in their order.
 pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], current_kb: u64) -> Verdict {
     let recommended_kb = recommended(candidates);
     let scores = score(candidates);
@@ -135,14 +136,17 @@ pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], c
     let part = |((name, _), (rate, top)): (&(String, _), (f64, f64))| format!("{name} {:.0} %", 100.0 * rate / top);
     let pairs = jobs.iter().zip(rates(recommended_kb).into_iter().zip(best_rates(candidates)));
     let parts: Vec<String> = pairs.map(part).collect();
-    let mut reason = format!("best balance: {} of what the best window for it alone gives", parts.join(", "));
+    let mut reason = format!("best balance: {} of the rate under the best window for that job alone", parts.join(", "));
     if chosen < best {
         reason += "; larger windows gain less than 2 %";
     }
     if recommended_kb == current_kb {
-        reason += "; it is what is set now";
+        reason += "; it is the current window";
     } else if current > 0.0 {
-        reason += &format!("; {} the {current_kb} KiB that are set now", beside(chosen / current));
+        reason += &format!(
+            "; its score is {} that of the current window, {current_kb} KiB",
+            compare_scores(chosen / current)
+        );
     }
     let pairs = jobs.iter().zip(rates(current_kb).into_iter().zip(rates(recommended_kb)));
     let harms = pairs.filter(|(_, (now, then))| *now < HARM * then);
@@ -152,10 +156,10 @@ pub(crate) fn judge(candidates: &[Candidate], jobs: &[(String, &'static str)], c
     Verdict { recommended_kb, reason, harms, noise, doubt }
 }
 
-/// A score by another one, in words.
-fn beside(ratio: f64) -> String {
+/// The quotient of two scores, in words.
+fn compare_scores(ratio: f64) -> String {
     match (100.0 * (ratio - 1.0)).round() {
-        0.0 => "as good as".into(),
+        0.0 => "equal to".into(),
         gain if gain > 0.0 => format!("{gain:.0} % above"),
         loss => format!("{:.0} % below", -loss),
     }
@@ -165,11 +169,11 @@ fn harm((name, unit): &(String, &'static str), ratio: f64, current_kb: u64, reco
     let has_faults = *unit != "bytes_per_s";
     let why = match () {
         () if current_kb < recommended_kb => {
-            format!("{current_kb} KiB at a time are too few for this device; {recommended_kb} keep it busy")
+            format!("requests of {current_kb} KiB are too small for this device; {recommended_kb} KiB keep it busy")
         }
-        () if has_faults => format!("each fault brings up to {current_kb} KiB, most of them for nothing"),
+        () if has_faults => format!("each fault reads up to {current_kb} KiB, and most of it is never used"),
         () => {
-            format!("requests of {current_kb} KiB are more than this device serves well; {recommended_kb} are enough")
+            format!("requests of {current_kb} KiB are too large for this device; {recommended_kb} KiB are enough")
         }
     };
     Harm { job: name.clone(), ratio, why }
@@ -178,14 +182,14 @@ fn harm((name, unit): &(String, &'static str), ratio: f64, current_kb: u64, reco
 fn doubt(noise: f64, scores: &[Score], best: f64) -> String {
     let near = || scores.iter().filter(|score| score.value >= best * (1.0 - noise)).map(|score| score.kb);
     let (least, most) = (near().min().unwrap_or(0), near().max().unwrap_or(0));
-    let which = if least < most {
-        format!("windows from {least} to {most} KiB cannot be told apart")
+    let consequence = if least < most {
+        format!("windows from {least} to {most} KiB cannot be distinguished")
     } else {
-        "no other window comes near, but its gain is not exact".to_owned()
+        "no other window is near the best, but the gain is not exact".to_owned()
     };
     format!(
-        "runs of the same window differ by {:.0} %: something else used the disk or the processors; {which}; measure again when \
-         the machine is quiet",
+        "runs of the same window differ by {:.0} %: another process used the disk or the processors; {consequence}; measure again \
+        when the machine is idle",
         100.0 * noise
     )
 }
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_score_is_the_geometric_mean_of_parts_of_the_best() {
+    fn score_is_the_geometric_mean_of_shares_of_the_best() {
         let scores = score(&candidates(&[(16, &[25.0, 4.0]), (64, &[100.0, 1.0])]));
         assert!(scores.iter().all(|score| (score.value - 0.5).abs() < 1e-9), "{scores:?}");
         assert_eq!(score(&[]), []);
@@ -207,55 +211,55 @@ mod tests {
     }
 
     #[test]
-    fn units_do_not_matter() {
+    fn score_is_independent_of_units() {
         let one = score(&candidates(&[(16, &[25.0, 4.0]), (64, &[80.0, 2.0])]));
         let other = score(&candidates(&[(16, &[25e6, 4.0]), (64, &[80e6, 2.0])]));
         assert!(one.iter().zip(other).all(|(one, other)| (one.value - other.value).abs() < 1e-9));
     }
 
     #[test]
-    fn ties_go_to_the_smaller_window() {
+    fn smaller_window_wins_a_tie() {
         assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[99.0]), (128, &[100.0])])), 64);
         assert_eq!(recommended(&candidates(&[(16, &[90.0]), (64, &[97.0]), (128, &[100.0])])), 128);
     }
 
     /// Regression: it was -0 % above.
     #[test]
-    fn what_is_as_good_is_called_so() {
-        assert_eq!([0.999, 1.0, 1.004].map(beside), ["as good as"; 3]);
-        assert_eq!([0.98, 1.25].map(beside), ["2 % below", "25 % above"]);
+    fn equal_scores_are_called_equal() {
+        assert_eq!([0.999, 1.0, 1.004].map(compare_scores), ["equal to"; 3]);
+        assert_eq!([0.98, 1.25].map(compare_scores), ["2 % below", "25 % above"]);
     }
 
     #[test]
-    fn medians_leave_outliers_out() {
+    fn median_rate_ignores_outliers() {
         let one = Candidate { kb: 16, runs: vec![vec![1.0], vec![100.0], vec![99.0]] };
         assert_eq!(one.rates(), [99.0]);
     }
 
     #[test]
-    fn a_window_that_is_too_large_harms_faults_and_one_that_is_too_small_streams() {
+    fn too_large_window_harms_faults_and_too_small_window_harms_streams() {
         let names = [("one stream".to_owned(), "bytes_per_s"), ("faults".to_owned(), "faults_per_s")];
         let tried = candidates(&[(128, &[50.0, 1000.0]), (512, &[100.0, 900.0]), (8192, &[100.0, 20.0])]);
         let verdict = judge(&tried, &names, 8192);
         assert_eq!((verdict.recommended_kb, verdict.harms.len(), verdict.harms[0].job.as_str()), (512, 1, "faults"));
-        assert!(verdict.harms[0].why.contains("for nothing") && verdict.reason.contains("8192 KiB"), "{verdict:?}");
+        assert!(verdict.harms[0].why.contains("never used") && verdict.reason.contains("8192 KiB"), "{verdict:?}");
         let verdict = judge(&tried, &names, 128);
         assert_eq!((verdict.harms.len(), verdict.harms[0].job.as_str()), (1, "one stream"));
-        assert!(verdict.harms[0].why.contains("too few"), "{verdict:?}");
+        assert!(verdict.harms[0].why.contains("too small"), "{verdict:?}");
         assert_eq!(judge(&tried, &names, 512).harms, []);
-        assert!(judge(&tried, &names, 512).reason.contains("is set now"));
+        assert!(judge(&tried, &names, 512).reason.contains("is the current window"));
     }
 
-    /// Regression: of a stream it was said that most of what is read is for nothing.
+    /// Regression: the reason said of a stream that most of the bytes were never used.
     #[test]
-    fn a_stream_that_a_large_window_slows_down_wastes_nothing() {
+    fn stream_under_a_too_large_window_wastes_nothing() {
         let tried = candidates(&[(128, &[100.0]), (8192, &[50.0])]);
         let verdict = judge(&tried, &[("one stream".to_owned(), "bytes_per_s")], 8192);
-        assert!(verdict.harms[0].why.contains("more than this device serves well"), "{verdict:?}");
+        assert!(verdict.harms[0].why.contains("too large for this device"), "{verdict:?}");
     }
 
     #[test]
-    fn runs_that_differ_raise_a_doubt() {
+    fn runs_that_differ_make_the_verdict_doubtful() {
         let jobs = [("one stream".to_owned(), "bytes_per_s")];
         let with = |runs: &[f64]| {
             let mut tried = candidates(&[(64, &[97.0]), (512, &[50.0])]);

@@ -1,47 +1,46 @@
-//! Wu's table: what a disk gives for each size of a request, reckoned from its access time and bandwidth.
+//! Wu's table: latency and throughput of a disk for each request size, computed from access time and bandwidth.
 //!
 //! ```text
 //!     │◀── access time ──▶│◀── size / bandwidth ──▶│
 //!     │◀─────────────── latency ──────────────────▶│     throughput = size / latency, utilisation = transfer / latency
 //! ```
 //!
-//! So read random requests, and streams so many that each request is an access of its own. Within these a larger window brings
-//! throughput as long as the transfer is shorter than the access; from there on it mostly brings latency. That is how Wu came
-//! from 128 to 512 KiB for a disk of 8 ms and 100 MB/s: 39 instead of 14 MB/s, 13 instead of 9.25 ms.
+//! This holds for random requests, and for streams so numerous that each request needs an access. A larger window increases throughput
+//! as long as the transfer is shorter than the access; beyond that it mostly adds latency. That is how Wu got from 128 to 512 KiB for a
+//! disk of 8 ms and 100 MB/s: 39 instead of 14 MB/s, 13 instead of 9.25 ms.
 
 use serde::Serialize;
 use std::time::Duration;
 
-/// Smallest and largest size in the table, KiB: Wu's begins with a page; his ends with 4 MiB, ours with the largest window
-/// that is measured.
+/// Smallest and largest size in the table, KiB: from a page to the largest window that is measured. Wu's table ends with 4 MiB.
 const SIZES_KB: (u64, u64) = (4, 16 << 10);
 
-/// What a disk is like.
+/// Access time and bandwidth of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
-    /// Until the first byte of a request.
+    /// Time until the first byte of a request.
     pub access_time: Duration,
-    /// From then on, bytes per second; not 0.
+    /// Bandwidth from the first byte on, bytes per second; not 0.
     pub bandwidth_bytes_per_s: f64,
 }
 
-/// What one size comes to.
+/// One row of the table: a request size and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The size of each request, KiB.
     pub kb: u64,
-    /// Time for its bytes.
+    /// Time of the transfer, seconds.
     pub transfer_s: f64,
-    /// Time for all of it.
+    /// Time of access and transfer, seconds.
     pub latency_s: f64,
-    /// Part of the time in which bytes come, from 0 to 1.
+    /// Share of the transfer in the latency, from 0 to 1.
     pub utilisation: f64,
-    /// Bytes by time.
+    /// Size by latency, bytes per second.
     pub throughput_bytes_per_s: f64,
 }
 
 impl Disk {
-    /// Requests of so many KiB.
+    /// The row for requests of `kb` KiB.
     pub fn row(&self, kb: u64) -> Row {
         let bytes = (kb * 1024) as f64;
         let transfer_s = bytes / self.bandwidth_bytes_per_s;
@@ -55,7 +54,7 @@ impl Disk {
         }
     }
 
-    /// All sizes, powers of two.
+    /// The rows of all sizes, powers of two.
     pub fn table(&self) -> Vec<Row> {
         let (first, last) = SIZES_KB;
         std::iter::successors(Some(first), |kb| Some(kb * 2))
@@ -64,7 +63,7 @@ impl Disk {
             .collect()
     }
 
-    /// The largest size of the table that takes no longer to bring than to come to, or the smallest if there is none.
+    /// The largest size whose transfer takes no longer than the access, or the smallest size if there is none.
     pub fn recommended(&self) -> Row {
         let access_s = self.access_time.as_secs_f64();
         let fits = self.table().into_iter().take_while(|row| row.transfer_s <= access_s).last();
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn his_table_comes_out_to_the_last_digit() {
+    fn table_equals_wu_s_to_the_last_digit() {
         let printed = [
             "4 0.04 8.04 0.49 497.57",
             "8 0.08 8.08 0.97 990.33",
@@ -103,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn his_choice_is_recommended() {
+    fn wu_s_choice_is_recommended() {
         assert_eq!(wu().recommended().kb, 512);
     }
 
     #[test]
-    fn disks_of_all_speeds_have_a_recommendation() {
+    fn every_access_time_and_bandwidth_has_a_recommendation() {
         let of = |access_time, bandwidth_bytes_per_s| Disk { access_time, bandwidth_bytes_per_s }.recommended().kb;
         assert_eq!(of(Duration::ZERO, 1e9), 4);
         assert_eq!(of(Duration::from_secs(60), 1.0), 4);

@@ -1,4 +1,4 @@
-//! What `ahead tune` says, as text and as JSON.
+//! The output of `ahead tune`, as text and as JSON.
 
 use super::Tuned;
 use ahead_report::table::Screen;
@@ -8,7 +8,7 @@ use ahead_tune::{Checked, Restored, Target};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What was measured of a target, what to make of it, and what was done.
+/// The measurement of a target, the recommendation, and the changes.
 pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
     let target = &tuned.target;
     let heading = format!("{}, {}: {} KiB now", shown(&target.name), target.kind.describe(), tuned.current_kb);
@@ -20,18 +20,18 @@ pub fn tuned(tuned: &Tuned, screen: Screen) -> String {
         text += &format!("set: {kb} KiB\n");
     }
     if let Some(rule) = &tuned.set.rule {
-        text += &format!("kept by {}{}\n", path(rule), daemon_reload(rule));
+        text += &format!("set after each restart by {}{}\n", path(rule), daemon_reload(rule));
     }
     for replaced in &tuned.set.replaced {
-        text += &format!("in place of {}, which was about the same window and is gone\n", path(replaced));
+        text += &format!("removed {}, which set the same window\n", path(replaced));
     }
     text
 }
 
-/// systemd has to be told of a unit.
+/// systemd reads a new unit only on request.
 fn daemon_reload(rule: &Path) -> &'static str {
     let is_unit = rule.extension().is_some_and(|extension| extension == "service");
-    if is_unit { "; systemd knows it after: systemctl daemon-reload" } else { "" }
+    if is_unit { "; load it with: systemctl daemon-reload" } else { "" }
 }
 
 pub fn tuned_json(tuned: &Tuned) -> Value {
@@ -71,12 +71,12 @@ fn target_json(target: &Target) -> Value {
 pub fn checked(target: &Target, checked: &Checked) -> String {
     let (name, rule, running_kb) = (shown(&target.name), path(&checked.rule), checked.running_kb);
     match checked.rule_kb {
-        _ if checked.agrees() => format!("{name}: {running_kb} KiB, as {rule} says\n"),
-        None => format!("{name}: {running_kb} KiB, and no rule keeps it; write one with: ahead tune … --persist\n"),
+        _ if checked.agrees() => format!("{name}: {running_kb} KiB, as in {rule}\n"),
+        None => format!("{name}: {running_kb} KiB, and there is no rule; write one with: ahead tune … --persist\n"),
         Some(_) if !checked.intact => {
-            format!("{name}: {rule} is not as it was written; write it anew with --persist\n")
+            format!("{name}: {rule} was changed since ahead wrote it; write it again with --persist\n")
         }
-        Some(kb) => format!("{name}: {running_kb} KiB, but {rule} says {kb}; set it again with --kb {kb} --apply\n"),
+        Some(kb) => format!("{name}: {running_kb} KiB, but {rule} has {kb}; set it again with --kb {kb}K --apply\n"),
     }
 }
 
@@ -93,12 +93,12 @@ pub fn checked_json(target: &Target, checked: &Checked) -> Value {
 
 pub fn restored(restored: &Restored) -> String {
     let window = match (&restored.restored_kb, &restored.left_alone) {
-        (Some(kb), _) => format!("{kb} KiB again"),
+        (Some(kb), _) => format!("set to {kb} KiB again"),
         (None, Some(why)) => format!("left alone: {}", one_line(why)),
         (None, None) => "left alone".into(),
     };
     let gone: String = restored.removed.iter().map(|file| format!("; removed {}", path(file))).collect();
-    let kept = restored.kept_kb.map(|kb| format!("; the {kb} KiB of before are kept for another --restore"));
+    let kept = restored.kept_kb.map(|kb| format!("; the earlier window ({kb} KiB) is kept for another --restore"));
     format!("{}: {window}{gone}{}\n", shown(&restored.name), kept.unwrap_or_default())
 }
 

@@ -1,4 +1,4 @@
-//! What `ahead disk` prints.
+//! The output of `ahead disk`.
 
 use ahead_disk::{ByteRange, DiskInfo, Faults, Read, Stat};
 use ahead_report::number::size;
@@ -9,7 +9,7 @@ use std::io::{Result, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A disk that has just been attached.
+/// Prints a new disk.
 pub fn attached(out: &mut impl Write, disk: &DiskInfo, as_json: bool) -> Result<()> {
     if as_json {
         return writeln!(out, "{}", disk_json(disk));
@@ -19,7 +19,7 @@ pub fn attached(out: &mut impl Write, disk: &DiskInfo, as_json: bool) -> Result<
     writeln!(out, "{}: {device} with {}, model {model}{on}", disk.name, filesystem(disk))?;
     writeln!(
         out,
-        "rig: {:.0} µs for 4 KiB, {:.0} requests/s, {}/s without a model",
+        "this machine without a model: {:.0} µs for 4 KiB, {:.0} requests/s, {}/s",
         us(disk.floor.latency_ns),
         disk.floor.requests_per_s,
         size(disk.floor.bytes_per_s as u64)
@@ -31,7 +31,7 @@ pub fn attached(out: &mut impl Write, disk: &DiskInfo, as_json: bool) -> Result<
     beyond_rig(out, disk)
 }
 
-/// All disks.
+/// Prints all disks.
 pub fn list(out: &mut impl Write, disks: &[DiskInfo], as_json: bool) -> Result<()> {
     if as_json {
         return writeln!(out, "{}", Value::from_iter(disks.iter().map(disk_json)));
@@ -56,7 +56,7 @@ pub fn list(out: &mut impl Write, disks: &[DiskInfo], as_json: bool) -> Result<(
     write!(out, "{}", table.render(Screen::stdout()))
 }
 
-/// A disk's counters, and its last reads.
+/// Prints the counters of a disk, and its last reads.
 pub fn stat(out: &mut impl Write, disk: &DiskInfo, stat: &Stat, reads: Option<&[Read]>, as_json: bool) -> Result<()> {
     if as_json {
         let mut value = json!(stat);
@@ -77,7 +77,7 @@ pub fn stat(out: &mut impl Write, disk: &DiskInfo, stat: &Stat, reads: Option<&[
     writeln!(out, "failed    {:>10}", stat.failed)?;
     writeln!(
         out,
-        "late      {:>10}   {} of them because reading the image took too long",
+        "late      {:>10}   {} of them because the read of the image took too long",
         stat.late_requests, stat.late_image_requests
     )?;
     writeln!(
@@ -99,7 +99,7 @@ pub fn stat(out: &mut impl Write, disk: &DiskInfo, stat: &Stat, reads: Option<&[
     Ok(())
 }
 
-/// What a disk injects.
+/// Prints the faults of a disk.
 pub fn faults(out: &mut impl Write, disk: &DiskInfo, faults: &Faults, as_json: bool) -> Result<()> {
     if as_json {
         let mut value = json!(faults);
@@ -109,7 +109,7 @@ pub fn faults(out: &mut impl Write, disk: &DiskInfo, faults: &Faults, as_json: b
     writeln!(out, "{}: {}", disk.name, faults_text(faults))
 }
 
-/// Disks that were detached.
+/// Prints the detached disks.
 pub fn detached(out: &mut impl Write, disks: &[&DiskInfo], as_json: bool) -> Result<()> {
     if as_json {
         return writeln!(out, "{}", json!(disks.iter().map(|disk| &disk.name).collect::<Vec<_>>()));
@@ -131,12 +131,12 @@ fn faults_text(faults: &Faults) -> String {
 
 fn beyond_rig(out: &mut impl Write, disk: &DiskInfo) -> Result<()> {
     if let Some(why) = &disk.beyond_rig_why {
-        writeln!(out, "BEYOND THIS RIG: {why}; times are not the model's")?;
+        writeln!(out, "TOO FAST FOR THIS MACHINE: {why}; times are not those of the model")?;
     }
     Ok(())
 }
 
-/// A path as it can be shown on a terminal.
+/// A path, printable on a terminal.
 fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
 }

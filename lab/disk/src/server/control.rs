@@ -1,4 +1,4 @@
-//! The control socket: whoever may open it (root) asks, one line each.
+//! The control socket: root sends one request a connection, a line, and gets an answer.
 
 use super::Event;
 use super::engine::Engine;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// Clients that are answered at a time. Each holds a thread, for seconds at most; `ahead disk` is one at a time.
-const CLIENTS_MOST: usize = 32;
+/// Limit of concurrent clients. Each has a thread, for seconds at most; `ahead disk` needs one at a time.
+const MAX_CLIENTS: usize = 32;
 
-/// How long a client may take to ask or to take its answer.
-const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// Timeout of a request, and of its answer.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers on this socket from now on; `end` is told when somebody asks for the end.
+/// Starts to answer on this socket; sends [`Event::Ended`] to `end` after a request to end.
 pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<()> {
     let failed = |e| Error::io(format!("listen on {}", socket.display()), e);
     let listener = UnixListener::bind(socket).map_err(failed)?;
@@ -27,13 +27,13 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
     let clients = Arc::new(());
     let serve = move || {
         for stream in listener.incoming().flatten() {
-            // Before the file was made root's alone, another user may have connected: the umask decides that. One client
-            // too many finds its connection closed.
-            if !local_socket::is_peer_ours(&stream) || Arc::strong_count(&clients) > CLIENTS_MOST {
+            // Before the mode of the socket was set, the umask may have let another user connect. A client beyond the limit finds its
+            // connection closed.
+            if !local_socket::is_peer_ours(&stream) || Arc::strong_count(&clients) > MAX_CLIENTS {
                 continue;
             }
             let (engine, end, client) = (engine.clone(), end.clone(), clients.clone());
-            // One client that dawdles must not keep the others waiting.
+            // A slow client must not delay the others.
             let started = std::thread::Builder::new().name("control".into()).spawn(move || {
                 if let Err(error) = answer(&stream, &engine, &end) {
                     tracing::debug!("control: {error}");
@@ -41,7 +41,7 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
                 drop(client);
             });
             if let Err(error) = started {
-                tracing::error!("cannot answer: {error}");
+                tracing::error!("cannot start a thread for a client: {error}");
             }
         }
     };
@@ -49,8 +49,8 @@ pub fn listen(socket: &Path, engine: Arc<Engine>, end: Sender<Event>) -> Result<
 }
 
 fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(CLIENT_TIME))?;
-    stream.set_write_timeout(Some(CLIENT_TIME))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line)?;
     let ask = protocol::decode(&line);
@@ -60,7 +60,7 @@ fn answer(stream: &UnixStream, engine: &Engine, end: &Sender<Event>) -> std::io:
     let mut stream = stream;
     let written = stream.write_all(line.as_bytes());
     if is_end {
-        // Only after the answer: the process ends.
+        // Only after the answer, because the process ends.
         end.send(Event::Ended).map_err(std::io::Error::other)?;
     }
     written

@@ -1,7 +1,7 @@
-//! The disk's mind: when a read that arrives now is due, and what has been counted.
+//! The engine of a disk: computes when a read is due, and counts.
 //!
-//! The order in which the kernel sent them decides. It numbers what it sends; a reader thread that was stopped between
-//! taking a read in and coming here is waited for by the other one. The model is asked under one lock.
+//! Reads are served in the order in which the kernel sent them. The kernel numbers its requests. A reader thread may be preempted between
+//! receiving a read and calling the engine; then the other thread waits for it. One lock protects the model.
 
 use super::lateness::Lateness;
 use crate::Result;
@@ -12,42 +12,41 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An answer counts as late when it is so by more than this and by more than [`LATE_SHARE`]. Nanoseconds. About twice
-/// the time that a wake-up takes on a busy virtual machine.
+/// An answer counts as late if its delay exceeds this and [`LATE_SHARE`] of its time. Nanoseconds. About twice the duration of a wake-up on
+/// a busy virtual machine.
 const LATE_NS: u64 = 60_000;
 /// See [`LATE_NS`].
 const LATE_SHARE: f64 = 0.05;
 
-/// From one number to the next of what a FUSE file system is sent (`FUSE_REQ_ID_STEP` in fs/fuse/fuse_i.h; the odd numbers are
-/// those of interrupts).
+/// Step of the numbers of FUSE requests (`FUSE_REQ_ID_STEP` in fs/fuse/fuse_i.h; interrupts have odd numbers).
 const NUMBER_STEP: u64 = 2;
-/// So long a number that is missing is waited for: a thread that was stopped for another one comes within its time slice (some
-/// milliseconds at most). What is sent to the library alone, as forgetting a file, is seldom and costs this once.
-const PATIENCE: Duration = Duration::from_millis(3);
+/// Timeout of the wait for a missing number: a preempted thread continues within a time slice (some milliseconds at most). Requests that
+/// only the library sees, such as FORGET, are rare, and each costs this timeout once.
+const ORDER_TIMEOUT: Duration = Duration::from_millis(3);
 
-/// How many failures of the image are logged. The log lies in memory (`/run`), and a full disk below fails every write.
-const FAILURES_LOGGED: u64 = 100;
+/// Limit of logged failures of the image. The log is in memory (`/run`), and on a full disk every write fails.
+const MAX_LOGGED_FAILURES: u64 = 100;
 
-/// When a read is due and how it ends.
+/// The due time and the result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// What is read.
+pub struct Schedule {
+    /// The range of the read.
     pub range: ByteRange,
-    /// When it arrived, on the monotonic clock.
+    /// Arrival, on the monotonic clock.
     pub arrived_ns: u64,
-    /// When the answer is to be sent, on the monotonic clock.
+    /// Due time of the answer, on the monotonic clock.
     pub due_ns: u64,
-    /// What the read takes from its arrival, nanoseconds.
+    /// Time of the read from its arrival, nanoseconds.
     pub takes_ns: u64,
-    /// It is to fail.
+    /// Whether the read fails.
     pub fails: bool,
-    /// It is timed: the model was in force when it arrived.
+    /// Whether the model was active when the read arrived.
     pub timed: bool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The lowest number that has not come yet; `None`: nothing has.
+    /// The lowest number that has not arrived; `None`: no request has.
     next_number: Option<u64>,
     model: Model,
     capacity_bytes: u64,
@@ -70,17 +69,17 @@ struct State {
 #[derive(Debug)]
 pub struct Engine {
     state: Mutex<State>,
-    /// A number has come.
-    came: Condvar,
-    patience: Duration,
+    /// Notified when a number arrives.
+    arrived: Condvar,
+    order_timeout: Duration,
 }
 
 impl Engine {
-    /// A disk whose model is not in force yet.
+    /// A disk whose model is not active yet.
     pub fn new(setup: &Setup, model: Model) -> Engine {
         Engine {
-            came: Condvar::new(),
-            patience: PATIENCE,
+            arrived: Condvar::new(),
+            order_timeout: ORDER_TIMEOUT,
             state: Mutex::new(State {
                 next_number: None,
                 model,
@@ -103,11 +102,11 @@ impl Engine {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only counters live here: one that panicked half way leaves nothing that could do harm.
+        // The state holds only counters: a panic leaves no dangerous state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the model in force, with a disk at rest and counters at zero.
+    /// Activates the model, with a disk at rest and counters at zero.
     pub fn engage(&self, lead: Lead) {
         let mut state = self.state();
         state.device = Some(Device::new(&state.model, state.capacity_bytes));
@@ -115,7 +114,7 @@ impl Engine {
         state.reset();
     }
 
-    /// The model as after power-on, once it has served what is under way. Counters and faults stay.
+    /// Puts the model into its state after power-on, after the outstanding reads. Counters and faults stay.
     pub fn restart(&self) {
         let mut state = self.state();
         let ready_ns = state.busy_until_ns;
@@ -124,7 +123,7 @@ impl Engine {
         }
     }
 
-    /// Changes what is injected, if all of it lies on the disk.
+    /// Changes the injected faults, if all of them lie on the disk.
     pub fn fault(&self, change: FaultChange) -> Result<Faults> {
         let mut state = self.state();
         let mut faults = state.faults.clone();
@@ -134,79 +133,79 @@ impl Engine {
         Ok(faults)
     }
 
-    /// A read has arrived, of this number among all that the kernel has sent.
-    pub fn arrive(&self, number: u64, range: ByteRange) -> Verdict {
+    /// Schedules a read. `number`: that of the kernel's request.
+    pub fn arrive(&self, number: u64, range: ByteRange) -> Schedule {
         let now = now_ns();
-        self.in_turn(number).arrive(range, now)
+        self.state_in_order(number).arrive(range, now)
     }
 
-    /// Something else has arrived.
-    pub fn pass(&self, number: u64) {
-        drop(self.in_turn(number));
+    /// Counts the number of another request.
+    pub fn skip_number(&self, number: u64) {
+        drop(self.state_in_order(number));
     }
 
-    /// The state, once all that was sent before has come.
-    fn in_turn(&self, number: u64) -> MutexGuard<'_, State> {
+    /// The state, after all earlier requests have arrived.
+    fn state_in_order(&self, number: u64) -> MutexGuard<'_, State> {
         let mut state = self.state();
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.order_timeout;
         while state.next_number.is_some_and(|next| next < number) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.next_number = state.next_number.max(Some(number + NUMBER_STEP));
-        self.came.notify_one();
+        self.arrived.notify_one();
         state
     }
 
-    /// A read was answered: at `sent_ns` the answer went out, with data that was there at `ready_ns`.
-    pub fn answered(&self, verdict: Verdict, ready_ns: u64, sent_ns: u64, image_ns: u64, failed: bool) {
+    /// Counts an answer: its data was ready at `ready_ns`, and it was sent at `sent_ns`.
+    pub fn answered(&self, schedule: Schedule, ready_ns: u64, sent_ns: u64, image_ns: u64, failed: bool) {
         let mut state = self.state();
         state.outstanding = state.outstanding.saturating_sub(1);
         state.image_ns += image_ns;
         state.counted.failed += u64::from(failed);
-        if !verdict.timed {
+        if !schedule.timed {
             return;
         }
-        let late_ns = sent_ns.saturating_sub(verdict.due_ns);
+        let late_ns = sent_ns.saturating_sub(schedule.due_ns);
         state.lateness.add(late_ns);
         if state.reads.len() == READS_KEPT {
             state.reads.pop_front();
         }
-        let Verdict { range: ByteRange { offset_bytes, length_bytes }, arrived_ns, takes_ns, .. } = verdict;
+        let Schedule { range: ByteRange { offset_bytes, length_bytes }, arrived_ns, takes_ns, .. } = schedule;
         state.reads.push_back(Read { offset_bytes, length_bytes, arrived_ns, takes_ns, late_ns });
-        if late_ns > LATE_NS && late_ns as f64 > verdict.takes_ns as f64 * LATE_SHARE {
+        if late_ns > LATE_NS && late_ns as f64 > schedule.takes_ns as f64 * LATE_SHARE {
             state.counted.late_requests += 1;
-            state.counted.late_image_requests += u64::from(ready_ns > verdict.due_ns + LATE_NS);
+            state.counted.late_image_requests += u64::from(ready_ns > schedule.due_ns + LATE_NS);
         }
     }
 
-    /// A write was done.
+    /// Counts a write.
     pub fn wrote(&self, bytes: u64) {
         let mut state = self.state();
         state.counted.writes += 1;
         state.counted.write_bytes += bytes;
     }
 
-    /// The last reads since the counters were reset, in the order they were answered.
+    /// The last reads since the counters were reset, in the order of their answers.
     pub fn reads(&self) -> Vec<Read> {
         self.state().reads.iter().copied().collect()
     }
 
-    /// The image could not be read or written.
+    /// Counts and logs a failure of the image.
     pub fn image_failed(&self, what: &str, offset: u64, error: &std::io::Error) {
         let text = format!("{what} the image at byte {offset}: {error}");
         let mut state = self.state();
         state.image_failures += 1;
-        if state.image_failures <= FAILURES_LOGGED {
+        if state.image_failures <= MAX_LOGGED_FAILURES {
             tracing::error!("{text}");
         }
         state.image_error = Some(text);
     }
 
-    /// The counters; with `reset` they start anew.
+    /// The counters; with `reset` they are set to zero.
     pub fn stat(&self, reset: bool) -> Stat {
         let mut state = self.state();
         let now = now_ns();
@@ -230,7 +229,7 @@ impl Engine {
 }
 
 impl State {
-    fn arrive(&mut self, range: ByteRange, now: u64) -> Verdict {
+    fn arrive(&mut self, range: ByteRange, now: u64) -> Schedule {
         self.counted.requests += 1;
         self.counted.bytes += range.length_bytes;
         self.outstanding += 1;
@@ -238,7 +237,7 @@ impl State {
         let fails = self.faults.fails(range);
         let stall_ns = self.faults.stall_ms.saturating_mul(1_000_000);
         let Some(device) = &mut self.device else {
-            return Verdict {
+            return Schedule {
                 range,
                 arrived_ns: now,
                 due_ns: now.saturating_add(stall_ns),
@@ -250,22 +249,22 @@ impl State {
         let request = Request { op: Op::Read, offset_bytes: range.offset_bytes, length_bytes: range.length_bytes };
         let served = device.submit(&request, now);
         self.counted.seeks += u64::from(served.seeked);
-        // Requests start in the order they arrive, so the union of their times needs one number only.
+        // Requests start in the order of arrival, so one number describes the union of their times.
         self.busy_ns += served.end_ns.saturating_sub(served.start_ns.max(self.busy_until_ns));
         self.busy_until_ns = self.busy_until_ns.max(served.end_ns);
         let end_ns = served.end_ns.saturating_add(stall_ns);
         let due_ns = end_ns.saturating_sub(self.lead.ns(range.length_bytes, self.outstanding - 1)).max(now);
-        Verdict { range, arrived_ns: now, due_ns, takes_ns: end_ns - now, fails, timed: true }
+        Schedule { range, arrived_ns: now, due_ns, takes_ns: end_ns - now, fails, timed: true }
     }
 
-    /// Of the busy time only what has passed: the rest lies ahead and is counted when it is over.
+    /// The busy time until now: the rest lies in the future.
     fn busy_so_far_ns(&self, now: u64) -> u64 {
         self.busy_ns.saturating_sub(self.busy_until_ns.saturating_sub(now))
     }
 
     fn reset(&mut self) {
         let now = now_ns();
-        // Reads under way belong to the time before, but their end still lies ahead.
+        // Outstanding reads were counted before, but their busy time lies partly in the future.
         self.busy_ns = self.busy_until_ns.saturating_sub(now);
         self.counted = Stat { depth_max: self.outstanding, ..Stat::default() };
         self.image_ns = 0;
@@ -299,28 +298,28 @@ mod tests {
     }
 
     #[test]
-    fn without_the_model_a_read_is_due_at_once() {
+    fn read_without_a_model_is_due_at_once() {
         let engine = engine("hdd");
-        let verdict = engine.arrive(2, range(0, 4096));
-        assert_eq!((verdict.takes_ns, verdict.timed), (0, false));
+        let schedule = engine.arrive(2, range(0, 4096));
+        assert_eq!((schedule.takes_ns, schedule.timed), (0, false));
     }
 
     #[test]
-    fn the_due_time_is_the_model_s_less_the_lead() {
+    fn due_time_is_that_of_the_model_minus_the_lead() {
         let (engine, lead) = (engine("hdd"), Lead { base_ns: 1000, per_kib_ns: 10, ..Lead::default() });
         engine.engage(lead);
         let mut device = Device::new(&Model::builtin("hdd").unwrap(), 4 << 30);
         let mut state = engine.state();
         for (at, now) in [(1 << 30, 5_000_000), (3 << 30, 6_000_000), (0, 90_000_000)] {
-            let verdict = state.arrive(range(at, 8192), now);
+            let schedule = state.arrive(range(at, 8192), now);
             let request = Request { op: Op::Read, offset_bytes: at, length_bytes: 8192 };
-            assert_eq!(verdict.due_ns, device.submit(&request, now).end_ns - 1080);
+            assert_eq!(schedule.due_ns, device.submit(&request, now).end_ns - 1080);
         }
         assert_eq!((state.counted.requests, state.counted.bytes, state.counted.depth_max), (3, 3 * 8192, 3));
     }
 
     #[test]
-    fn a_disk_that_was_never_idle_was_busy_all_the_time() {
+    fn disk_without_idle_time_is_always_busy() {
         let engine = engine("hdd");
         engine.engage(Lead::default());
         let mut state = engine.state();
@@ -332,11 +331,11 @@ mod tests {
         assert!(state.counted.seeks >= 19);
     }
 
-    /// Regression: of two reads that follow each other one came 50 to 260 us after the other because its thread had been stopped, and
-    /// the arm went to and fro.
+    /// Regression: the first of two sequential reads arrived 50 to 260 µs after the second because its thread was preempted, and the model
+    /// counted seeks.
     #[test]
-    fn a_read_waits_for_the_one_that_was_sent_before() {
-        let engine = Engine { patience: Duration::from_secs(60), ..engine("hdd") };
+    fn read_waits_for_the_one_sent_before() {
+        let engine = Engine { order_timeout: Duration::from_secs(60), ..engine("hdd") };
         engine.engage(Lead::default());
         engine.arrive(2, range(1 << 30, 1 << 20));
         std::thread::scope(|scope| {
@@ -348,20 +347,20 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_is_not_waited_for_for_ever() {
+    fn wait_for_a_missing_number_has_a_timeout() {
         let engine = engine("hdd");
-        engine.pass(2);
+        engine.skip_number(2);
         let began = Instant::now();
         engine.arrive(10, range(0, 4096));
-        assert!(began.elapsed() >= PATIENCE);
+        assert!(began.elapsed() >= ORDER_TIMEOUT);
         engine.arrive(8, range(0, 4096));
         engine.arrive(12, range(0, 4096));
         assert_eq!(engine.stat(false).requests, 3);
     }
 
-    /// Regression: a file that was evicted came from the emulated drive's own buffer the next time.
+    /// Regression: after an eviction, a file was read from the buffer of the emulated drive.
     #[test]
-    fn a_restarted_disk_has_nothing_in_its_buffer() {
+    fn restarted_disk_has_an_empty_buffer() {
         let engine = engine("hdd");
         engine.engage(Lead::default());
         let again = |at_ns: u64| engine.state().arrive(range(1 << 30, 4096), at_ns).takes_ns;
@@ -371,7 +370,7 @@ mod tests {
         engine.restart();
         let restarted = again(3_000_000_000);
         assert!(restarted > buffered * 4, "{restarted}, from the buffer {buffered}");
-        // What is under way is served first.
+        // Outstanding reads are served first.
         let busy_until_ns = engine.state().arrive(range(2 << 30, 1 << 20), 4_000_000_000).due_ns;
         engine.restart();
         assert!(4_000_000_000 + again(4_000_000_000) > busy_until_ns);
@@ -383,8 +382,8 @@ mod tests {
         engine.engage(Lead::default());
         engine.fault(FaultChange { fail: vec![range(8192, 4096)], stall_ms: Some(50), clear: false }).unwrap();
         assert!(engine.arrive(2, range(4096, 8192)).fails);
-        let verdict = engine.arrive(4, range(0, 4096));
-        assert!(!verdict.fails && verdict.takes_ns > 50_000_000);
+        let schedule = engine.arrive(4, range(0, 4096));
+        assert!(!schedule.fails && schedule.takes_ns > 50_000_000);
     }
 
     /// Regression: a stall for longer than the clock can count was an overflow.
@@ -399,9 +398,9 @@ mod tests {
         }
     }
 
-    /// Regression: only those that a disk was made with were looked at.
+    /// Regression: only the faults of `create` were checked.
     #[test]
-    fn what_shall_fail_lies_on_the_disk() {
+    fn faults_must_lie_on_the_disk() {
         let engine = engine("ssd");
         let fail = |offset, length| {
             let fail = vec![range(offset, length)];
@@ -413,17 +412,17 @@ mod tests {
             assert!(error.to_string().contains("do not lie on the disk"), "{error}");
         }
         assert_eq!(engine.fault(FaultChange::default()).unwrap(), faults);
-        // Regression: they were kept without a limit.
+        // Regression: the number of faults had no limit.
         let too_many = FaultChange { fail: vec![range(0, 1); FAULTS_MOST], ..FaultChange::default() };
         assert!(engine.fault(too_many).unwrap_err().to_string().contains("at most"));
         assert_eq!(engine.fault(FaultChange::default()).unwrap(), faults);
     }
 
     #[test]
-    fn lateness_is_counted_beyond_both_bounds_only() {
+    fn answer_is_late_beyond_both_limits_only() {
         let engine = engine("ssd");
         engine.engage(Lead::default());
-        let verdict = |takes_ns| Verdict {
+        let schedule = |takes_ns| Schedule {
             range: range(0, 4096),
             arrived_ns: 0,
             due_ns: 1_000_000,
@@ -431,10 +430,10 @@ mod tests {
             fails: false,
             timed: true,
         };
-        engine.answered(verdict(100_000), 0, 1_050_000, 0, false);
-        engine.answered(verdict(10_000_000), 0, 1_400_000, 0, false);
+        engine.answered(schedule(100_000), 0, 1_050_000, 0, false);
+        engine.answered(schedule(10_000_000), 0, 1_400_000, 0, false);
         assert_eq!(engine.stat(false).late_requests, 0);
-        engine.answered(verdict(100_000), 1_099_000, 1_100_000, 0, false);
+        engine.answered(schedule(100_000), 1_099_000, 1_100_000, 0, false);
         let stat = engine.stat(true);
         assert_eq!((stat.late_requests, stat.late_image_requests, stat.lateness_max_us), (1, 1, 400.0));
         assert_eq!(engine.stat(false).late_requests, 0);

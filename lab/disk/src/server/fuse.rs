@@ -1,6 +1,6 @@
-//! The FUSE file system: one directory with one file, the disk's bytes.
+//! The FUSE file system: one directory with one file, which holds the bytes of the disk.
 
-use super::answers::{Answer, Answers, prefer_reader};
+use super::answer_queue::{Answer, AnswerQueue, prioritize_reader};
 use super::engine::Engine;
 use super::image::Image;
 use ahead_disk::protocol::{ByteRange, Setup};
@@ -17,19 +17,18 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The longest request the kernel sends, bytes: 256 pages, the most it allows without a sysctl (fuse_max_pages_limit).
+/// The longest request of the kernel, bytes: 256 pages, its limit without a sysctl (fuse_max_pages_limit).
 pub const REQUEST_MAX_BYTES: u32 = 1 << 20;
 
-/// Requests the kernel may have outstanding. The default of 12 would serialise every deep queue; a loop device has 128
-/// tags, and large requests may be split.
+/// Limit of outstanding requests. The default of 12 would limit every deep queue; a loop device has 128 tags, and large requests may be split.
 const OUTSTANDING_MAX: u16 = 4096;
 
-/// Threads that take requests in: one copies data while another takes the next arrival. With a single one, requests were
-/// measured to wait up to 450 µs behind each other; more than two are only more to wake.
+/// Threads that receive requests: one copies data while another receives the next request. With a single thread, requests waited up to 450 µs
+/// for each other (measured); more than two only add wake-ups.
 const READERS: usize = 2;
 
-/// Nothing here changes but through this file system: the kernel may remember attributes for good.
-const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+/// Lifetime of attributes in the kernel: unlimited, because only this file system changes them.
+const ATTRIBUTE_TIME: Duration = Duration::from_secs(1 << 30);
 
 /// `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE` of linux/falloc.h.
 const PUNCH_HOLE: i32 = 0x02;
@@ -44,15 +43,15 @@ pub struct DiskFile {
     read_only: bool,
     image: Image,
     engine: Arc<Engine>,
-    answers: Arc<Answers>,
+    answers: Arc<AnswerQueue>,
 }
 
-/// What the mount table calls a disk: no other daemon's has the same name, so `restore` knows it by that alone.
+/// The name of a disk in the mount table. It is unique for a daemon, so `restore` can identify the mount by it.
 pub fn source(name: &str, daemon: ProcessId) -> String {
     format!("ahead-disk-{name}-{}-{}", daemon.pid, daemon.start_ticks)
 }
 
-/// How the file system is mounted.
+/// The options of the FUSE mount.
 pub fn mount_options(source: String) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName(source), MountOption::NoDev, MountOption::NoSuid];
@@ -61,8 +60,8 @@ pub fn mount_options(source: String) -> Config {
 }
 
 impl DiskFile {
-    /// Serves these bytes.
-    pub fn new(setup: &Setup, image: Image, engine: Arc<Engine>, answers: Arc<Answers>) -> DiskFile {
+    /// A file system that serves this image.
+    pub fn new(setup: &Setup, image: Image, engine: Arc<Engine>, answers: Arc<AnswerQueue>) -> DiskFile {
         DiskFile { capacity_bytes: setup.capacity_bytes, read_only: setup.read_only, image, engine, answers }
     }
 
@@ -98,19 +97,19 @@ impl DiskFile {
 }
 
 thread_local! {
-    static PREFERRED: Cell<bool> = const { Cell::new(false) };
+    static IS_PRIORITIZED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The reader threads are made by the library: each prefers itself on its first request.
-fn prefer_this_reader() {
-    if !PREFERRED.replace(true) {
-        prefer_reader();
+/// Raises the priority of this thread on its first request: the library makes the threads.
+fn prioritize_this_reader() {
+    if !IS_PRIORITIZED.replace(true) {
+        prioritize_reader();
     }
 }
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Each of these only makes it slower where it is missing; the measured floor tells.
+        // Without one of these the disk is slower; the measured floor shows this.
         let wanted = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_MAX_PAGES;
         if let Err(missing) = config.add_capabilities(wanted) {
             tracing::warn!("this kernel's FUSE lacks {missing:?}");
@@ -124,15 +123,15 @@ impl Filesystem for DiskFile {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if parent == INodeNo::ROOT && name == FILE_NAME {
-            reply.entry(&FOR_EVER, &self.attributes(IMAGE), Generation(0));
+            reply.entry(&ATTRIBUTE_TIME, &self.attributes(IMAGE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);
         }
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.engine.pass(request.unique().0);
-        reply.attr(&FOR_EVER, &self.attributes(ino));
+        self.engine.skip_number(request.unique().0);
+        reply.attr(&ATTRIBUTE_TIME, &self.attributes(ino));
     }
 
     fn open(&self, _request: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -141,7 +140,7 @@ impl Filesystem for DiskFile {
 
     fn readdir(&self, _request: &Request, _ino: INodeNo, _handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         if offset == 0 && reply.add(IMAGE, 1, FileType::RegularFile, FILE_NAME) {
-            tracing::debug!("no room for one name");
+            tracing::debug!("no space for one name");
         }
         reply.ok();
     }
@@ -157,12 +156,12 @@ impl Filesystem for DiskFile {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        prefer_this_reader();
+        prioritize_this_reader();
         let range = self.on_disk(offset, size);
-        let verdict = self.engine.arrive(request.unique().0, range);
+        let schedule = self.engine.arrive(request.unique().0, range);
         let before_ns = now_ns();
         let mut buffer = self.answers.buffer(range.length_bytes as usize);
-        let result = match (verdict.fails, self.image.read(&mut buffer, offset)) {
+        let result = match (schedule.fails, self.image.read(&mut buffer, offset)) {
             (false, Ok(())) => Ok(buffer),
             (true, _) => Err(Errno::EIO),
             (false, Err(e)) => {
@@ -171,7 +170,7 @@ impl Filesystem for DiskFile {
             }
         };
         let ready_ns = now_ns();
-        self.answers.send_when_due(Answer { verdict, ready_ns, image_ns: ready_ns - before_ns, result, reply });
+        self.answers.send_when_due(Answer { schedule, ready_ns, image_ns: ready_ns - before_ns, result, reply });
     }
 
     fn write(
@@ -186,7 +185,7 @@ impl Filesystem for DiskFile {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        self.engine.pass(request.unique().0);
+        self.engine.skip_number(request.unique().0);
         if self.read_only {
             return reply.error(Errno::EROFS);
         }
@@ -215,8 +214,8 @@ impl Filesystem for DiskFile {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.engine.pass(request.unique().0);
-        // What a loop device asks for: discard and write zeroes.
+        self.engine.skip_number(request.unique().0);
+        // The requests of a loop device: discard and write zeroes.
         if mode & (PUNCH_HOLE | ZERO_RANGE) == 0 {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -230,17 +229,17 @@ impl Filesystem for DiskFile {
     }
 
     fn getxattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        // Says once and for all that there are none.
+        // ENOSYS: the kernel does not ask again.
         reply.error(Errno::ENOSYS);
     }
 
     fn fsync(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        self.engine.pass(request.unique().0);
+        self.engine.skip_number(request.unique().0);
         reply.ok();
     }
 
     fn flush(&self, request: &Request, _ino: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        self.engine.pass(request.unique().0);
+        self.engine.skip_number(request.unique().0);
         reply.ok();
     }
 }

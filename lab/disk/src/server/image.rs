@@ -1,8 +1,8 @@
 //! The bytes of the disk: the image, and perhaps a copy of it in memory.
 //!
-//! A read must be ready before it is due. Normally the image is in the page cache and is; but whoever drops all caches
-//! drops the image's too, and then the disk below is read, which may be slower than the model. A copy in memory
-//! (`preload`) cannot be dropped. It costs as much memory as the image has data. Writes go to both.
+//! The data of a read must be ready before the due time. Normally the image is in the page cache, and it is. But a drop of all caches drops the
+//! image's pages, too, and then the disk of the image is read, which may be slower than the model. A copy in memory (`preload`) cannot be
+//! dropped. It needs as much memory as the image has data. Writes go to both.
 
 use crate::{Error, Result};
 use ahead_disk::protocol::Setup;
@@ -19,8 +19,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Takes the image's lock: two daemons on one image would destroy it. By its path it is not opened again, for something
-    /// else may lie there by now.
+    /// Locks the image: two daemons on one image would destroy it. The image is not opened again by path, which may lead to another file.
     pub fn new(file: File, setup: &Setup) -> Result<Image> {
         let path = setup.image.display();
         match file.try_lock() {
@@ -28,7 +27,7 @@ impl Image {
             Err(std::fs::TryLockError::WouldBlock) => {
                 return Err(Error::Busy(format!("{path} is already attached; see ahead disk list")));
             }
-            // A file system without locks: then nobody else can be kept out either.
+            // A file system without locks: other daemons cannot be kept out.
             Err(std::fs::TryLockError::Error(e)) => tracing::warn!("cannot lock {path}: {e}"),
         }
         let memory = setup.preload.then(|| Self::preload(&file, setup.capacity_bytes)).transpose()?;
@@ -41,7 +40,7 @@ impl Image {
         Ok(memory)
     }
 
-    /// Fills `buffer` from `offset`; beyond the end there are zeros.
+    /// Fills `buffer` from `offset`, with zeros beyond the end.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let file = self.memory.as_ref().unwrap_or(&self.file);
         let mut filled = 0;
@@ -59,7 +58,7 @@ impl Image {
         Ok(())
     }
 
-    /// Writes through.
+    /// Writes to the image and to the copy.
     pub fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         if let Some(memory) = &self.memory {
             memory.write_all_at(data, offset)?;
@@ -67,7 +66,7 @@ impl Image {
         self.file.write_all_at(data, offset)
     }
 
-    /// Makes a range zero (discard, write zeroes).
+    /// Writes zeros to a range (discard, write zeroes).
     pub fn zero(&self, offset: u64, length: u64) -> ahead_sys::Result<()> {
         if let Some(memory) = &self.memory {
             sparse::zero_range(memory, offset, length)?;
@@ -76,8 +75,7 @@ impl Image {
     }
 }
 
-/// The lock would last as long as any copy of the descriptor: a process that is just being forked has one until it starts its
-/// own program.
+/// Unlocks the image. Otherwise the lock would last as long as any copy of the descriptor: a forked process has one until its exec.
 impl Drop for Image {
     fn drop(&mut self) {
         let _ = self.file.unlock();
@@ -103,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_in_memory_follows_the_writes() {
+    fn copy_in_memory_gets_every_write() {
         for preload in [false, true] {
             let home = tempfile::NamedTempFile::new().unwrap();
             home.as_file().set_len(1 << 20).unwrap();
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_attached_once() {
+    fn image_cannot_be_attached_twice() {
         let home = tempfile::NamedTempFile::new().unwrap();
         let first = open(home.path(), false).unwrap();
         assert!(matches!(open(home.path(), false), Err(Error::Busy(_))));

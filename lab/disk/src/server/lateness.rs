@@ -1,8 +1,8 @@
-//! How much later than due the answers went out: a histogram with steps of at most 1/16 of the value.
+//! A histogram of the lateness of answers, with steps of at most 1/16 of the value.
 
 /// Steps in each power of two.
 const STEPS: u64 = 16;
-/// Values from 0 to the largest of 64 bits.
+/// Buckets for all values of 64 bits.
 const BUCKETS: usize = (64 * STEPS) as usize;
 
 /// Lateness of many answers, nanoseconds.
@@ -20,14 +20,14 @@ impl Default for Lateness {
 }
 
 impl Lateness {
-    /// Counts one.
+    /// Counts an answer.
     pub fn add(&mut self, late_ns: u64) {
         self.buckets[bucket(late_ns)] += 1;
         self.count += 1;
         self.max_ns = self.max_ns.max(late_ns);
     }
 
-    /// The lateness that this share (0 to 1) of the answers did not exceed, microseconds; never above the largest.
+    /// The quantile `share` (0 to 1) of the lateness, microseconds; never above the largest value.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.count as f64).ceil() as u64;
         let mut seen = 0;
@@ -40,7 +40,7 @@ impl Lateness {
         0.0
     }
 
-    /// The largest, microseconds.
+    /// The largest lateness, microseconds.
     pub fn max_us(&self) -> f64 {
         self.max_ns as f64 / 1e3
     }
@@ -55,7 +55,7 @@ fn bucket(value: u64) -> usize {
     ((power - 3) * STEPS + step) as usize
 }
 
-/// The largest value that falls into a bucket.
+/// The largest value in a bucket.
 fn upper_bound(index: usize) -> u64 {
     let index = index as u64;
     if index < STEPS {
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_at_most_its_bucket_s_bound(value in any::<u64>()) {
+        fn value_is_at_most_the_bound_of_its_bucket(value in any::<u64>()) {
             let index = bucket(value);
             prop_assert!(index < BUCKETS);
             prop_assert!(upper_bound(index) >= value);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_late() {
+    fn quantile_without_values_is_zero() {
         assert_eq!(Lateness::default().quantile_us(0.99), 0.0);
     }
 }

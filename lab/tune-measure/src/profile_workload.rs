@@ -1,9 +1,9 @@
-//! A program as a job: what its profile says that it has read, from the files that are on the target.
+//! A profile as a job: the reads of a program, from the files of its profile that lie on the target.
 //!
-//! Calls of what was used, in the order of first use, and nothing in between: what the kernel reads beside that is what the
-//! window brings. A profile is a stranger's list: only regular files on the target are opened, and no link is followed.
+//! The job reads the used ranges in the order of first use, without pauses: every other page that the kernel reads is an effect of the
+//! window. A profile is untrusted: only regular files on the target are opened, and no symbolic link is followed.
 
-use crate::work::{CALL_BYTES, Program, Ran, touched_bytes};
+use crate::work::{CALL_BYTES, ProfileWorkload, WorkloadResult, touched_bytes};
 use crate::{Error, Result};
 use ahead_profile::Profile;
 use ahead_sys::openat::Identity;
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 /// The reads of a profile that go to this target.
 ///
-/// Errors: none of them does.
-pub(crate) fn of_profile(system: &System, target: &Target, name: &str, profile: &Profile) -> Result<Program> {
+/// Errors: no file of the profile lies on the target.
+pub(crate) fn of_profile(system: &System, target: &Target, name: &str, profile: &Profile) -> Result<ProfileWorkload> {
     let mounts = system.mounts()?;
     let is_on = |path: &Path| number_under(system, &mounts, path) == Some(target.number);
-    let mut program = Program { name: name.into(), ..Program::default() };
+    let mut workload = ProfileWorkload { name: name.into(), ..ProfileWorkload::default() };
     let numbers: Vec<Option<usize>> = profile
         .files
         .iter()
@@ -33,54 +33,52 @@ pub(crate) fn of_profile(system: &System, target: &Target, name: &str, profile: 
             let found =
                 (!file.deleted && is_on(path)).then(|| open(path).and_then(|file| Ok(openat::identity(&file)?)));
             let identity = found?.ok()?;
-            program.files.push((path.into(), identity));
-            Some(program.files.len() - 1)
+            workload.files.push((path.into(), identity));
+            Some(workload.files.len() - 1)
         })
         .collect();
     for at in profile.in_order() {
         let Some(file) = numbers[at.file] else { continue };
         let extent = &profile.files[at.file].extents[at.extent];
-        program.reads.push((file, extent.offset_bytes, extent.length_bytes));
+        workload.reads.push((file, extent.offset_bytes, extent.length_bytes));
     }
-    if program.reads.is_empty() {
-        let why = format!(
-            "nothing of what {name} says was read lies on {}; name the disk that the program's files are on",
-            target.name
-        );
+    if workload.reads.is_empty() {
+        let why =
+            format!("{name}: no file of this profile lies on {}; name the disk of the program's files", target.name);
         return Err(Error::Workload(why));
     }
-    Ok(program)
+    Ok(workload)
 }
 
 fn open(path: &Path) -> Result<File> {
     Ok(openat::handle(path)?.reopen()?.into())
 }
 
-/// Opens a file again. What lies there may be another one by now, on another device perhaps, which is none of ours to evict.
+/// Opens a file again. A different file at the same path, perhaps on another device, must not be evicted.
 fn open_same((path, found): &(PathBuf, Identity)) -> Result<File> {
     let file = open(path)?;
     let now = openat::identity(&file)?;
     match (now.device, now.inode) == (found.device, found.inode) {
         true => Ok(file),
-        false => Err(Error::io(format!("open {}", path.display()), std::io::Error::other("another file is there now"))),
+        false => Err(Error::io(format!("open {}", path.display()), std::io::Error::other("the file was replaced"))),
     }
 }
 
 /// Bytes of the pages that it uses.
-pub(crate) fn used_bytes(program: &Program) -> u64 {
-    touched_bytes(program.reads.iter().map(|(file, offset, length)| (*file, *offset..offset.saturating_add(*length))))
+pub(crate) fn used_bytes(workload: &ProfileWorkload) -> u64 {
+    touched_bytes(workload.reads.iter().map(|(file, offset, length)| (*file, *offset..offset.saturating_add(*length))))
 }
 
-/// Runs it once, cold.
-pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
-    for file in &program.files {
+/// Runs the job once, cold.
+pub(crate) fn run(workload: &ProfileWorkload, stop: &AtomicBool) -> Result<WorkloadResult> {
+    for file in &workload.files {
         evict::file(open_same(file)?)?;
     }
-    let mut files: Vec<Option<File>> = program.files.iter().map(|_| None).collect();
+    let mut files: Vec<Option<File>> = workload.files.iter().map(|_| None).collect();
     let mut buffer = vec![0; CALL_BYTES as usize];
     let (mut read_bytes, mut elapsed, mut longest) = (0, Duration::ZERO, Duration::ZERO);
-    for (number, offset, length) in &program.reads {
-        let found = &program.files[*number];
+    for (number, offset, length) in &workload.reads {
+        let found = &workload.files[*number];
         if files[*number].is_none() {
             files[*number] = Some(open_same(found)?);
         }
@@ -97,7 +95,7 @@ pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
                 .map_err(|e| Error::io(format!("read {}", found.0.display()), e))?;
             let took = began.elapsed();
             (elapsed, longest) = (elapsed + took, longest.max(took));
-            // The file is shorter than it was.
+            // The file is shorter now.
             if got == 0 {
                 break;
             }
@@ -106,10 +104,10 @@ pub(crate) fn run(program: &Program, stop: &AtomicBool) -> Result<Ran> {
     }
     let cached = |file: &File| {
         let size_bytes =
-            file.metadata().map_err(|e| Error::io(format!("look at a file of {}", program.name), e))?.len();
+            file.metadata().map_err(|e| Error::io(format!("look at a file of {}", workload.name), e))?.len();
         Ok(cache::resident_bytes(file, 0, size_bytes)?)
     };
-    Ok(Ran {
+    Ok(WorkloadResult {
         bytes_per_s: read_bytes as f64 / elapsed.as_secs_f64().max(1e-9),
         longest_call_s: longest.as_secs_f64(),
         cached_bytes: files.iter().flatten().map(cached).sum::<Result<u64>>()?,
@@ -121,26 +119,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_read_and_nothing_more_is_asked_for() {
+    fn only_used_ranges_are_read() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, vec![1; 300_000]).unwrap();
         let identity = openat::identity(open(&path).unwrap()).unwrap();
         let files = vec![(path.clone(), identity)];
-        let program = Program { name: "x".into(), files, reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
+        let program = ProfileWorkload { name: "x".into(), files, reads: vec![(0, 200_000, 200_000), (0, 0, 4096)] };
         let ran = run(&program, &AtomicBool::new(false)).unwrap();
         assert!(ran.bytes_per_s > 0.0 && ran.longest_call_s > 0.0, "{ran:?}");
-        // The file's 74 pages: the first, and those from 48 on.
+        // Of the file's 74 pages: the first, and those from 48 on.
         assert_eq!(
-            used_bytes(&Program { reads: vec![(0, 200_000, 100_000), (0, 0, 4096)], ..program.clone() }),
+            used_bytes(&ProfileWorkload { reads: vec![(0, 200_000, 100_000), (0, 0, 4096)], ..program.clone() }),
             27 * 4096
         );
         assert!(matches!(run(&program, &AtomicBool::new(true)), Err(Error::Bench(ahead_bench::Error::Stopped))));
     }
 
-    /// Regression: what had taken a file's name was evicted and read in its place.
+    /// Regression: a file that had replaced the recorded one was evicted and read.
     #[test]
-    fn what_has_taken_a_file_s_name_is_not_opened() {
+    fn replaced_file_is_not_opened() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().canonicalize().unwrap().join("file");
         std::fs::write(&path, "x").unwrap();
@@ -148,11 +146,11 @@ mod tests {
         assert!(open_same(&found).is_ok());
         std::fs::write(home.path().join("other"), "y").unwrap();
         std::fs::rename(home.path().join("other"), &path).unwrap();
-        assert!(open_same(&found).unwrap_err().to_string().contains("another file is there now"));
+        assert!(open_same(&found).unwrap_err().to_string().contains("the file was replaced"));
     }
 
     #[test]
-    fn a_link_and_what_is_no_file_are_not_opened() {
+    fn symbolic_link_and_device_are_not_opened() {
         let home = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
         assert!(open(&home.path().join("link")).is_err());

@@ -1,12 +1,11 @@
-//! How true a disk's times are, seen from where programs see them: scattered reads past the page cache, timed outside and
-//! compared with what the model said inside.
+//! Measures the accuracy of a disk's times as programs see them: scattered reads past the page cache, timed in this process and compared
+//! with the times of the model in the daemon.
 //!
-//! Measured when a disk is attached, at each depth that its model has. What the way there and back takes more when many
-//! reads are under way is then taken off, too ([`Lead::per_other_ns`]); and a disk whose times are not true nevertheless
-//! says so in every result.
+//! The measurement takes place when a disk is attached, at each queue depth that its model has. The extra cost with many outstanding reads is
+//! then added to the lead ([`Lead::per_other_ns`]). A disk that is not accurate enough reports this in every result.
 
 use crate::Result;
-use crate::floor::{place, quantile, random_requests_per_s};
+use crate::floor::{quantile, random_requests_per_s, scattered_offset};
 use ahead_device::Model;
 use ahead_disk::accuracy::PROMISED_SHARE;
 use ahead_disk::{Client, Lead, Punctuality};
@@ -20,22 +19,22 @@ use std::time::{Duration, Instant};
 const TOLERANCE_NS: f64 = 60_000.0;
 /// See [`PROMISED_SHARE`].
 const TOLERANCE_SHARE: f64 = 0.05;
-/// Of these reads, each a page.
+/// Length of a read: a page.
 const READ_BYTES: u64 = 4096;
-/// Rounds of which the second best counts: other programs can only make times worse, and what held once at the limit of a
-/// machine need not hold again.
+/// The second best of this many rounds counts: other programs can only make times worse, and at the limit of a machine the best round may
+/// not be repeatable.
 const ROUNDS: u64 = 3;
-/// How long a round takes about: a disk should be there in a second.
+/// Time of a round, about: attaching a disk should take a second.
 const ROUND_TIME: Duration = Duration::from_millis(100);
-/// Reads of a round, at least and at most.
+/// Fewest and most reads of a round.
 const READS: (f64, f64) = (16.0, 1000.0);
-/// Depths beyond this are not measured: with so many outstanding a read waits for others, not for the rig.
-const DEEPEST: usize = 64;
-/// The lead for other reads under way is at most this much of the middle of what they cost.
-const MOST_OF_MIDDLE: f64 = 1.5;
+/// Largest measured depth: beyond it a read waits for other reads, not for the emulation.
+const MAX_DEPTH: usize = 64;
+/// Limit of the extra lead for outstanding reads, as a multiple of their median cost.
+const MAX_OF_MEDIAN: f64 = 1.5;
 
-/// Reads `reads` scattered pages, `depth` at a time, and compares. Changes the counters of the disk, whose model must
-/// be in force. `round` gives other places and another order.
+/// Reads `reads` scattered pages at queue depth `depth`, and compares their times with the model. Resets the counters of the disk, whose model
+/// must be active. Each `round` has other offsets.
 ///
 /// Errors: a read failed, or the daemon does not answer.
 pub fn measure(
@@ -48,7 +47,8 @@ pub fn measure(
 ) -> Result<Punctuality> {
     let mut queue = DirectReads::open(device, READ_BYTES as usize, depth)?;
     client.reset()?;
-    let mut places = (round * reads..(round + 1) * reads).map(|step| place(step, capacity_bytes, READ_BYTES));
+    let mut places =
+        (round * reads..(round + 1) * reads).map(|step| scattered_offset(step, capacity_bytes, READ_BYTES));
     let (mut taken_ns, mut started) = (Vec::new(), vec![None; depth]);
     let begin = Instant::now();
     while (taken_ns.len() as u64) < reads {
@@ -65,12 +65,12 @@ pub fn measure(
     }
     let reads_per_s = reads as f64 / begin.elapsed().as_secs_f64();
     let model_ns: HashMap<u64, u64> = client.reads()?.iter().map(|r| (r.offset_bytes, r.takes_ns)).collect();
-    // Not the first ones: they all start together, are all due together, and can only be answered one by one.
+    // The first reads are left out: they start and are due at the same time, and can only be answered one by one.
     let compared = taken_ns.iter().skip(depth).filter_map(|(offset, ns)| Some((*ns, *model_ns.get(offset)? as f64)));
     Ok(punctuality_of(depth, reads_per_s, compared))
 }
 
-/// From what reads took and what they were to take, nanoseconds.
+/// Compares the times of reads with those of the model, nanoseconds.
 fn punctuality_of(depth: usize, reads_per_s: f64, reads: impl Iterator<Item = (f64, f64)>) -> Punctuality {
     let (mut off_us, mut punctual) = (Vec::new(), 0u32);
     for (took_ns, model_ns) in reads {
@@ -83,21 +83,20 @@ fn punctuality_of(depth: usize, reads_per_s: f64, reads: impl Iterator<Item = (f
     Punctuality { depth, share, reads_per_s, off_us: [0.01, 0.5, 0.99].map(|share| quantile(&off_us, share)) }
 }
 
-/// Whether the promise is kept with a margin: a measurement is a sample.
-pub(crate) fn holds_surely(punctuality: &Punctuality) -> bool {
+/// Whether the accuracy is sufficient with a margin: a measurement is a sample.
+pub(crate) fn holds_with_margin(punctuality: &Punctuality) -> bool {
     punctuality.share >= (1.0 + PROMISED_SHARE) / 2.0
 }
 
-/// The depths at which a model is measured: one read at a time, as many as it serves at a time, and twice as many, so that
-/// reads wait for each other.
+/// The queue depths for a model: 1, the number of reads that it serves at a time, and twice this number, so that reads wait for each other.
 pub fn depths(model: &Model) -> Vec<usize> {
-    let channels = (model.channels() as usize).clamp(1, DEEPEST);
+    let channels = (model.channels() as usize).clamp(1, MAX_DEPTH);
     let mut depths = vec![1, channels, 2 * channels];
     depths.dedup();
     depths
 }
 
-/// Puts the model in force with a lead that is right at every depth, and tells how true its times then are.
+/// Activates the model with a lead for every depth. Returns the lead and the accuracy with it.
 pub(crate) fn engage(
     device: &Path,
     client: &Client,
@@ -105,18 +104,18 @@ pub(crate) fn engage(
     capacity_bytes: u64,
     lead: Lead,
 ) -> Result<(Lead, Vec<Punctuality>)> {
-    // As for the floor: what other programs take of the processors is not the rig's.
+    // As for the floor: other programs must not disturb the times.
     let measure = || {
         let _awake = Awake::keep().inspect_err(|e| tracing::debug!("{e}"));
         if let Err(error) = set_nice() {
-            tracing::info!("the rig may look less exact than it is: {error}");
+            tracing::info!("the accuracy may be measured too low: {error}");
         }
-        engage_here(device, client, model, capacity_bytes, lead)
+        engage_in_thread(device, client, model, capacity_bytes, lead)
     };
     std::thread::scope(|scope| scope.spawn(measure).join()).expect("measuring does not panic")
 }
 
-fn engage_here(
+fn engage_in_thread(
     device: &Path,
     client: &Client,
     model: &Model,
@@ -135,7 +134,7 @@ fn engage_here(
             } else if this.share > second.share {
                 second = this;
             }
-            if holds_surely(&second) {
+            if holds_with_margin(&second) {
                 break;
             }
         }
@@ -146,14 +145,14 @@ fn engage_here(
     let channels = depths[depths.len() - 2];
     if channels > 1 {
         let [first, middle, last] = second_best(channels)?.off_us;
-        // The middle of all but the outliers; these must not draw the others with them.
-        let more_us = ((first + last) / 2.0).clamp(0.0, MOST_OF_MIDDLE * middle.max(0.0));
+        // The middle without outliers, which must not change the times of the other reads.
+        let more_us = ((first + last) / 2.0).clamp(0.0, MAX_OF_MEDIAN * middle.max(0.0));
         lead.others_most = channels as u64 - 1;
         lead.per_other_ns = (more_us * 1e3 / lead.others_most as f64) as u64;
         client.engage(lead)?;
     }
     let measured = depths.into_iter().map(second_best).collect::<Result<Vec<_>>>()?;
-    // Again: a disk at rest, its head where it starts, its counters at zero.
+    // Again, to start with a disk at rest, its head at the start, its counters at zero.
     client.engage(lead)?;
     Ok((lead, measured))
 }
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_punctual_within_either_bound() {
+    fn read_is_punctual_within_either_tolerance() {
         let reads = [(100_000.0, 50_000.0), (111_000.0, 50_000.0), (10_400_000.0, 10_000_000.0), (0.0, 61_000.0)];
         let punctuality = punctuality_of(1, 0.0, reads.into_iter());
         assert_eq!((punctuality.share, punctuality.off_us), (0.5, [-61.0, 61.0, 400.0]));
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotating_disk_serves_one_at_a_time() {
+    fn rotating_disk_serves_one_read_at_a_time() {
         assert_eq!(depths(&Model::builtin("hdd").unwrap()), [1, 2]);
         assert_eq!(depths(&Model::builtin("emmc").unwrap()), [1, 2, 4]);
     }

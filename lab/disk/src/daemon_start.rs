@@ -1,14 +1,14 @@
-//! Starting the daemon, and holding it until the disk is complete.
+//! Starts the daemon, and controls it until the disk is complete.
 //!
 //! ```text
-//!     standard input of the daemon:    the image, opened once by us
-//!     standard output of the daemon:   a socket: setup ─▶, ◀─ ready or why not, commit or abandon ─▶
+//!     standard input of the daemon:    the image, opened once by the starter
+//!     standard output of the daemon:   a socket: setup ─▶, ◀─ ready or an error, commit or abandon ─▶
 //! ```
 //!
-//! Until [`Starting::commit`] the daemon hangs on that socket: if we return with an error it is told to end and
-//! everything noted for it is undone; if we are killed, it notices and does the same itself.
+//! Until [`StartedDaemon::commit`] the daemon waits on this socket. On an error the starter ends the daemon and undoes its notes. If the starter
+//! is killed, the socket closes, and the daemon has the notes undone itself.
 
-use crate::lifecycle::{Launcher, taken};
+use crate::lifecycle::{Launcher, name_taken};
 use crate::server::{ABANDON, COMMIT};
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
@@ -24,42 +24,41 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A daemon that serves, but whose disk is not complete yet. Dropping it undoes everything.
+/// A daemon that serves, and whose disk is not complete yet. Drop undoes everything.
 #[derive(Debug)]
-pub(crate) struct Starting {
+pub(crate) struct StartedDaemon {
     /// The daemon.
     pub process: ProcessId,
     child: Child,
-    /// `None` once it goes on alone.
-    conversation: Option<UnixStream>,
+    /// `None` after the commit.
+    socket: Option<UnixStream>,
 }
 
-impl Starting {
-    /// Starts the daemon on this image and waits until it serves. That takes as long as copying the image where it is to
-    /// be served from memory; a signal ends the wait.
-    pub fn launch(launcher: &Launcher, setup: &Setup, image: &File, signals: &Signals) -> Result<Starting> {
+impl StartedDaemon {
+    /// Starts the daemon on this image and waits until it serves. With `preload` this includes the copy of the image. A signal ends the wait.
+    pub fn launch(launcher: &Launcher, setup: &Setup, image: &File, signals: &Signals) -> Result<StartedDaemon> {
         state::make_home()?;
-        let (log, logged) = new_log(&setup.name)?;
+        let (log, logged) = create_log(&setup.name)?;
         let failed = |e| Error::io("start the disk's daemon", e);
-        let (ours, its) = UnixStream::pair().map_err(failed)?;
+        let (own_end, daemon_end) = UnixStream::pair().map_err(failed)?;
         let child = launcher
             .command(["serve"])
             .stdin(image.try_clone().map_err(failed)?)
-            .stdout(OwnedFd::from(its))
+            .stdout(OwnedFd::from(daemon_end))
             .stderr(log)
             .spawn()
             .map_err(failed)?;
         let process = ProcessId::of(child.id())?.ok_or_else(|| ended_early(&setup.name))?;
         logged.give_to(process)?;
-        // From here on, dropping it ends the daemon.
-        let mut starting = Starting { process, child, conversation: Some(ours) };
-        starting.tell(&protocol::encode(setup)?)?;
-        let line = starting.hear(signals)?;
+        // From here on, drop ends the daemon.
+        let mut daemon = StartedDaemon { process, child, socket: Some(own_end) };
+        daemon.send(&protocol::encode(setup)?)?;
+        let line = daemon.receive(signals)?;
         if line.is_empty() {
             return Err(ended_early(&setup.name));
         }
         match protocol::decode(&line)? {
-            Started::Ready => Ok(starting),
+            Started::Ready => Ok(daemon),
             Started::Failed { message, unavailable: false } => Err(Error::Daemon(message)),
             Started::Failed { message, unavailable: true } => {
                 Err(Error::Kernel(ahead_sys::Error::Unsupported { what: "an emulated disk".into(), why: message }))
@@ -67,25 +66,25 @@ impl Starting {
         }
     }
 
-    /// The disk is complete: the daemon goes on alone.
+    /// Lets the daemon run alone: the disk is complete.
     pub fn commit(mut self) -> Result<()> {
-        self.tell(&format!("{COMMIT}\n"))?;
-        self.conversation = None;
+        self.send(&format!("{COMMIT}\n"))?;
+        self.socket = None;
         Ok(())
     }
 
-    /// The daemon's first line; nothing if it has ended.
-    fn hear(&self, signals: &Signals) -> Result<String> {
+    /// The first line of the daemon; empty if it has ended.
+    fn receive(&self, signals: &Signals) -> Result<String> {
         let mut line = String::new();
-        if let Some(stream) = &self.conversation {
+        if let Some(stream) = &self.socket {
             if let Some(signal) = signals.wait_or(stream)? {
                 return Err(Error::Interrupted(signal.number));
             }
             let failed = |e| Error::io("read from the disk's daemon", e);
-            // It writes the line at once.
+            // The daemon writes the line at once.
             stream.set_read_timeout(Some(END_TIME)).map_err(failed)?;
             match BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line) {
-                // It was killed before it had read the setup.
+                // The daemon was killed before it had read the setup.
                 Err(e) if e.kind() == ErrorKind::ConnectionReset => {}
                 read => drop(read.map_err(failed)?),
             }
@@ -93,40 +92,40 @@ impl Starting {
         Ok(line)
     }
 
-    /// A program in the place of a daemon that serves; dead by now, if that is wanted.
+    /// Another program in place of a daemon; with `alive` false it is dead.
     #[cfg(test)]
-    pub fn stand_in(alive: bool) -> Starting {
-        let (ours, its) = UnixStream::pair().unwrap();
+    pub fn stand_in(alive: bool) -> StartedDaemon {
+        let (own_end, daemon_end) = UnixStream::pair().unwrap();
         let mut command = Command::new("cat");
-        let mut child = command.stdin(OwnedFd::from(its)).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdin(OwnedFd::from(daemon_end)).stdout(Stdio::null()).spawn().unwrap();
         drop(command);
         let process = ProcessId::of(child.id()).unwrap().unwrap();
         if !alive {
             child.kill().unwrap();
-            // Until nobody reads from the socket: not itself any more, nor what another test has just forked.
-            rustix::event::poll(&mut [rustix::event::PollFd::new(&ours, rustix::event::PollFlags::empty())], None)
+            // Wait until the socket has no reader: neither the program nor a process that another test has just forked.
+            rustix::event::poll(&mut [rustix::event::PollFd::new(&own_end, rustix::event::PollFlags::empty())], None)
                 .unwrap();
         }
-        Starting { process, conversation: Some(ours), child }
+        StartedDaemon { process, socket: Some(own_end), child }
     }
 
-    fn tell(&mut self, line: &str) -> Result<()> {
-        let written = self.conversation.as_mut().map_or(Ok(()), |stream| stream.write_all(line.as_bytes()));
-        written.map_err(|e| Error::io("talk to the disk's daemon", e))
+    fn send(&mut self, line: &str) -> Result<()> {
+        let written = self.socket.as_mut().map_or(Ok(()), |stream| stream.write_all(line.as_bytes()));
+        written.map_err(|e| Error::io("write to the disk's daemon", e))
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartedDaemon {
     fn drop(&mut self) {
-        if self.conversation.is_none() {
+        if self.socket.is_none() {
             return;
         }
-        // A daemon that has failed by itself cannot be told any more, and needs not be.
-        let _ = self.tell(&format!("{ABANDON}\n"));
-        self.conversation = None;
+        // A daemon that has failed does not read, and needs no message.
+        let _ = self.send(&format!("{ABANDON}\n"));
+        self.socket = None;
         if !wait_end(self.process, END_TIME).unwrap_or(false) {
             let _ = self.child.kill();
-            // One that waits for a file system that does not answer is not even ended by that; its notes stay.
+            // SIGKILL does not end a daemon that waits for a file system without answer; its notes stay.
             let _ = wait_end(self.process, END_TIME);
         }
         let _ = self.child.try_wait();
@@ -136,41 +135,41 @@ impl Drop for Starting {
     }
 }
 
-/// Makes the file for what the daemon has to say. It claims the name while the disk is being made.
-fn new_log(name: &str) -> Result<(File, Guard)> {
+/// Makes the log file of the daemon. It reserves the name while the disk is being made.
+fn create_log(name: &str) -> Result<(File, Guard)> {
     let path = Paths::of(name).log;
     ahead_undo::create_file(ProcessId::own()?, &path, 0o600).map_err(|e| match e.exists() {
-        true => taken(name),
+        true => name_taken(name),
         false => e.into(),
     })
 }
 
 fn ended_early(name: &str) -> Error {
     let log = Paths::of(name).log;
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
-    let last = said.lines().last().unwrap_or("it said nothing").to_owned();
-    Error::Daemon(format!("the disk's daemon ended at once: {last}"))
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    let last = text.lines().last().unwrap_or("it logged nothing").to_owned();
+    Error::Daemon(format!("the disk's daemon ended during its start: {last}"))
 }
 
 impl Launcher {
-    /// The same program with these arguments below its `disk` command, away from the caller's directory.
+    /// The command line of this program with these arguments, in the root directory.
     fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = Command::new(&self.program);
-        // Named for ps(1): the path may be /proc/self/exe.
+        // The name for ps(1): the path may be /proc/self/exe.
         command.arg0("ahead").args(&self.arguments).args(arguments).current_dir("/");
         command
     }
 
-    /// Starts what waits for this process's end and undoes what is noted for it.
+    /// Starts a helper that waits for the end of this process and undoes its notes.
     pub(crate) fn spawn_finish_after(&self, process: ProcessId) -> Result<()> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
         self.spawn(["finish-after", &pid, &start]).map(drop)
     }
 
-    /// Starts the detaching of a disk, as its daemon must not do it.
+    /// Starts a helper that detaches a disk: the daemon must not do this itself.
     pub(crate) fn spawn_detach(&self, name: &str) -> Result<()> {
         let mut child = self.spawn(["detach", name])?;
-        // Somebody has to take its status, or it stays a zombie for as long as the daemon lives.
+        // Without wait the helper stays a zombie as long as the daemon lives.
         let reap = move || drop(child.wait());
         std::thread::Builder::new().spawn(reap).map(drop).map_err(|e| Error::io("start a thread", e))
     }

@@ -1,5 +1,5 @@
-//! Files of an earlier start of the machine. A power cut ends a job before it has removed its files, and the notes in `/run` are
-//! gone with it. The next job in the same directory removes them.
+//! Removes files of jobs before the last boot. After a power cut a job's files are still there, and the notes in `/run` are lost. The next
+//! job in the same directory removes them.
 
 use ahead_sys::directory::Directory;
 use ahead_sys::openat;
@@ -11,17 +11,17 @@ use std::os::unix::fs::MetadataExt;
 /// Permission bits of a tree: what [`Directory::create_directory`] makes.
 const TREE_MODE: u32 = 0o700;
 
-/// Removes the trees in `above` that only a job before the last start of the machine can have made: the name is that of a tree,
-/// no such process lives, owner and mode are right, and the tree has not changed since the start. On a file system of this machine
-/// alone, for on a shared one (NFS) another machine's job may be at work.
+/// Removes the trees in `above` that only a job before the last boot can have made: the name is that of a tree, its process does not
+/// exist, owner and mode are right, and the tree has not changed since the boot. Only on a local file system: on a shared one (NFS) a job
+/// of another machine may be running.
 ///
-/// What cannot be removed stays; the new job does not depend on it.
-pub fn remove(above: &Directory) {
+/// A tree that cannot be removed stays; the new job does not depend on it.
+pub fn remove_stale_trees(above: &Directory) {
     let is_local = rustix::fs::fstatfs(above).is_ok_and(|stat| openat::is_on_disk(stat.f_type as u64));
     let (true, Ok(names)) = (is_local, above.names()) else { return };
     for name in names {
         if maker(&name).is_some_and(|maker| !maker.is_alive())
-            && let Some(tree) = above.directory(&name).ok().and_then(|tree| identity_if_earlier(&tree, start_s()))
+            && let Some(tree) = above.directory(&name).ok().and_then(|tree| identity_if_before(&tree, boot_s()))
         {
             let _ = above.remove_tree(&name, tree);
         }
@@ -34,15 +34,15 @@ fn maker(name: &OsStr) -> Option<ProcessId> {
     Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
 }
 
-/// When the machine was started, seconds since 1970, by the clock of now.
-fn start_s() -> i64 {
+/// Time of the last boot, seconds since 1970, by the current clock.
+fn boot_s() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec - clock_gettime(ClockId::Boottime).tv_sec
 }
 
-fn identity_if_earlier(tree: &Directory, start_s: i64) -> Option<FileIdentity> {
+fn identity_if_before(tree: &Directory, boot_s: i64) -> Option<FileIdentity> {
     let metadata = tree.metadata().ok()?;
     let is_ours = metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o7777 == TREE_MODE;
-    (is_ours && metadata.ctime() < start_s).then(|| FileIdentity::of(&metadata))
+    (is_ours && metadata.ctime() < boot_s).then(|| FileIdentity::of(&metadata))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     use std::os::unix::fs::DirBuilderExt;
 
     #[test]
-    fn trees_made_since_the_start_and_other_directories_stay() {
+    fn trees_made_since_the_boot_and_other_directories_stay() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let above = Directory::open(home.path()).unwrap();
         let dead = ProcessId { pid: u32::MAX, start_ticks: 1 };
@@ -59,21 +59,21 @@ mod tests {
         for name in ["ahead-bench-4294967295-1", "ahead-bench-x-1", "ahead-bench-1", "mine"] {
             std::fs::DirBuilder::new().mode(TREE_MODE).create(home.path().join(name)).unwrap();
         }
-        remove(&above);
+        remove_stale_trees(&above);
         assert_eq!(above.names().unwrap().len(), 4);
         assert_eq!(maker("ahead-bench-4294967295-1".as_ref()), Some(dead));
         assert_eq!(maker("ahead-bench-x-1".as_ref()), None);
     }
 
     #[test]
-    fn a_tree_is_of_an_earlier_start_by_its_time_owner_and_mode() {
+    fn tree_is_stale_by_time_owner_and_mode() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let above = Directory::open(home.path()).unwrap();
         let tree = above.create_directory("tree".as_ref()).unwrap();
         let made_s = tree.metadata().unwrap().ctime();
-        assert!(identity_if_earlier(&tree, made_s).is_none());
-        assert!(identity_if_earlier(&tree, made_s + 1).is_some());
+        assert!(identity_if_before(&tree, made_s).is_none());
+        assert!(identity_if_before(&tree, made_s + 1).is_some());
         std::fs::DirBuilder::new().mode(0o755).create(home.path().join("other")).unwrap();
-        assert!(identity_if_earlier(&above.directory("other".as_ref()).unwrap(), made_s + 100).is_none());
+        assert!(identity_if_before(&above.directory("other".as_ref()).unwrap(), made_s + 100).is_none());
     }
 }

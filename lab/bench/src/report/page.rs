@@ -1,24 +1,23 @@
-//! The page of `ahead bench --html`: one file, with the papers' figures from our data.
+//! The page of `ahead bench --html`: one file, with the papers' figures from these results.
 //!
 //! ```text
-//!     mmapit     figures 1 to 7 of O'Connor and Tracy: how pages were found, where time went, throughput and waits over n;
-//!                and how time went during the run
+//!     mmapit     figures 1 to 7 of O'Connor and Tracy: page accesses, times, throughput and waits over n; times over the run
 //!     streams    Wu's tables: bandwidth and worst latency over the number of readers
 //!     bonnie     Roudier's rows: throughput and CPU
-//!     the others time and amplification of each
+//!     the others times and amplification
 //! ```
 
-use super::{Measured, table};
-use ahead_bench::{Job, Row, Sample};
+use super::{Results, table};
+use crate::{Job, Row, Sample};
 use ahead_report::html::Page;
 use ahead_report::svg::{Axis, Curve, SERIES, lines, rows, stacked};
 use std::collections::BTreeSet;
 
 const MB: f64 = 1e6;
-/// What one chart of lines can tell apart.
-const MOST_CURVES: usize = SERIES.len();
+/// Limit of curves in one chart: the number of colours.
+const MAX_CURVES: usize = SERIES.len();
 
-/// A part of a row: its name, and how much it is; `None` where nobody counted.
+/// A part of a row: its name and its value; `None` where it is not counted.
 type Part = (&'static str, fn(&Row) -> Option<f64>);
 
 const TIMES: [Part; 3] =
@@ -37,11 +36,12 @@ const THROUGHPUT: [Part; 1] = [("throughput", |row| Some(row.throughput_bytes_pe
 const CPU: [Part; 1] = [("CPU", |row| Some(row.cpu_percent))];
 const AMPLIFICATION: [Part; 1] = [("amplification", |row| row.amplification)];
 
-pub fn render(job: &Job, measured: &Measured) -> String {
-    let all = &measured.rows;
+/// The results as a page.
+pub fn page(job: &Job, results: &Results) -> String {
+    let all = &results.rows;
     let mut page = Page::new(&format!("ahead bench {}", job.name));
-    page.text(&table::about(measured));
-    for note in table::disturbed(all) {
+    page.text(&table::about(results));
+    for note in table::disturbances(all) {
         page.text(&format!("Disturbed: {note}."));
     }
     page.section("Rows").table(&table::table(all));
@@ -50,10 +50,10 @@ pub fn render(job: &Job, measured: &Measured) -> String {
         "streams" => streams(&mut page, all),
         "bonnie" => {
             bars(&mut page, "Throughput", "MB/s", &THROUGHPUT, all, "Roudier's K/sec, row by row.");
-            bars(&mut page, "Processor", "%", &CPU, all, "Roudier's %CPU: processor time by elapsed time.");
+            bars(&mut page, "Processor", "%", &CPU, all, "Roudier's %CPU: processor time divided by elapsed time.");
         }
         _ => {
-            bars(&mut page, "Where time went", "s", &TIMES, all, "Idle: no part of one processor was used.");
+            bars(&mut page, "Times", "s", &TIMES, all, "Idle: time without use of a processor.");
             let caption = "Bytes that the device read for each byte that was used.";
             bars(&mut page, "Amplification", "×", &AMPLIFICATION, all, caption);
         }
@@ -61,7 +61,7 @@ pub fn render(job: &Job, measured: &Measured) -> String {
     page.render()
 }
 
-/// A policy's name with `n` for its number of pages, if it was written so or has that number.
+/// A policy's name with `n` in place of its number of pages, if that is its first argument.
 fn with_n(policy: &str, pages: Option<u64>) -> Option<String> {
     let (name, arguments) = policy.split_once('(')?;
     let first = arguments.split([',', ')']).next()?;
@@ -78,7 +78,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-/// Rows of which something was counted.
+/// Adds a section of bars for the rows whose parts are counted.
 fn bars(page: &mut Page, heading: &str, unit: &str, parts: &[Part], all: &[Row], caption: &str) {
     let counted = |row: &Row| {
         let values: Vec<Option<f64>> = parts.iter().map(|(_, of)| of(row)).collect();
@@ -95,17 +95,17 @@ fn bars(page: &mut Page, heading: &str, unit: &str, parts: &[Part], all: &[Row],
     page.section(heading).legend(&legend).picture(&rows(unit, &names, &bars), caption);
 }
 
-/// A curve for each name, over some number.
+/// Adds charts with a curve for each name.
 fn curves(page: &mut Page, axes: [Axis; 2], named: &[(String, Vec<(f64, f64)>)], caption: &str) {
     let [x, y] = axes;
-    for named in named.chunks(MOST_CURVES) {
+    for named in named.chunks(MAX_CURVES) {
         let curves: Vec<Curve> = named.iter().map(|(name, points)| Curve { name, points }).collect();
         let legend: Vec<(&str, &str)> = SERIES.into_iter().zip(named.iter().map(|(name, _)| name.as_str())).collect();
         page.legend(&legend).picture(&lines(x, y, &curves), caption);
     }
 }
 
-/// Points of all rows by `name`, from left to right.
+/// The points of all rows, grouped by `name`, from left to right.
 fn points(
     all: &[Row],
     name: impl Fn(&Row) -> String,
@@ -126,35 +126,35 @@ fn family(row: &Row) -> String {
 }
 
 fn mmapit(page: &mut Page, all: &[Row]) {
-    let caption = "Figure 1: accesses to pages that were there, on their way, or not asked for; in thousands.";
-    bars(page, "How pages were found", "k", &FOUND, all, caption);
-    let caption = "Figures 2, 4 and 5: the program's own time, the kernel's, and the rest, in which nobody ran.";
-    bars(page, "Where time went", "s", &TIMES, all, caption);
-    let caption = "Figure 7: how often the program waited: for pages on their way, for pages nobody had asked for, and for room in \
-                   the queue.";
+    let caption = "Figure 1: accesses to pages that were present, in flight, or absent; in thousands.";
+    bars(page, "Page accesses", "k", &FOUND, all, caption);
+    let caption = "Figures 2, 4 and 5: user, system and idle time.";
+    bars(page, "Times", "s", &TIMES, all, caption);
+    let caption =
+        "Figure 7: waits of the program for pages in flight, for absent pages, and for a free place in the queue.";
     bars(page, "Waits", "", &WAITS, all, caption);
     if all.iter().any(|row| row.pages.is_some()) {
-        page.section("Throughput over the pages that are read ahead");
+        page.section("Throughput over the pages read ahead");
         let x = Axis { label: "pages", is_logarithmic: true };
         let y = Axis { label: "throughput, MB/s", is_logarithmic: false };
         let at = |row: &Row| Some((row.pages? as f64, row.throughput_bytes_per_s.median / MB));
-        curves(page, [x, y], &points(all, family, at), "Bytes that the program copied in a second.");
-        page.section("Idle time over the pages that are read ahead");
+        curves(page, [x, y], &points(all, family, at), "Bytes that the program copied per second.");
+        page.section("Idle time over the pages read ahead");
         let y = Axis { label: "idle time, s", is_logarithmic: false };
         let at = |row: &Row| Some((row.pages? as f64, row.idle_s));
-        curves(page, [x, y], &points(all, family, at), "Figure 6: time in which nobody ran.");
+        curves(page, [x, y], &points(all, family, at), "Figure 6: idle time.");
     }
     for row in all.iter().filter(|row| has_most_pages(row, all)) {
         timeline(page, row);
     }
 }
 
-/// Whether nobody else of its kind reads more ahead: the paper's time line is that of all pages at once.
+/// Whether no other row of this family reads more pages ahead: the timeline of the paper is that of all pages at once.
 fn has_most_pages(row: &Row, all: &[Row]) -> bool {
     all.iter().filter(|other| family(other) == family(row)).all(|other| other.pages <= row.pages)
 }
 
-/// How much time of each kind had gone at the samples of a run.
+/// Adds the times at the samples of a run.
 fn timeline(page: &mut Page, row: &Row) {
     let until = |sample: &Sample| {
         let idle = (sample.at_s - sample.user_s - sample.system_s).max(0.0);
@@ -166,9 +166,9 @@ fn timeline(page: &mut Page, row: &Row) {
     }
     let bars: Vec<(&str, &[f64])> = spent.iter().map(|(at, parts)| (at.as_str(), parts.as_slice())).collect();
     let names = TIMES.map(|(name, _)| name);
-    page.section(&format!("How time went, {}", label(row)));
+    page.section(&format!("Times over the run, {}", label(row)));
     page.legend(&SERIES.into_iter().zip(names).collect::<Vec<_>>());
-    let caption = "Figure 3: what had been used up to each moment. The paper's has all 25,600 pages read ahead at once: --pages 25600 --policy 'advise(n)'.";
+    let caption = "Figure 3: time used up to each moment. The paper's figure has all 25,600 pages read ahead at once: --pages 25600 --policy 'advise(n)'.";
     page.picture(&stacked("seconds since the beginning", "seconds", &names, &bars), caption);
 }
 
@@ -186,16 +186,16 @@ fn streams(page: &mut Page, all: &[Row]) {
     let y = Axis { label: "longest call, ms", is_logarithmic: false };
     let at = |row: &Row| Some((row.streams as f64, row.latency_most_s * 1e3));
     curves(page, [x(), y], &points(all, name, at), "Wu's MaxClat.");
-    bars(page, "Where time went", "s", &TIMES, all, "All readers together; idle: no part of one processor was used.");
+    bars(page, "Times", "s", &TIMES, all, "All readers together; idle: time without use of a processor.");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Regression: a number that only begins with that of the pages was taken for it, `fixed(80)` for `fixed(n0)`.
+    /// Regression: a number that begins with that of the pages was replaced: `fixed(80)` became `fixed(n0)`.
     #[test]
-    fn only_the_whole_number_is_n() {
+    fn only_the_whole_number_becomes_n() {
         assert_eq!(with_n("fixed(8)", Some(8)).as_deref(), Some("fixed(n)"));
         assert_eq!(with_n("true-readahead(48, 16)", Some(48)).as_deref(), Some("true-readahead(n, 16)"));
         for (policy, pages) in [("fixed(80)", Some(8)), ("fixed(8)", Some(80)), ("fixed(8)", None), ("kernel", Some(8))]

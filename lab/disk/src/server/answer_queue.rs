@@ -1,17 +1,16 @@
-//! Answers that wait for their time.
+//! A queue of answers, sent when they are due.
 //!
 //! ```text
 //!     reader threads ──push──▶ [ due 17 | due 23 | due 24 | … ]  earliest first
 //!                                   │
-//!     answer thread:  sleeps until 17 (or until something earlier is pushed) ──▶ sends all that is due
+//!     answer thread:  sleeps until 17 (or until an earlier answer is pushed) ──▶ sends all answers that are due
 //! ```
 //!
-//! Waking up takes time: on a virtual machine whose processor has gone idle, tens of microseconds. So the thread sleeps
-//! until a little earlier than due, by what waking took lately, and spins for the rest. Without timer slack and with
-//! real-time priority, where that is permitted, that rest is short. And while reads come, idle processors are kept from
-//! sleeping: what lies before and behind us has to wake up, too.
+//! A wake-up takes time: tens of microseconds on a virtual machine with an idle processor. So the thread wakes up earlier than due, by the
+//! recent duration of wake-ups, and spins for the rest. Without timer slack and with real-time priority, where these are permitted, the
+//! rest is short. While reads arrive, idle processors are kept awake, because the other threads on the way have to wake up, too.
 
-use super::engine::{Engine, Verdict};
+use super::engine::{Engine, Schedule};
 use crate::{Error, Result};
 use ahead_sys::daemon::{Awake, Softirqs, now_ns, set_exact_timers, set_fifo, set_nice};
 use fuser::{Errno, ReplyData};
@@ -21,24 +20,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Buffers kept for reuse. As many as a queue is deep by default; more are allocated and freed.
+/// Buffers that are kept for reuse: the default queue depth. Others are allocated and freed.
 const SPARE_BUFFERS: usize = 128;
 
-/// How long after the last read processors may sleep again: programs pause between reads for less.
+/// Time from the last read until processors may sleep again: pauses of programs between reads are shorter.
 const AWAKE_TIME: Duration = Duration::from_millis(500);
 
 /// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// When and how.
-    pub verdict: Verdict,
-    /// When its data was there.
+    /// Due time and fault.
+    pub schedule: Schedule,
+    /// When its data was ready.
     pub ready_ns: u64,
-    /// How long reading the image took, nanoseconds.
+    /// Time of the read of the image, nanoseconds.
     pub image_ns: u64,
-    /// The data, or the error to give.
+    /// The data, or the error to return.
     pub result: std::result::Result<Vec<u8>, Errno>,
-    /// Whom to answer.
+    /// The FUSE reply.
     pub reply: ReplyData,
 }
 
@@ -57,48 +56,48 @@ impl PartialOrd for Answer {
 }
 
 impl Ord for Answer {
-    /// The earliest is the greatest: [`BinaryHeap`] gives the greatest first.
+    /// The earliest is the greatest: [`BinaryHeap`] returns the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.verdict.due_ns.cmp(&self.verdict.due_ns)
+        other.schedule.due_ns.cmp(&self.schedule.due_ns)
     }
 }
 
-/// What it takes this thread to wake up: a slowly sinking maximum, so that most sleeps end before they are due.
+/// Duration of a wake-up of this thread: a slowly decreasing maximum, so that most sleeps end before the due time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waking {
-    takes_ns: u64,
+struct WakeUpTime {
+    expected_ns: u64,
 }
 
-/// More than this is no waking up but a stolen or busy processor, which spinning cannot cure. Nanoseconds.
-const WAKING_MAX_NS: u64 = 150_000;
+/// Limit of a wake-up, nanoseconds: a longer delay comes from a stolen or busy processor, and spinning does not help.
+const MAX_WAKE_UP_NS: u64 = 150_000;
 
-impl Waking {
-    fn took(&mut self, late_ns: u64) {
-        let late_ns = late_ns.min(WAKING_MAX_NS);
-        if late_ns > self.takes_ns {
-            self.takes_ns += (late_ns - self.takes_ns) / 4;
+impl WakeUpTime {
+    fn update(&mut self, late_ns: u64) {
+        let late_ns = late_ns.min(MAX_WAKE_UP_NS);
+        if late_ns > self.expected_ns {
+            self.expected_ns += (late_ns - self.expected_ns) / 4;
         } else {
-            self.takes_ns -= (self.takes_ns - late_ns) / 32;
+            self.expected_ns -= (self.expected_ns - late_ns) / 32;
         }
     }
 }
 
-/// The answers that wait.
+/// The answers that wait for their due time.
 #[derive(Debug)]
-pub struct Answers {
+pub struct AnswerQueue {
     waiting: Mutex<BinaryHeap<Answer>>,
     earlier: Condvar,
-    /// The earliest that was pushed in front of the one which the thread spins for.
+    /// The earliest due time that was pushed while the thread spins.
     pushed: AtomicU64,
     spare: Mutex<Vec<Vec<u8>>>,
     softirqs: Softirqs,
     engine: Arc<Engine>,
 }
 
-impl Answers {
-    /// None yet; starts the thread that sends them.
-    pub fn start(engine: Arc<Engine>) -> Result<Arc<Answers>> {
-        let answers = Arc::new(Answers {
+impl AnswerQueue {
+    /// An empty queue; starts the thread that sends answers.
+    pub fn start(engine: Arc<Engine>) -> Result<Arc<AnswerQueue>> {
+        let answers = Arc::new(AnswerQueue {
             waiting: Mutex::default(),
             earlier: Condvar::new(),
             pushed: AtomicU64::new(u64::MAX),
@@ -114,21 +113,21 @@ impl Answers {
         Ok(answers)
     }
 
-    /// A buffer of this length, its content arbitrary.
+    /// A buffer of this length with arbitrary content.
     pub fn buffer(&self, length: usize) -> Vec<u8> {
         let mut buffer = lock(&self.spare).pop().unwrap_or_default();
         buffer.resize(length, 0);
         buffer
     }
 
-    /// Sends an answer when it is due, at once if that is now.
+    /// Sends an answer when it is due, at once if it is due now.
     pub fn send_when_due(&self, answer: Answer) {
-        if answer.verdict.due_ns <= now_ns() {
+        if answer.schedule.due_ns <= now_ns() {
             return self.send(answer);
         }
-        let due_ns = answer.verdict.due_ns;
+        let due_ns = answer.schedule.due_ns;
         let mut waiting = lock(&self.waiting);
-        let is_earliest = waiting.peek().is_none_or(|first| due_ns < first.verdict.due_ns);
+        let is_earliest = waiting.peek().is_none_or(|first| due_ns < first.schedule.due_ns);
         waiting.push(answer);
         drop(waiting);
         if is_earliest {
@@ -138,13 +137,13 @@ impl Answers {
     }
 
     fn run(&self) {
-        prefer_answers();
-        let mut waking = Waking::default();
+        prioritize_answers();
+        let mut wake_up = WakeUpTime::default();
         let mut awake: Option<Awake> = None;
         let mut waiting = lock(&self.waiting);
         loop {
             let now = now_ns();
-            match waiting.peek().map(|answer| answer.verdict.due_ns) {
+            match waiting.peek().map(|answer| answer.schedule.due_ns) {
                 None if awake.is_some() => {
                     let (again, woken) =
                         self.earlier.wait_timeout(waiting, AWAKE_TIME).unwrap_or_else(PoisonError::into_inner);
@@ -157,19 +156,19 @@ impl Answers {
                     waiting = self.earlier.wait(waiting).unwrap_or_else(PoisonError::into_inner);
                     awake = Awake::keep().inspect_err(|e| tracing::debug!("times may be less exact: {e}")).ok();
                 }
-                Some(due_ns) if due_ns > now + waking.takes_ns => {
-                    let until_ns = due_ns - waking.takes_ns;
+                Some(due_ns) if due_ns > now + wake_up.expected_ns => {
+                    let until_ns = due_ns - wake_up.expected_ns;
                     let (again, woken) = self
                         .earlier
                         .wait_timeout(waiting, Duration::from_nanos(until_ns - now))
                         .unwrap_or_else(PoisonError::into_inner);
                     waiting = again;
                     if woken.timed_out() {
-                        waking.took(now_ns().saturating_sub(until_ns));
+                        wake_up.update(now_ns().saturating_sub(until_ns));
                     }
                 }
                 Some(due_ns) if due_ns > now => {
-                    // Under the lock: what is pushed from here on is seen by the spinning.
+                    // Reset under the lock: spin_until sees every later push.
                     self.pushed.store(u64::MAX, Relaxed);
                     drop(waiting);
                     self.spin_until(due_ns);
@@ -185,7 +184,7 @@ impl Answers {
         }
     }
 
-    /// Burns the time until then, or until something earlier was pushed.
+    /// Spins until the due time, or until an earlier answer is pushed.
     fn spin_until(&self, due_ns: u64) {
         while now_ns() < due_ns.min(self.pushed.load(Relaxed)) {
             std::hint::spin_loop();
@@ -193,10 +192,10 @@ impl Answers {
     }
 
     fn send(&self, answer: Answer) {
-        let Answer { verdict, ready_ns, image_ns, result, reply } = answer;
+        let Answer { schedule, ready_ns, image_ns, result, reply } = answer;
         let failed = result.is_err();
-        // Counted before it is sent: whoever asks for the counters after a read finds that read in them.
-        self.engine.answered(verdict, ready_ns, now_ns(), image_ns, failed);
+        // Counted before it is sent: a program that asks for the counters after a read finds the read in them.
+        self.engine.answered(schedule, ready_ns, now_ns(), image_ns, failed);
         match result {
             Ok(data) => {
                 reply.data(&data);
@@ -211,8 +210,8 @@ impl Answers {
     }
 }
 
-/// Makes the answer thread as punctual as the kernel permits.
-fn prefer_answers() {
+/// Sets the timer slack and the priority of the answer thread, as far as the kernel permits.
+fn prioritize_answers() {
     for attempt in [set_exact_timers(), set_fifo()] {
         if let Err(error) = attempt {
             tracing::info!("times may be less exact: {error}");
@@ -220,9 +219,9 @@ fn prefer_answers() {
     }
 }
 
-/// Prefers a thread that takes requests in. Not with real-time priority: the scheduler would wake it on another processor
-/// than the one that just made the request, which costs 40 µs each time and a third of all requests per second.
-pub fn prefer_reader() {
+/// Raises the priority of a thread that receives requests. No real-time priority: the scheduler would wake it on another processor than that
+/// of the request, which costs 40 µs each time, and a third of the requests per second.
+pub fn prioritize_reader() {
     if let Err(error) = set_nice() {
         tracing::info!("times may be less exact: {error}");
     }
@@ -237,26 +236,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waking_is_learned_fast_and_forgotten_slowly() {
-        let mut waking = Waking::default();
+    fn wake_up_time_rises_fast_and_falls_slowly() {
+        let mut wake_up = WakeUpTime::default();
         for _ in 0..20 {
-            waking.took(40_000);
+            wake_up.update(40_000);
         }
-        assert!((39_000..=40_000).contains(&waking.takes_ns), "{waking:?}");
-        waking.took(1_000);
-        assert!(waking.takes_ns > 38_000, "{waking:?}");
+        assert!((39_000..=40_000).contains(&wake_up.expected_ns), "{wake_up:?}");
+        wake_up.update(1_000);
+        assert!(wake_up.expected_ns > 38_000, "{wake_up:?}");
         for _ in 0..300 {
-            waking.took(1_000);
+            wake_up.update(1_000);
         }
-        assert!(waking.takes_ns < 1_100, "{waking:?}");
+        assert!(wake_up.expected_ns < 1_100, "{wake_up:?}");
     }
 
     #[test]
-    fn a_stolen_processor_is_not_spun_for() {
-        let mut waking = Waking::default();
+    fn stolen_processor_does_not_raise_the_wake_up_time() {
+        let mut wake_up = WakeUpTime::default();
         for _ in 0..100 {
-            waking.took(50_000_000);
+            wake_up.update(50_000_000);
         }
-        assert!(waking.takes_ns <= WAKING_MAX_NS);
+        assert!(wake_up.expected_ns <= MAX_WAKE_UP_NS);
     }
 }

@@ -1,56 +1,56 @@
-//! A trace as a job: what programs did, again, on files of the same lengths.
+//! A trace as a job: the operations of its programs, repeated on files of the same lengths.
 //!
-//! A trace knows files by number, not by name, and it may come from another machine. What counts for read-ahead is the pattern: who
-//! reads where, in what order, with which pauses. So files are made for it, no longer than its reads reach and a window beyond.
+//! A trace identifies files by number, not by name, and may come from another machine. For read-ahead only the pattern counts: which
+//! program reads where, in which order, with which pauses. So files are made for it; each ends one window after the last byte that is read.
 
-use crate::ground::Ground;
+use crate::regions::TestRegions;
 use crate::replay::Task;
-use crate::work::{Ran, touched_bytes};
+use crate::work::{WorkloadResult, touched_bytes};
 use crate::{CANDIDATES_KB, Error, Result};
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Op, Recording};
 use std::sync::atomic::AtomicBool;
 
-/// Each program is a thread.
-const MOST_PROGRAMS: usize = 256;
-/// Each file is made, and evicted before each run.
-const MOST_FILES: usize = 1 << 14;
+/// Limit of programs: each one is a thread.
+const MAX_PROGRAMS: usize = 256;
+/// Limit of files: each one is made, and evicted before each run.
+const MAX_FILES: usize = 1 << 14;
 
 /// A trace that can be run.
 #[derive(Debug)]
-pub(crate) struct Trace<'a> {
+pub(crate) struct TraceWorkload<'a> {
     name: &'a str,
     recording: &'a Recording,
     sizes: Vec<u64>,
 }
 
-impl<'a> Trace<'a> {
-    /// Errors: it reads nothing, or more than can be done again.
-    pub fn new(name: &'a str, recording: &'a Recording) -> Result<Trace<'a>> {
+impl<'a> TraceWorkload<'a> {
+    /// Errors: the trace reads nothing, or exceeds the limits of a measurement.
+    pub fn new(name: &'a str, recording: &'a Recording) -> Result<TraceWorkload<'a>> {
         let refused = |why: String| Error::Workload(format!("{name}: {why}"));
         recording.check().map_err(refused)?;
         let (programs, files) = (recording.programs.len(), recording.file_pages.len());
-        if programs > MOST_PROGRAMS || files > MOST_FILES {
-            let most = format!("at most {MOST_PROGRAMS} and {MOST_FILES} can be measured with");
-            return Err(refused(format!("it has {programs} threads and {files} files; {most}")));
+        if programs > MAX_PROGRAMS || files > MAX_FILES {
+            let limits = format!("the limits are {MAX_PROGRAMS} threads and {MAX_FILES} files");
+            return Err(refused(format!("the trace has {programs} threads and {files} files; {limits}")));
         }
         let sizes = sizes(recording);
         if sizes.iter().all(|size| *size == 0) {
-            return Err(refused("nothing is read in it".into()));
+            return Err(refused("the trace reads nothing".into()));
         }
-        Ok(Trace { name, recording, sizes })
+        Ok(TraceWorkload { name, recording, sizes })
     }
 
     pub fn name(&self) -> &str {
         self.name
     }
 
-    /// How long its files have to be, bytes.
+    /// Sizes of its files, bytes.
     pub fn sizes(&self) -> Vec<u64> {
         self.sizes.clone()
     }
 
-    /// Bytes of the pages that it uses.
+    /// Bytes of the pages that the trace uses.
     pub fn used_bytes(&self) -> u64 {
         let read = |op: &Op| match *op {
             Op::Read { file, offset_bytes, length_bytes, .. } => Some((file, offset_bytes, length_bytes)),
@@ -66,21 +66,21 @@ impl<'a> Trace<'a> {
         }))
     }
 
-    /// Runs it once, cold.
+    /// Runs the trace once, cold.
     ///
-    /// Errors: reading failed; it was asked to stop.
-    pub fn run(&self, ground: &Ground, stop: &AtomicBool) -> Result<Ran> {
+    /// Errors: a read failed; `stop` was set.
+    pub fn run(&self, regions: &TestRegions, stop: &AtomicBool) -> Result<WorkloadResult> {
         let task = |program: &'a std::sync::Arc<[Op]>| Task { ops: Box::new(program.iter().copied()), first: 0 };
-        let seen = ground.replay(self.recording.programs.iter().map(task).collect(), stop)?;
-        Ok(Ran {
-            bytes_per_s: seen.read_bytes as f64 / seen.waited.as_secs_f64().max(1e-9),
-            longest_call_s: seen.latency_most.as_secs_f64(),
-            cached_bytes: ground.cached_bytes_of_all()?,
+        let result = regions.replay(self.recording.programs.iter().map(task).collect(), stop)?;
+        Ok(WorkloadResult {
+            bytes_per_s: result.read_bytes as f64 / result.waited.as_secs_f64().max(1e-9),
+            longest_call_s: result.latency_most.as_secs_f64(),
+            cached_bytes: regions.cached_bytes_of_all()?,
         })
     }
 }
 
-/// How far the reads of each file reach, and the largest window beyond that; no file is longer than it was.
+/// For each file the end of its last read plus the largest window, but no more than the length of the recorded file.
 fn sizes(recording: &Recording) -> Vec<u64> {
     let mut ends = vec![0; recording.file_pages.len()];
     for op in recording.programs.iter().flat_map(|program| program.iter()) {
@@ -115,21 +115,21 @@ mod tests {
     }
 
     #[test]
-    fn files_are_as_long_as_the_reads_need() {
+    fn test_files_end_one_window_after_the_last_read() {
         let recording = recording(2);
-        let trace = Trace::new("x", &recording).unwrap();
+        let trace = TraceWorkload::new("x", &recording).unwrap();
         assert_eq!(trace.sizes(), [(1 << 20) + 4096 + (16 << 20), 10 * 4096, 0]);
-        // Three pages, whoever reads them how often.
+        // Three pages, however often they are read.
         assert_eq!(trace.used_bytes(), 3 * 4096);
     }
 
     #[test]
-    fn what_cannot_be_done_again_is_refused() {
-        assert!(Trace::new("x", &recording(0)).unwrap_err().to_string().contains("nothing is read"));
-        assert!(Trace::new("x", &recording(257)).unwrap_err().to_string().contains("257 threads"));
+    fn trace_beyond_the_limits_is_refused() {
+        assert!(TraceWorkload::new("x", &recording(0)).unwrap_err().to_string().contains("reads nothing"));
+        assert!(TraceWorkload::new("x", &recording(257)).unwrap_err().to_string().contains("257 threads"));
         let mut strange = recording(1);
         strange.file_pages.pop();
         strange.file_pages.pop();
-        assert!(Trace::new("x", &strange).is_err());
+        assert!(TraceWorkload::new("x", &strange).is_err());
     }
 }
