@@ -1,10 +1,14 @@
-"""Where a result comes from: commit, date, machine and command, as every document in docs/results begins."""
+"""Where a result comes from: commit, date, machine and command, as every document in docs/results begins.
+
+    stamp.py TITLE COMMAND    prints the first lines of a document
+"""
 
 import datetime
 import os
 import pathlib
 import platform
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -38,3 +42,7 @@ def heading(title, command, commit=None, date=None, machine=None):
         f"Commit {commit or here['commit']()}, {date or today()}, {machine or here['machine']()}.",
         "",
     ]
+
+
+if __name__ == "__main__":
+    print("\n".join(heading(*sys.argv[1:3])))
