@@ -186,13 +186,40 @@ def overhead(results):
     return "\n".join(lines) + "\n"
 
 
+def summary(every):
+    """Geometric mean of cold time by each prefetcher's time, for each disk."""
+    names = list(dict.fromkeys(rival["name"] for results in every for rival in results["programs"][0]["result"]["against"]))
+    lines = [
+        "## Summary",
+        "",
+        "Geometric mean over the programs of the cold time by the time with each prefetcher (above 1: faster than cold).",
+        "",
+        "| disk | " + " | ".join([*names, "ahead"]) + " | most wasted |",
+        "|---" * (len(names) + 3) + "|",
+    ]
+    for results in every:
+        cells = []
+        for name in [*names, None]:
+            ratios = []
+            for program in results["programs"]:
+                result = program["result"]
+                rivals = [rival for rival in result["against"] if rival["name"] == name and not has_failed(rival)]
+                other = result["ahead"] if name is None else rivals[0] if rivals else None
+                if other:
+                    ratios.append(result["cold"]["median_s"] / other["median_s"])
+            cells.append(f"{geometric_mean(ratios):.2f}" if ratios else "–")
+        waste = max(one["result"]["wasted_bytes"] / max(1, one["result"]["prefetched_bytes"]) for one in results["programs"])
+        lines.append(f"| {results['model']}, {results['fs']} | " + " | ".join(cells) + f" | {100 * waste:.1f} % |")
+    return [*lines, ""]
+
+
 def documents():
     """Every document and picture, by file name."""
     order = {"hdd": 0, "cloud": 1, "ssd": 2}
     files = sorted(RAW.glob("coldstart-*.json"), key=lambda f: (order.get(f.stem.split("-")[1], 9), f.name))
     made, lines = {}, []
-    for file in files:
-        results = json.loads(file.read_text())
+    every = [json.loads(file.read_text()) for file in files]
+    for results in every:
         made.update(pictures(results))
         lines += table(results)
     head = [
@@ -203,7 +230,7 @@ def documents():
         "Nine programs in a Debian tree on an emulated disk (bench/README.md).",
         ABOUT,
     ]
-    made["coldstart.md"] = "\n".join([*head, *lines]).rstrip() + "\n"
+    made["coldstart.md"] = "\n".join([*head, *summary(every), *lines]).rstrip() + "\n"
     made["overhead.md"] = overhead(json.loads((RAW / "overhead.json").read_text()))
     return made
 
