@@ -34,7 +34,7 @@ test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LV
 bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they have to agree
 	@bench/fio/run
 
-bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/benchmarks.md
+bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/results
 	@bench/coldstart/run.sh
 
 bench-sim: ## Measure how fast the simulator is

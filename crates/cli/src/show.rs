@@ -29,7 +29,7 @@ pub struct Show {
     /// Profile that `ahead record` wrote
     #[arg(required_unless_present = "command")]
     file: Option<PathBuf>,
-    /// Print JSON instead of tables (see docs/formats.md)
+    /// Print JSON instead of tables (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
     /// Write a page with a timeline and page maps to this file, which needs nothing else to be viewed
@@ -142,7 +142,7 @@ impl Show {
         Ok(())
     }
 
-    /// The schema is documented in docs/formats.md. Lists are always whole: programs can cut them themselves.
+    /// The schema is documented in docs/reference/json.md. Lists are always whole: programs can cut them themselves.
     fn as_json(&self, shown: Shown) -> Value {
         let Shown { profile, states } = shown;
         let recording = &profile.recording;

@@ -68,7 +68,7 @@ pub struct Tune {
     /// Take back what --apply and --persist have done
     #[arg(long, conflicts_with_all = ["apply", "persist", "kb", "workload", "exhaustive"])]
     pub restore: bool,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
     /// Keep rules and earlier values below this directory instead of /

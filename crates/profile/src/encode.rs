@@ -1,6 +1,6 @@
 //! A profile into bytes: the same profile always gives the same bytes.
 //!
-//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/formats.md`;
+//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/reference/profile.md`;
 //! what occurs once is a map with names. A newer version may add keys to the maps and fields to the ends of the arrays.
 
 use crate::cbor::{FALSE, Head, Kind, NULL, TRUE};

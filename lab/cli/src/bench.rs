@@ -98,7 +98,7 @@ pub struct Bench {
     /// Everything is cached before, instead of nothing: what the processor alone needs
     #[arg(long)]
     warm: bool,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
     /// Write a page with the rows and the papers' figures from them into this file

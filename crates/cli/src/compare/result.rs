@@ -8,7 +8,7 @@ use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::printable;
 use serde::Serialize;
 
-/// The result of `ahead compare --json`; documented in docs/formats.md.
+/// The result of `ahead compare --json`; documented in docs/reference/json.md.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     pub command: Vec<String>,
