@@ -40,7 +40,7 @@ bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/re
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim
 
-lint: ## Formatting, clippy, generated files, licences of dependencies
+lint: ## Formatting, clippy, generated files and results, plain words, licences of dependencies
 	@scripts/lint
 
 dist: ## Write man pages and completions into dist/
