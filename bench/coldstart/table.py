@@ -239,13 +239,15 @@ def main():
     is_check = sys.argv[1:] == ["--check"]
     if sys.argv[1:] and not is_check:
         sys.exit(f"usage: {pathlib.Path(sys.argv[0]).name} [--check]")
-    differ = []
-    for name, text in documents().items():
+    made, differ = documents(), []
+    for name, text in made.items():
         path = RESULTS / name
         if not is_check:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
             differ.append(str(path.relative_to(stamp.ROOT)))
+    if is_check:
+        differ += [str(path.relative_to(stamp.ROOT)) for path in RESULTS.glob("coldstart-*.svg") if path.name not in made]
     if differ:
         sys.exit(f"bench/coldstart/table.py --check: not generated from bench/results: {', '.join(differ)}; run bench/coldstart/table.py")
 
