@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -45,6 +45,10 @@ lint: ## Formatting, clippy, generated files and results, plain words, licences 
 
 dist: ## Write man pages and completions into dist/
 	@scripts/dist
+
+guide: ## Run the commands that the guide shows, and put their output into its pages (root)
+	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli
+	@scripts/guide-outputs
 
 fuzz: ## Fuzz what reads untrusted input, one minute each (nightly)
 	@scripts/fuzz
