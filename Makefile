@@ -1,6 +1,6 @@
 # What there is to do here: `make help`. The work is in scripts/, so that each step can also be run by itself.
 
-.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist fuzz
+.PHONY: help install uninstall demo test soak test-again test-kernels test-restart bench bench-coldstart bench-sim lint dist guide fuzz
 
 export PREFIX DESTDIR
 
@@ -34,17 +34,21 @@ test-restart: ## Restart a Debian system in QEMU: what `ahead tune` keeps for LV
 bench: ## Run the jobs of `ahead bench` beside fio on an emulated disk; they have to agree
 	@bench/fio/run
 
-bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/benchmarks.md
+bench-coldstart: ## Measure nine real programs on emulated disks; writes docs/results
 	@bench/coldstart/run.sh
 
 bench-sim: ## Measure how fast the simulator is
 	@cargo bench -q -p ahead-sim
 
-lint: ## Formatting, clippy, generated files, licences of dependencies
+lint: ## Formatting, clippy, generated files and results, plain words, licences of dependencies
 	@scripts/lint
 
 dist: ## Write man pages and completions into dist/
 	@scripts/dist
+
+guide: ## Run the commands that the guide shows, and put their output into its pages (root)
+	@cargo build --release --quiet --locked -p ahead-cli -p ahead-lab-cli
+	@scripts/guide-outputs
 
 fuzz: ## Fuzz what reads untrusted input, one minute each (nightly)
 	@scripts/fuzz

@@ -5,7 +5,7 @@
            [--rivals vmtouch,list,sorted] [--out DIR]
 
 Needs root, the tree of tree.sh, and a built `ahead` (AHEAD, default target/release/ahead). Writes one JSON file per model
-and file system to DIR (default bench/results), from which table.py makes docs/benchmarks.md.
+and file system to DIR (default bench/results), from which table.py makes docs/results/coldstart.md.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import tomllib
 
 import check
 import table
+from table import stamp
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -104,7 +105,7 @@ def measure(arguments, ahead, disk, program, environment, scratch, whole_files):
     done = run(ahead, "compare", "--json", "-p", profile, "--runs", arguments.runs, *prepare, *against, "--", *command,
                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     result = json.loads(done.stdout)
-    # Paths of the machine that measured are nobody's business.
+    # Paths of the machine that measured are left out.
     for key in ("file_list", "extent_list", "metadata", "milestones", "directory", "command", "command_percent"):
         shown.pop(key, None)
         result.pop(key, None)
@@ -167,7 +168,8 @@ def main():
                     rows.append(measure(arguments, ahead, disk, program, suite["environment"], scratch, whole_files))
                     print(line(rows[-1]), flush=True)
             out = arguments.out / f"coldstart-{model}-{arguments.fs}.json"
-            out.write_text(json.dumps({"model": model, "fs": arguments.fs, "programs": rows}, indent=1) + "\n")
+            about = {"commit": stamp.commit(), "date": stamp.today(), "model": model, "fs": arguments.fs}
+            out.write_text(json.dumps({**about, "programs": rows}, indent=1) + "\n")
     return 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make bench-coldstart`: builds what is needed, measures, and writes bench/results and docs/benchmarks.md.
+# `make bench-coldstart`: builds what is needed, measures, and writes bench/results and docs/results.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "make bench-coldstart: it needs root (emulated disks, BPF, dropping caches)" >&2; exit 77; }
@@ -9,5 +9,5 @@ cargo build --release --locked -p ahead-cli -p ahead-lab-cli
 bench/coldstart/tree.sh
 python3 bench/coldstart/run.py "$@"
 python3 bench/overhead/run.py
-python3 bench/coldstart/table.py >docs/benchmarks.md
-echo "docs/benchmarks.md has the tables"
+python3 bench/coldstart/table.py
+echo "docs/results/coldstart.md has the tables and pictures"

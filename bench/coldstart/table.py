@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Makes docs/benchmarks.md from what run.py and ../overhead/run.py measured.
+"""Makes docs/results/coldstart.md, its pictures and docs/results/overhead.md from what run.py and ../overhead/run.py measured.
 
-    table.py [RESULTS_DIR] > docs/benchmarks.md
+    table.py            writes them
+    table.py --check    compares them with the committed ones; status 1 if one differs
+
+The same raw figures (bench/results/*.json) give the same bytes.
 """
 
 import json
@@ -9,21 +12,36 @@ import pathlib
 import statistics
 import sys
 
+import picture
+
 HERE = pathlib.Path(__file__).resolve().parent
-# Files of other benchmarks, with a heading where they bring none.
-OTHERS = {
-    "sim.md": None,
-    "speed.md": None,
-    "conform.md": None,
-    "probe.md": None,
-    "tune.md": "## The window that tune recommends",
-    "live-cloud.md": "## Policies against the real page cache",
-    "live-hdd.md": "## Policies against the real page cache, on a rotating disk",
-    "live-emmc.md": "## Policies against the real page cache, on an eMMC",
-    "live-ssd.md": "## Policies against the real page cache, on a SATA SSD",
-    "fio.md": "## ahead bench beside fio",
-}
+sys.path.insert(0, str(HERE.parent))
+import stamp  # noqa: E402
+
+RAW = HERE.parent / "results"
+RESULTS = stamp.ROOT / "docs/results"
 GOALS = {"hdd": 0.85, "cloud": 0.85, "ssd": 0.80}
+DISKS = {"hdd": "7200 rpm disk", "cloud": "network volume", "ssd": "SATA SSD"}
+ABOUT = """\
+Each round runs every program cold, with each prefetcher, and warm, in turn. Before every run but the warm one all caches are
+dropped. Times include loading the list or profile, the head start, the prefetch, and the program to its end.
+
+| column | meaning |
+|---|---|
+| cold, warm | median without a prefetcher: nothing cached, everything cached |
+| vmtouch | `vmtouch -t` on the files of the profile |
+| list | one `readahead()` for each whole file, in order of first use (BusyBox `readahead`) |
+| sorted | the same, sorted by device, first block and inode (Ubuntu `readahead-list`) |
+| ahead | `ahead run`: median (minimum–maximum) |
+| bound | the larger of the warm time and the disk model's time for the used data and metadata in one ascending sweep |
+| recovered | (cold − ahead) / (cold − bound); ✗: below the goal |
+| wasted, bridged | shares of the prefetched bytes, from one more recorded run that is not timed |
+| device requests | reads of the device: cold → with `ahead` |
+| evicted | largest amount that the kernel evicted during one run cold / with `ahead` / warm |
+| best | `ahead` is faster than every other prefetcher |
+
+[Limitations](../limitations.md#cold-start) names the cause of each goal that is missed.
+"""
 
 
 def share(value):
@@ -96,30 +114,65 @@ def table(results):
     speedup = geometric_mean([program["result"]["speedup"] for program in programs])
     lost = sum(program["profile"]["lost_events"] for program in programs)
     first = programs[0]["result"]
-    return "\n".join([
-        f"### {results['model']}, {results['fs']}",
+    name = stem(results)
+    return [
+        f"## {results['model']}, {results['fs']}",
         "",
-        f"Linux {first['kernel']}, {first['machine']}, `read_ahead_kb` {first['read_ahead_kb']}, {first['runs']} rounds. "
-        f"Geometric mean of the speed-ups: **{speedup:.2f}**. Goal for the recovered share: {goal}; ✗ where it is missed. "
-        f"Events lost while recording: {lost}."
-        + (" **Beyond this rig**: the disk could not serve as its model says." if first["beyond_rig"] else ""),
+        f"Commit {results['commit']}, {results['date']}, {first['machine']}, Linux {first['kernel']}, "
+        f"`read_ahead_kb` {first['read_ahead_kb']}, {first['runs']} rounds. Geometric mean of the speed-ups: **{speedup:.2f}**. "
+        f"Goal for the recovered share: {goal}. Events lost while recording: {lost}."
+        + (" **Beyond this rig**: the emulated disk could not serve every request in the model's time." if first["beyond_rig"] else ""),
+        "",
+        *picture_of(name, f"Cold start on {results['model']}, {results['fs']}"),
         "",
         *lines,
-    ])
+        "",
+    ]
+
+
+def stem(results):
+    return f"coldstart-{results['model']}-{results['fs']}"
+
+
+def picture_of(name, text, path=""):
+    """The picture for light and dark pages."""
+    return [
+        "<picture>",
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{path}{name}-dark.svg">',
+        f'  <img src="{path}{name}-light.svg" alt="{text}" width="420">',
+        "</picture>",
+    ]
+
+
+def pictures(results):
+    """The pictures of one disk, by file name."""
+    programs = []
+    for program in results["programs"]:
+        result = program["result"]
+        programs.append({
+            "name": program["program"],
+            "cold": result["cold"]["median_s"],
+            "ahead": result["ahead"]["median_s"],
+            "bound": result["bound_s"],
+            "rivals": {rival["name"]: rival["median_s"] for rival in result["against"] if not has_failed(rival)},
+        })
+    title = f"Cold start, {DISKS.get(results['model'], results['model'])}, {results['fs']}"
+    return {f"{stem(results)}-{theme}.svg": picture.draw(title, programs, theme) for theme in ("light", "dark")}
 
 
 def overhead(results):
-    """What ahead costs where it gains nothing."""
+    """What `ahead` costs where it gains nothing."""
+    machine = f"Linux {results['kernel']}"
     lines = [
-        "## Where there is nothing to gain",
+        *stamp.heading("Overhead where nothing is gained", "bench/overhead/run.py; bench/coldstart/table.py", results["commit"],
+                       results["date"], machine),
+        f"Everything is cached. Medians of {results['runs']} rounds of plain, run and recorded, in turn.",
         "",
-        f"Everything cached, Linux {results['kernel']}, medians of {results['runs']} rounds of plain, run and recorded in turn "
-        "(`bench/overhead`). **run**: what `ahead run` takes more than the program alone, loading the profile included; goal: at "
-        "most 2 % + 5 ms. **record**: exec to exit under `ahead record`, both timed by the same parent process, set-up apart; "
-        "goal: at most 5 %. "
-        f"The last row is the hardest case for an observer: {results['loop_reads']:,} reads of 4 KiB that do nothing else.",
+        "- run: additional time of `ahead run`, loading the profile included. Goal: at most 2 % + 5 ms.",
+        "- record: exec to exit under `ahead record`, timed by the same parent process, without the set-up. Goal: at most 5 %.",
+        f"- 4 KiB reads: a loop of {results['loop_reads']:,} reads of 4 KiB and nothing else; no goal.",
         "",
-        "| program | warm s | run | record (middle half) | events lost |",
+        "| program | warm s | run | record (quartiles) | events lost |",
         "|---|---|---|---|---|",
     ]
     for row in results["programs"]:
@@ -130,30 +183,73 @@ def overhead(results):
         is_loop = row is results["programs"][-1]
         record = f"{recorded:+.1f} % ({low:+.1f} to {high:+.1f})" + ("" if recorded <= 5 or is_loop else " ✗")
         lines.append(f"| {row['program']} | {plain:.3f} | {run} | {record} | {row['lost_events']} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
+
+
+def summary(every):
+    """Geometric mean of cold time by each prefetcher's time, for each disk."""
+    names = list(dict.fromkeys(rival["name"] for results in every for rival in results["programs"][0]["result"]["against"]))
+    lines = [
+        "## Summary",
+        "",
+        "Geometric mean over the programs of the cold time by the time with each prefetcher (above 1: faster than cold).",
+        "",
+        "| disk | " + " | ".join([*names, "ahead"]) + " | most wasted |",
+        "|---" * (len(names) + 3) + "|",
+    ]
+    for results in every:
+        cells = []
+        for name in [*names, None]:
+            ratios = []
+            for program in results["programs"]:
+                result = program["result"]
+                rivals = [rival for rival in result["against"] if rival["name"] == name and not has_failed(rival)]
+                other = result["ahead"] if name is None else rivals[0] if rivals else None
+                if other:
+                    ratios.append(result["cold"]["median_s"] / other["median_s"])
+            cells.append(f"{geometric_mean(ratios):.2f}" if ratios else "–")
+        waste = max(one["result"]["wasted_bytes"] / max(1, one["result"]["prefetched_bytes"]) for one in results["programs"])
+        lines.append(f"| {results['model']}, {results['fs']} | " + " | ".join(cells) + f" | {100 * waste:.1f} % |")
+    return [*lines, ""]
+
+
+def documents():
+    """Every document and picture, by file name."""
+    order = {"hdd": 0, "cloud": 1, "ssd": 2}
+    files = sorted(RAW.glob("coldstart-*.json"), key=lambda f: (order.get(f.stem.split("-")[1], 9), f.name))
+    made, lines = {}, []
+    every = [json.loads(file.read_text()) for file in files]
+    for results in every:
+        made.update(pictures(results))
+        lines += table(results)
+    head = [
+        "# Cold start of nine programs",
+        "",
+        "Generated by `make bench-coldstart` (bench/coldstart/run.py, table.py) from bench/results/coldstart-\\*.json; do not edit.",
+        "",
+        "Nine programs in a Debian tree on an emulated disk (bench/README.md).",
+        ABOUT,
+    ]
+    made["coldstart.md"] = "\n".join([*head, *summary(every), *lines]).rstrip() + "\n"
+    made["overhead.md"] = overhead(json.loads((RAW / "overhead.json").read_text()))
+    return made
 
 
 def main():
-    directory = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "results"
-    print((HERE / "about.md").read_text())
-    order = {"hdd": 0, "cloud": 1, "ssd": 2}
-    files = sorted(directory.glob("coldstart-*.json"), key=lambda f: (order.get(f.stem.split("-")[1], 9), f.name))
-    for file in files:
-        print(table(json.loads(file.read_text())))
-        print()
-    print((HERE / "limits.md").read_text())
-    measured = directory / "overhead.json"
-    if measured.exists():
-        print(overhead(json.loads(measured.read_text())))
-    # What other benchmarks have written, or was written of them.
-    for other, heading in OTHERS.items():
-        if (directory / other).exists():
-            text = (directory / other).read_text()
-            if heading:
-                # Their parts lie below the heading that they get here.
-                text = f"{heading}\n\n" + text.replace("\n## ", "\n### ")
-            print()
-            print(text, end="")
+    is_check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not is_check:
+        sys.exit(f"usage: {pathlib.Path(sys.argv[0]).name} [--check]")
+    made, differ = documents(), []
+    for name, text in made.items():
+        path = RESULTS / name
+        if not is_check:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            differ.append(str(path.relative_to(stamp.ROOT)))
+    if is_check:
+        differ += [str(path.relative_to(stamp.ROOT)) for path in RESULTS.glob("coldstart-*.svg") if path.name not in made]
+    if differ:
+        sys.exit(f"bench/coldstart/table.py --check: not generated from bench/results: {', '.join(differ)}; run bench/coldstart/table.py")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Each round runs a program plainly, with `ahead run`, and under `ahead record`, e
 run is some percent faster (processor caches), and one that has waited for the recording's set-up is not: so a plain run comes
 before each timed one, and both that are compared for recording wait as long as a set-up takes.
 Needs root, the tree of coldstart/tree.sh, and a built `ahead`. Writes DIR/overhead.json, from which coldstart/table.py
-makes its part of docs/benchmarks.md.
+makes docs/results/overhead.md.
 """
 
 import argparse
@@ -124,7 +124,9 @@ def main():
                     rows[-1]["program"] = name
                     print(line(rows[-1]), flush=True)
     reads = LOOP_TIMES * (LOOP_MIB << 20) // 4096
-    about = {"kernel": platform.release(), "runs": arguments.runs, "loop_reads": reads}
+    stamp = coldstart.stamp
+    about = {"commit": stamp.commit(), "date": stamp.today(), "kernel": platform.release(), "runs": arguments.runs,
+             "loop_reads": reads}
     (arguments.out / "overhead.json").write_text(json.dumps({**about, "programs": rows}, indent=1) + "\n")
     return 0
 

@@ -45,7 +45,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l pages -d '
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l runs -d 'How often everything is run, in turn; the result is the median' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures from them into this file' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l warm -d 'Everything is cached before, instead of nothing: what the processor alone needs'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -119,7 +119,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l html -d 'Write a page for each paper and an index into this directory, with the papers\' figures from our data' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l live -d 'Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -s V -l version -d 'Print version'
@@ -133,7 +133,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l figures -d
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock, FIEMAP and the emulated disk\'s model say; exit status 1 if something differs'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -145,16 +145,16 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, the figures and pictures of them into this file' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as `ahead sim policies` lists them; several with commas between them, or the option again' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/formats.md)' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/reference/device-model.md)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Run so many at a time [default: as many as there are processors]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with the figures and pictures of them into this file' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
@@ -167,7 +167,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from trace" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of the kernel\'s own: linux-6.12, linux-6.18, linux-7.2' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Print so many of the decisions that differ' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
@@ -189,7 +189,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l apply -d 'S
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l persist -d 'Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that names exactly this target'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l check -d 'Compare the rule with what is set; exit status 1 if they differ or there is no rule'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l restore -d 'Take back what --apply and --persist have done'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand restore" -l after -d 'Wait for the end of this process, and undo in silence what is noted for it' -r

@@ -77,7 +77,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return o
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand list" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand list" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand list" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -l profile -d 'Remove this profile, as `ahead list` names it' -r -F
@@ -89,7 +89,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of t
 bytes\t'Most bytes used first'
 path\t'By name'"
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -121,7 +121,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'How often everything is run, in turn; the result is the median' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures from them into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Everything is cached before, instead of nothing: what the processor alone needs'
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -195,7 +195,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l html -d 'Write a page for each paper and an index into this directory, with the papers\' figures from our data' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
@@ -209,7 +209,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw P
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock, FIEMAP and the emulated disk\'s model say; exit status 1 if something differs'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -221,16 +221,16 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_sub
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, the figures and pictures of them into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as `ahead sim policies` lists them; several with commas between them, or the option again' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/formats.md)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/reference/device-model.md)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Run so many at a time [default: as many as there are processors]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with the figures and pictures of them into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
@@ -243,7 +243,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of the kernel\'s own: linux-6.12, linux-6.18, linux-7.2' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Print so many of the decisions that differ' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
@@ -265,7 +265,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -l apply -d 'Set the w
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l persist -d 'Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that names exactly this target'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l check -d 'Compare the rule with what is set; exit status 1 if they differ or there is no rule'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Take back what --apply and --persist have done'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'

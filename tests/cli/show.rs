@@ -437,13 +437,13 @@ fn every_key_is_documented() {
         }
     }
     let sample = Sample::with(|profile| profile.files[0].seen_path = Some(b"/inside".to_vec()));
-    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/formats.md");
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
     let formats = fs::read_to_string(formats).unwrap();
     let (_, section) = formats.split_once("### ahead show --json").unwrap();
     let section = section.split("\n### ").next().unwrap();
     let mut used = Vec::new();
     keys(&json(&sample.profile, &["--extents"]), &mut used);
     for key in used {
-        assert!(section.contains(&format!("`{key}`")), "{key} is not in docs/formats.md");
+        assert!(section.contains(&format!("`{key}`")), "{key} is not in docs/reference/json.md");
     }
 }

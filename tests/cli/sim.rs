@@ -292,7 +292,7 @@ fn the_guide_s_commands_work() {
     fs::rename(path, home.path().join("S.toml")).unwrap();
     fs::copy(root.join("lab/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
     std::os::unix::fs::symlink(root.join("bench"), home.path().join("bench")).unwrap();
-    let guide = fs::read_to_string(root.join("docs/guide.md")).unwrap();
+    let guide = fs::read_to_string(root.join("docs/guide/sim.md")).unwrap();
     let commands: Vec<&str> = guide.lines().filter_map(|line| line.strip_prefix("    ahead sim ")).collect();
     assert!(commands.len() >= 4, "{commands:?}");
     for command in commands {

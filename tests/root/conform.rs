@@ -183,7 +183,7 @@ fn decisions_under_reclaim_are_the_policy_s() {
     let enter = format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.display());
     let report = compared(home.path(), &mounted.root, &["sh", "-c", &enter, "sh"], "all", 3, 10);
     let (step, free) = (&report.step, &report.free_running);
-    // What takes the notes of evicted folios away, besides their place being taken, is not seen (docs/decisions.md).
+    // What takes the notes of evicted folios away, besides their place being taken, is not seen (docs/decisions/0030-kernel-findings.md).
     assert!(step.matched * 1000 >= step.decisions * 999, "{:?}", step.first_mismatch);
     assert!(free.matched * 100 >= free.decisions * 98, "{free:?}");
 }

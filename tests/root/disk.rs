@@ -225,7 +225,7 @@ fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) 
     (best, calm)
 }
 
-/// What a read may take more or less than by the model, microseconds: the promise of `disk create` (docs/guide.md).
+/// What a read may take more or less than by the model, microseconds: the promise of `disk create` (docs/reference/json.md).
 const TOLERANCE_US: f64 = 60.0;
 
 #[test]

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 /// recorded with -o are not listed: only you know where they are.
 #[derive(Debug, Args)]
 pub struct List {
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
 }

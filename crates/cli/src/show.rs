@@ -31,7 +31,7 @@ pub struct Show {
     /// Profile that `ahead record` wrote
     #[arg(required_unless_present = "command")]
     file: Option<PathBuf>,
-    /// Print JSON instead of tables (see docs/formats.md)
+    /// Print JSON instead of tables (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
     /// Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top,
@@ -157,7 +157,7 @@ impl Show {
         Ok(())
     }
 
-    /// The schema is documented in docs/formats.md. Lists are always complete.
+    /// The schema is documented in docs/reference/json.md. Lists are always complete.
     fn as_json(&self, shown: Shown) -> Value {
         let Shown { profile, states } = shown;
         let recording = &profile.recording;

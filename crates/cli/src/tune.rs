@@ -70,7 +70,7 @@ pub struct Tune {
     /// Print every column: latencies, amplification, unused bytes, spread
     #[arg(short, long)]
     pub verbose: bool,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
     /// Keep rules and earlier values below this directory instead of /

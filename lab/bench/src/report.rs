@@ -27,7 +27,7 @@ pub struct Results {
     pub rows: Vec<Row>,
 }
 
-/// The results as JSON; docs/formats.md describes the keys.
+/// The results as JSON; docs/reference/json.md describes the keys.
 pub fn json(results: &Results) -> Value {
     let traits = results.traits.map(|traits| {
         json!({

@@ -62,7 +62,7 @@ pub struct Bench {
     /// Cache everything before a run, instead of nothing: the time of the processor alone
     #[arg(long)]
     warm: bool,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
     /// Write a page with the rows and the papers' figures to this file

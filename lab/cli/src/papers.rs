@@ -27,7 +27,7 @@ pub struct Papers {
     /// Write a page for each paper and an index into this directory, with the papers' figures from our data
     #[arg(long, value_name = "DIR")]
     html: Option<PathBuf>,
-    /// Print JSON instead of text (see docs/formats.md)
+    /// Print JSON instead of text (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
     /// Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root

@@ -64,7 +64,7 @@ pub struct Probe {
     /// Write the disk's twin, a model for `ahead sim` and `ahead disk`, into this file
     #[arg(long, value_name = "OUT.toml")]
     model: Option<PathBuf>,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
 }

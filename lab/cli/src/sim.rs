@@ -44,9 +44,10 @@ enum Command {
 /// Run the policies of a scenario and compare them
 #[derive(Debug, Args)]
 struct Run {
-    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/formats.md); or a profile or a trace, which is a workload by itself
+    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/reference/scenario.md); or a profile or a trace,
+    /// which is a workload by itself
     scenario: PathBuf,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Print comma-separated values instead of a table

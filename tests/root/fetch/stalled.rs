@@ -110,7 +110,7 @@ fn profile_of(path: &Path, pages: u64) -> Profile {
     Profile { files: vec![file], ..Profile::default() }
 }
 
-/// What became of the profile's bytes, by the equation of docs/formats.md.
+/// What became of the profile's bytes, by the equation of docs/reference/json.md.
 fn accounted(account: &Value) -> u64 {
     let bytes = |key: &str| account[key].as_u64().unwrap();
     let skipped = account["skipped"].as_object().unwrap().values().map(|skipped| skipped["bytes"].as_u64().unwrap());

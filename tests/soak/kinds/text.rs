@@ -7,7 +7,7 @@ use ahead_sim::Scenario;
 
 /// Requests that a model serves.
 const REQUESTS: usize = 100;
-/// What is run: more takes minutes, as it is said in `docs/formats.md`.
+/// What is run: more takes minutes, as it is said in `docs/reference/scenario.md`.
 const STEPS_MOST: u64 = 3_000;
 const STREAMS_MOST: usize = 40;
 const PAGES_MOST: u64 = 512;

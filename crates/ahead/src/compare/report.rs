@@ -4,7 +4,7 @@ use super::spread::Spread;
 use super::{DeviceReads, Measured};
 use serde::Serialize;
 
-/// A program cold, with its profile, and warm. Fields as in docs/formats.md; the command line comes before them.
+/// A program cold, with its profile, and warm. Fields as in docs/reference/json.md; the command line comes before them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `uname -r`.

@@ -17,7 +17,7 @@ pub struct Rendered<'a> {
     report: Report,
 }
 
-/// The result of `ahead compare --json`; documented in docs/formats.md.
+/// The result of `ahead compare --json`; documented in docs/reference/json.md.
 #[derive(Serialize)]
 pub struct Json<'a> {
     command: Vec<String>,

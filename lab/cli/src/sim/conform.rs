@@ -27,7 +27,7 @@ pub struct Conform {
     /// Print so many of the decisions that differ
     #[arg(long, value_name = "N", default_value_t = 1)]
     differences: usize,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
 }

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// are shared between all processors.
 #[derive(Debug, Args)]
 pub struct Sweep {
-    /// Scenario whose machine and workloads are used (see docs/formats.md); a profile or a trace is a workload by itself
+    /// Scenario whose machine and workloads are used (see docs/reference/scenario.md); a profile or a trace is a workload by itself
     scenario: PathBuf,
     /// Policies, as `ahead sim policies` lists them; several with commas between them, or the option again
     #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
@@ -36,13 +36,13 @@ pub struct Sweep {
     /// Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_window)]
     window: Vec<u64>,
-    /// Disks, likewise: built-in models, or files with a model (see docs/formats.md)
+    /// Disks, likewise: built-in models, or files with a model (see docs/reference/device-model.md)
     #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = parse_model)]
     device: Vec<Model>,
     /// Run so many at a time [default: as many as there are processors]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
     jobs: Option<u32>,
-    /// Print JSON instead of a table (see docs/formats.md)
+    /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Print comma-separated values instead of a table

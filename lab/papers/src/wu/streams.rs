@@ -34,7 +34,7 @@ fn thrashes(machine: &Scenario, name: &str) -> Result<bool, PaperError> {
     Ok(machine.run(&policy(name)?)?.thrashings > 0)
 }
 
-/// Thrashings for each request that the disk got, as docs/benchmarks.md has it.
+/// Thrashings for each request that the disk got, as docs/results/simulator.md has it.
 fn share(counters: &Counters) -> f64 {
     counters.thrashings as f64 / counters.device.requests.max(1) as f64
 }

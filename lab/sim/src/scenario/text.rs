@@ -1,4 +1,4 @@
-//! A scenario from TOML; `docs/formats.md` has every field. What comes from outside is checked here, and complaints
+//! A scenario from TOML; `docs/reference/scenario.md` has every field. What comes from outside is checked here, and complaints
 //! name their line.
 
 mod lines;
