@@ -28,3 +28,11 @@ fn rounds_and_a_command_are_needed() {
     compare(&["--runs", "0", "--", "true"]).code(2);
     compare(&[]).code(2).stderr(contains("<CMD>"));
 }
+
+/// Regression: "make one with: ahead record" for a program that does not exist.
+#[test]
+fn missing_program_is_not_found() {
+    let missing = compare(&["--", "nosuchprogram-9"]).code(127).get_output().stderr.clone();
+    let message = String::from_utf8(missing).unwrap();
+    assert!(message.contains("nosuchprogram-9: not found") && !message.contains("record"), "{message}");
+}

@@ -8,7 +8,7 @@ mod stream;
 use crate::{Error, Result, Stopped};
 use ahead_process::family;
 use ahead_process::{Child, Command, Event, Signals};
-use regex::bytes::Regex;
+use regex_lite::Regex;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{BufRead, BufReader};

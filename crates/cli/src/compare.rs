@@ -6,7 +6,7 @@ use crate::output::{self, Output};
 use crate::until::UntilArguments;
 use crate::{list, messages};
 use ahead::compare::{Comparison, Input, ProgramComparison, Rival};
-use ahead::{Signals, store};
+use ahead::{Command, Signals, store};
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -128,6 +128,9 @@ impl Compare {
             Err(error) => error,
         };
         if matches!(path.try_exists(), Ok(false)) {
+            // A mistyped program has no profile either, and nothing could record it.
+            let command = Command { argv: self.command.clone(), user: user.cloned(), ..Command::default() };
+            command.check_found()?;
             let similar = list::hint(&self.command);
             bail!("there is no profile {}; make one with: {}{similar}", path.display(), self.recording());
         }

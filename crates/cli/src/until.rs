@@ -2,7 +2,7 @@
 
 use ahead::until::Until;
 use clap::Args;
-use regex::bytes::{Regex, RegexBuilder};
+use regex_lite::Regex;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ const HEADING: &str = "End of the run";
 #[derive(Args, Clone, Debug, Default)]
 pub struct UntilArguments {
     /// End when a line of the program's output or errors matches; both become pipes
-    #[arg(long, value_name = "REGEX", value_parser = parse_pattern, help_heading = HEADING)]
+    #[arg(long, value_name = "REGEX", help_heading = HEADING)]
     until_output: Option<Regex>,
     /// End when a process listens on this TCP port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = HEADING)]
@@ -21,11 +21,6 @@ pub struct UntilArguments {
     /// End when this file appears, is replaced or is written
     #[arg(long, value_name = "F", help_heading = HEADING)]
     until_file: Option<PathBuf>,
-}
-
-/// Output need not be UTF-8: `.` and classes mean bytes.
-fn parse_pattern(text: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(text).unicode(false).build()
 }
 
 impl UntilArguments {
@@ -40,18 +35,5 @@ impl UntilArguments {
         let port = self.until_port.map(|port| ["--until-port".into(), port.to_string().into()]);
         let file = self.until_file.as_ref().map(|file| ["--until-file".into(), file.into()]);
         [output, port, file].into_iter().flatten().flatten().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_have_classes_and_match_any_bytes() {
-        assert!(parse_pattern(r"^ready in \d+\s?ms$").unwrap().is_match(b"ready in 12 ms"));
-        assert!(parse_pattern("caf\u{e9}.").unwrap().is_match(b"caf\xc3\xa9\xff"));
-        assert!(parse_pattern("(?i)READY").unwrap().is_match(b"ready"));
-        assert!(parse_pattern("(").is_err());
     }
 }

@@ -123,6 +123,24 @@ impl ExecError {
     }
 }
 
+impl Command {
+    /// Refuses a command whose program does not exist, as [`Child::release`] would: for a caller that needs other things before it starts the
+    /// program.
+    ///
+    /// # Errors
+    /// [`ExecError::NotFound`].
+    pub fn check_found(&self) -> std::result::Result<(), ExecError> {
+        let Some(program) = self.argv.first() else { return Ok(()) };
+        let candidates = Environment::of(self.user.as_ref()).candidates(program)?;
+        let exists = |path: &CString| std::fs::metadata(std::ffi::OsStr::from_bytes(path.as_bytes())).is_ok();
+        // A path that another user alone may search counts as found: starting the program decides.
+        match candidates.iter().any(exists) {
+            true => Ok(()),
+            false => Err(ExecError::NotFound(program.to_string_lossy().into_owned())),
+        }
+    }
+}
+
 pub(crate) fn c_string(text: &OsString) -> Result<CString> {
     CString::new(text.as_bytes()).map_err(|e| Error::io("an argument contains a NUL byte", io::Error::other(e)))
 }

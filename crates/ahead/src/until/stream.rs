@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use ahead_process::Signals;
-use regex::bytes::Regex;
+use regex_lite::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -104,7 +104,8 @@ impl Stream {
             if room > 0 {
                 // A prompt has no newline: the line so far counts, too.
                 let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-                matched |= pattern.is_some_and(|pattern| pattern.is_match(text));
+                // Output need not be UTF-8: every other byte is a character of its own, U+FFFD.
+                matched |= pattern.is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(text)));
             }
             if is_whole {
                 self.line.clear();
@@ -140,6 +141,18 @@ mod tests {
         assert!(!stream.matches(b"x", Some(&pattern)));
         assert_eq!(stream.line.len(), LINE_MOST_BYTES);
         assert!(!stream.matches(b"x\n", Some(&pattern)) && stream.matches(b"x\n", Some(&pattern)));
+    }
+
+    #[test]
+    fn patterns_have_classes_and_match_any_bytes() {
+        let is_match = |pattern: &str, line: &[u8]| {
+            let mut stream = Stream::new(tempfile::tempfile().unwrap(), false).unwrap();
+            stream.matches(line, Some(&Regex::new(pattern).unwrap()))
+        };
+        assert!(is_match(r"^ready in \d+\s?ms$", b"ready in 12 ms\n"));
+        assert!(is_match("caf\u{e9}.$", b"caf\xc3\xa9\xff\n"));
+        assert!(is_match("(?i)READY", b"ready"));
+        assert!(Regex::new("(").is_err());
     }
 
     #[test]
