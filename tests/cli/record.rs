@@ -54,7 +54,7 @@ fn a_profile_that_could_not_be_kept_is_not_recorded() {
     let said = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
     said.code(125).stdout("").stderr(predicate::str::contains("cannot save").and(one_line()));
     let directory = home.path().to_str().unwrap();
-    for (place, why) in [("/dev/null", "a device is in the way"), (directory, "a directory is in the way")] {
+    for (place, why) in [("/dev/null", "a device has that path"), (directory, "a directory has that path")] {
         let said = record(&["-o", place, "--", "sh", "-c", "echo started"]);
         said.code(125).stdout("").stderr(predicate::str::contains(why).and(one_line()));
     }

@@ -86,9 +86,9 @@ fn what_is_not_there_is_status_1() {
     }
 }
 
-/// Before anything is tried.
+/// The trace is read before a setting changes.
 #[test]
-fn a_trace_that_is_cut_short_is_status_1() {
+fn a_truncated_trace_is_status_1() {
     if !ahead_sys::machine::is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -96,7 +96,7 @@ fn a_trace_that_is_cut_short_is_status_1() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("x.trace");
     std::fs::write(&path, b"AHDTRACE\x01\x00").unwrap();
-    let told = predicate::str::contains("x.trace: the trace is cut short");
+    let told = predicate::str::contains("x.trace: the trace is truncated at byte 10");
     ahead(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()])
         .assert()
         .code(1)
