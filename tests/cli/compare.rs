@@ -1,4 +1,4 @@
-//! `ahead compare` without privilege: its errors.
+//! `ahead compare` without privilege: its usage errors.
 
 use assert_cmd::Command;
 use predicates::str::contains;
@@ -8,23 +8,23 @@ fn compare(arguments: &[&str]) -> assert_cmd::assert::Assert {
 }
 
 #[test]
-fn without_a_profile_it_says_how_to_make_one() {
+fn a_missing_profile_is_reported_with_the_record_command() {
     compare(&["-p", "/nonexistent/p.ahead", "--until-port", "80", "--", "echo", "it's here"])
         .code(1)
         .stderr(contains(r"ahead record --cold -o /nonexistent/p.ahead --until-port 80 -- echo 'it'\''s here'"));
 }
 
 #[test]
-fn a_rival_needs_a_name_and_a_command() {
+fn a_rival_without_name_or_command_is_refused() {
     for bad in ["vmtouch", "=vmtouch", "vmtouch= "] {
         compare(&["--against", bad, "--", "true"]).code(2).stderr(contains("NAME=COMMAND"));
     }
-    // It stands in tables on terminals.
+    // The name is printed in tables on terminals.
     compare(&["--against", "a\u{1b}[2Jb=true", "--", "true"]).code(2).stderr(contains("cannot be shown"));
 }
 
 #[test]
-fn rounds_and_a_command_are_needed() {
+fn zero_runs_or_no_command_is_refused() {
     compare(&["--runs", "0", "--", "true"]).code(2);
     compare(&[]).code(2).stderr(contains("<CMD>"));
 }

@@ -1,4 +1,4 @@
-//! `ahead disk` without privilege: usage, and what it says when it may not.
+//! `ahead disk` without privilege: usage errors and missing permissions.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -28,9 +28,9 @@ fn wrong_usage_is_status_2() {
     }
 }
 
-/// Regression: it was status 1.
+/// Regression: the status was 1.
 #[test]
-fn a_size_that_no_disk_has_is_wrong_usage() {
+fn a_size_beyond_the_limit_is_wrong_usage() {
     if !ahead_sys::machine::is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -44,7 +44,7 @@ fn a_size_that_no_disk_has_is_wrong_usage() {
 }
 
 #[test]
-fn help_names_the_models_and_hides_the_machinery() {
+fn help_lists_the_models_and_hides_internal_commands() {
     ahead(&["disk", "create", "--help"])
         .assert()
         .success()
@@ -53,7 +53,7 @@ fn help_names_the_models_and_hides_the_machinery() {
 }
 
 #[test]
-fn a_model_that_is_none_is_named_with_its_line() {
+fn an_invalid_model_file_is_reported_with_its_line() {
     let home = tempfile::tempdir().unwrap();
     let model = home.path().join("my.toml");
     std::fs::write(&model, "kind = \"flash\"\nchannels = 0\n").unwrap();
@@ -66,9 +66,9 @@ fn a_model_that_is_none_is_named_with_its_line() {
 }
 
 #[test]
-fn without_root_it_is_not_permitted() {
+fn missing_privilege_is_status_77() {
     if ahead_sys::machine::is_root() {
-        eprintln!("skipped: this is root; tests/root runs the rest");
+        eprintln!("skipped: this is root; tests/root runs these commands");
         return;
     }
     let home = tempfile::tempdir().unwrap();

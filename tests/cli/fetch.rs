@@ -1,4 +1,4 @@
-//! `ahead run` never fails a program, and `ahead replay` never touches what it should not.
+//! `ahead run` never fails a program; `ahead replay` reads regular files only.
 
 use ahead_profile::{Extent, File, Profile};
 use assert_cmd::Command;
@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// No test here takes a second; one that hangs on a FIFO shall not hang for ever.
+/// Each test takes less than a second. The limit ends a test that hangs on a FIFO.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn ahead(arguments: &[&str]) -> Command {
@@ -21,13 +21,13 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 fn home() -> (tempfile::TempDir, PathBuf) {
-    // In the target directory: /tmp may be a tmpfs, whose files have no page cache of a device.
+    // The target directory: /tmp may be a tmpfs, which has no block device.
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = fs::canonicalize(home.path()).unwrap();
     (home, path)
 }
 
-/// A profile's entry for whatever is at `path`: all of it was used.
+/// A profile's entry for the file at `path`: all of the file was used.
 fn used(path: &Path) -> File {
     let now = fs::symlink_metadata(path).unwrap();
     let size_bytes = now.len().max(4096);
@@ -56,7 +56,7 @@ fn replay(files: Vec<File>) -> Value {
 }
 
 #[test]
-fn the_programs_status_and_output_are_passed_on_with_and_without_a_profile() {
+fn run_passes_on_status_and_output_with_and_without_a_profile() {
     let (_guard, home) = home();
     let (profile, data) = (home.join("p.ahead"), home.join("data"));
     fs::write(&data, vec![1; 100_000]).unwrap();
@@ -92,12 +92,12 @@ fn verbose_run_prints_a_one_line_account() {
         assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"out\n"[..]));
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = run(&["-v"]);
-    assert!(said.starts_with("ahead: prefetched ") && said.lines().count() == 1, "{said}");
-    assert!(said.contains("the program waited "), "{said}");
-    // Beside the whole account.
-    let said = run(&["-v", "--account", account.to_str().unwrap()]);
-    assert!(said.starts_with("ahead: prefetched ") && said.lines().count() == 1, "{said}");
+    let stderr = run(&["-v"]);
+    assert!(stderr.starts_with("ahead: prefetched ") && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.contains("the program waited "), "{stderr}");
+    // --verbose together with --account.
+    let stderr = run(&["-v", "--account", account.to_str().unwrap()]);
+    assert!(stderr.starts_with("ahead: prefetched ") && stderr.lines().count() == 1, "{stderr}");
     let whole: serde_json::Value = serde_json::from_slice(&fs::read(&account).unwrap()).unwrap();
     assert!(whole["issued_bytes"].is_u64(), "{whole}");
     assert_eq!(run(&[]), "");
@@ -114,9 +114,9 @@ fn a_program_that_cannot_be_started_has_the_shells_status() {
     ahead(&["run"]).assert().code(2);
 }
 
-/// Regression: signals that do not ask for an end, SIGUSR1 say, ended us, and the program ran on without them.
+/// Regression: signals that a program may survive (SIGUSR1) ended `ahead run`, and the program continued without them.
 #[test]
-fn a_signal_to_us_reaches_the_program() {
+fn a_signal_to_run_reaches_the_program() {
     let (_guard, home) = home();
     let profile = home.join("p.ahead");
     save(Vec::new(), &profile);
@@ -142,7 +142,7 @@ fn a_signal_to_us_reaches_the_program() {
 }
 
 #[test]
-fn the_account_of_a_run_is_written() {
+fn run_writes_its_account() {
     let (_guard, home) = home();
     let (profile, data, account) = (home.join("p.ahead"), home.join("data"), home.join("account.json"));
     fs::write(&data, vec![1; 100_000]).unwrap();
@@ -154,9 +154,9 @@ fn the_account_of_a_run_is_written() {
     assert_eq!(accounted.iter().sum::<u64>() + cancelled, 100_000, "{account}");
 }
 
-/// The process that fetches has no descriptor of ours: what goes to one of ours goes through us.
+/// The fetching process has no descriptors of `ahead run`: `ahead run` itself writes to its own descriptors.
 #[test]
-fn the_account_may_go_to_what_is_open() {
+fn the_account_may_go_to_an_open_descriptor() {
     let (_guard, home) = home();
     let (profile, data) = (home.join("p.ahead"), home.join("data"));
     fs::write(&data, vec![1; 100_000]).unwrap();
@@ -175,19 +175,19 @@ fn the_account_may_go_to_what_is_open() {
 }
 
 #[test]
-fn messages_leave_standard_error_to_the_program() {
+fn messages_go_to_their_file_and_not_to_standard_error() {
     let (_guard, home) = home();
     let (profile, messages) = (home.join("p.ahead"), home.join("messages"));
     fs::write(&profile, "no profile").unwrap();
     let mut run = ahead(&["run", "--messages"]);
     run.arg(&messages).arg("-p").arg(&profile).args(["--", "sh", "-c", "echo err >&2"]);
     run.assert().success().stdout("").stderr("err\n");
-    let said = fs::read_to_string(&messages).unwrap();
-    assert!(said.starts_with("ahead: runs without a profile") && said.lines().count() == 1, "{said}");
+    let text = fs::read_to_string(&messages).unwrap();
+    assert!(text.starts_with("ahead: runs without a profile") && text.lines().count() == 1, "{text}");
 }
 
 #[test]
-fn nothing_but_regular_files_at_their_very_path_is_fetched() {
+fn only_regular_files_at_their_exact_path_are_fetched() {
     let (_guard, home) = home();
     let file = home.join("file");
     fs::write(&file, vec![1; 8192]).unwrap();
@@ -208,14 +208,14 @@ fn nothing_but_regular_files_at_their_very_path_is_fetched() {
     let skipped: Vec<&Value> = account["skipped"].as_object().unwrap().values().collect();
     assert_eq!(skipped.iter().map(|s| s["bytes"].as_u64().unwrap()).sum::<u64>(), bytes, "{account}");
     assert_eq!(skipped.iter().map(|s| s["spans"].as_u64().unwrap()).sum::<u64>(), count, "{account}");
-    // What lies behind a symbolic link is not where it was: way/file, /proc/self/mem.
+    // A path through a symbolic link (way/file, /proc/self/mem) is missing.
     assert_eq!(account["skipped"]["missing"]["spans"], 2, "{account}");
     assert_eq!(account["skipped"]["refused"]["spans"], count - 2, "{account}");
 }
 
-/// Regression: without a home a profile was looked for below the working directory.
+/// Regression: without a home directory `run` looked for the profile below the working directory.
 #[test]
-fn a_place_that_is_not_absolute_is_no_home() {
+fn a_relative_home_is_ignored() {
     let (_guard, home) = home();
     for place in ["", "relative"] {
         let mut run = ahead(&["run", "--", "true"]);
@@ -225,7 +225,7 @@ fn a_place_that_is_not_absolute_is_no_home() {
 }
 
 #[test]
-fn claims_beyond_the_files_end_fetch_nothing() {
+fn claims_beyond_the_end_of_a_file_fetch_nothing() {
     let (_guard, home) = home();
     let path = home.join("file");
     fs::write(&path, vec![1; 8192]).unwrap();
@@ -241,9 +241,9 @@ fn claims_beyond_the_files_end_fetch_nothing() {
     assert_eq!((&account["issued_bytes"], &account["skipped"]["over_budget"]["bytes"]), (&0.into(), &most.into()));
 }
 
-/// Regression: a hostile profile could claim any number of devices, and each had 16 threads and was looked for in all files.
+/// Regression: a hostile profile could name any number of devices. Each got 16 threads and a search of all files.
 #[test]
-fn a_profile_of_many_devices_is_no_burden() {
+fn a_profile_of_many_devices_is_replayed_in_time() {
     let (_guard, home) = home();
     let path = home.join("file");
     fs::write(&path, vec![1; 8192]).unwrap();
@@ -254,9 +254,9 @@ fn a_profile_of_many_devices_is_no_burden() {
     assert_eq!(account["skipped"]["missing"]["bytes"], 5000 * 8192);
 }
 
-/// Regression: a time that no clock can show was a panic.
+/// Regression: a deadline beyond the range of the clock caused a panic.
 #[test]
-fn any_deadline_is_a_deadline() {
+fn any_deadline_is_accepted() {
     let profile = tempfile::NamedTempFile::new().unwrap();
     save(Vec::new(), profile.path());
     for deadline in ["0us", "1us", "10000000000000000000s"] {
@@ -265,7 +265,7 @@ fn any_deadline_is_a_deadline() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_read_is_one_clear_line() {
+fn an_unreadable_profile_is_reported_in_one_line() {
     let (_guard, home) = home();
     fs::write(home.join("broken"), "AHEAD and then nonsense").unwrap();
     std::process::Command::new("mkfifo").arg(home.join("fifo")).status().unwrap();
@@ -276,7 +276,7 @@ fn a_profile_that_cannot_be_read_is_one_clear_line() {
 }
 
 #[test]
-fn what_was_done_is_told_to_people() {
+fn replay_prints_its_account_as_text() {
     let (_guard, home) = home();
     let (profile, data) = (home.join("p.ahead"), home.join(OsStr::from_bytes(b"data \xff")));
     fs::write(&data, vec![1; 100_000]).unwrap();
@@ -284,9 +284,9 @@ fn what_was_done_is_told_to_people() {
     ahead(&["replay", "--wait"]).arg(&profile).assert().success().stdout(predicate::str::contains("arrived after"));
 }
 
-/// Regression: a file that could not be opened because too many were open was taken for missing.
+/// Regression: a file that could not be opened for lack of descriptors counted as missing.
 #[test]
-fn a_low_limit_of_open_files_makes_nothing_missing() {
+fn a_low_limit_of_open_files_makes_no_file_missing() {
     let (_guard, home) = home();
     let paths: Vec<PathBuf> = (0..100).map(|index| home.join(index.to_string())).collect();
     paths.iter().for_each(|path| fs::write(path, vec![1; 8192]).unwrap());
@@ -303,7 +303,7 @@ fn a_low_limit_of_open_files_makes_nothing_missing() {
     };
     let mut replays = 0;
     for limit in (4..40).chain([64, 128]) {
-        // Below some limit there is not even a pipe for ourselves, and that is an error.
+        // Below some limit replay cannot even create a pipe, and fails.
         let Some(account) = replay(limit) else { continue };
         replays += 1;
         let fetched = ["issued_bytes", "already_resident_bytes"].map(|key| account[key].as_u64().unwrap());
@@ -316,27 +316,27 @@ fn a_low_limit_of_open_files_makes_nothing_missing() {
     assert!(replays > 20, "{replays}");
 }
 
-/// Regression: `sudo ahead record` keeps a profile in the user's `~/.local/state`, for it does not know his
-/// XDG_STATE_HOME; `run`, which does, looked only there.
+/// Regression: `sudo ahead record` does not know the user's XDG_STATE_HOME and saves in the user's `~/.local/state`. `run`
+/// knows XDG_STATE_HOME, and looked only there.
 #[test]
-fn a_profile_is_looked_for_where_root_keeps_it_too() {
+fn run_looks_also_where_root_saves_the_profile() {
     let (_guard, home) = home();
     let state = home.join("state");
-    let said = || {
+    let stderr = || {
         let mut run = ahead(&["run", "--", "true"]);
         let output = run.env("HOME", &home).env("XDG_STATE_HOME", &state).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let first = said();
+    let first = stderr();
     let name = first.split(['/', ':', ' ']).find(|word| word.ends_with(".ahead")).expect("it names what it looks for");
     assert!(first.contains(state.join("ahead").join(name).to_str().unwrap()), "{first}");
     let kept = home.join(".local/state/ahead");
     fs::create_dir_all(&kept).unwrap();
     save(Vec::new(), &kept.join(name));
-    assert_eq!(said(), "");
-    // One's own place comes first.
+    assert_eq!(stderr(), "");
+    // XDG_STATE_HOME has priority.
     fs::create_dir_all(state.join("ahead")).unwrap();
     fs::write(state.join("ahead").join(name), "no profile").unwrap();
-    assert!(said().contains("runs without a profile"), "{}", said());
+    assert!(stderr().contains("runs without a profile"), "{}", stderr());
 }

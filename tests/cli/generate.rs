@@ -1,4 +1,4 @@
-//! Man pages and completions come from the one definition of the command line, and work where they are used.
+//! Man pages and completions are generated from the command line's one definition, and work in their programs.
 
 use assert_cmd::Command;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ fn names(directory: &Path) -> BTreeSet<String> {
 const LABORATORY: [&str; 5] = ["bench", "disk", "papers", "probe", "sim"];
 
 #[test]
-fn there_is_a_man_page_for_every_command() {
+fn every_command_has_a_man_page() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let pages = names(&directory.path().join("man"));
@@ -59,7 +59,7 @@ fn completions_name_every_command() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_an_error() {
+fn an_unwritable_target_is_an_error() {
     let output = Command::cargo_bin("ahead").unwrap().args(["generate", "/dev/null/x"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("ahead: create /dev/null/x/man: "));

@@ -1,11 +1,11 @@
-//! The store of profiles: what is in it, what is found, what is removed.
+//! The store of profiles: list, show and forget.
 
 use ahead_profile::{Profile, Recording};
 use assert_cmd::Command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A home directory, and a directory to run in.
+/// A home directory with a store, and a working directory.
 struct Store {
     home: tempfile::TempDir,
     directory: PathBuf,
@@ -25,19 +25,19 @@ impl Store {
         command.env("HOME", self.home.path()).env_remove("XDG_STATE_HOME").output().unwrap()
     }
 
-    fn said(&self, arguments: &[&str]) -> String {
+    fn stderr(&self, arguments: &[&str]) -> String {
         String::from_utf8(self.ahead(arguments).stderr).unwrap()
     }
 
-    /// The file where a command's profile is looked for: `run` names it.
-    fn place(&self, command: &[&str]) -> PathBuf {
-        let said = self.said(&[&["show", "--"], command].concat());
-        let path = said.strip_prefix("ahead: there is no profile ").unwrap_or_else(|| panic!("{said}"));
+    /// The path of a command's profile in the store: `show` names the path when the profile is missing.
+    fn profile_path(&self, command: &[&str]) -> PathBuf {
+        let stderr = self.stderr(&[&["show", "--"], command].concat());
+        let path = stderr.strip_prefix("ahead: there is no profile ").unwrap_or_else(|| panic!("{stderr}"));
         PathBuf::from(path.split([';', '\n']).next().unwrap())
     }
 
-    fn keep(&self, command: &[&str]) -> PathBuf {
-        let path = self.place(command);
+    fn save(&self, command: &[&str]) -> PathBuf {
+        let path = self.profile_path(command);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let words = command.iter().map(|word| word.as_bytes().to_vec()).collect();
         let directory = self.directory.as_os_str().as_encoded_bytes().to_vec();
@@ -62,7 +62,7 @@ impl Store {
 fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     let store = Store::new();
     assert!(String::from_utf8(store.ahead(&["list"]).stdout).unwrap().starts_with("there are no profiles"));
-    let (log, status) = (store.keep(&["git", "log", "-n", "200"]), store.keep(&["git", "status"]));
+    let (log, status) = (store.save(&["git", "log", "-n", "200"]), store.save(&["git", "status"]));
     let mut expected = vec![
         (["git", "log", "-n", "200"].map(String::from).to_vec(), log.clone()),
         (["git", "status"].map(String::from).to_vec(), status.clone()),
@@ -72,7 +72,7 @@ fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     let text = String::from_utf8(store.ahead(&["list"]).stdout).unwrap();
     assert!(text.contains("git log -n 200") && text.contains(status.to_str().unwrap()), "{text}");
     assert!(store.ahead(&["show", "--", "git", "status"]).status.success());
-    // Nothing but what is in the store is removed.
+    // `forget` removes only profiles of the store.
     let other = store.directory.join("other.ahead");
     fs::copy(&log, &other).unwrap();
     let refused = store.ahead(&["forget", "--profile", other.to_str().unwrap()]);
@@ -84,25 +84,28 @@ fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     assert_eq!(store.ahead(&["forget"]).status.code(), Some(2));
 }
 
-/// A user recorded `-n 200`, asks for `-n 20`, and is told only that there is no such file.
+/// The user recorded `-n 200` and asks for `-n 20`.
 #[test]
-fn missing_profile_names_those_of_the_same_program() {
+fn a_missing_profile_names_those_of_the_same_program() {
     let store = Store::new();
     for count in ["1", "2", "3", "4"] {
-        store.keep(&["git", "log", "-n", count]);
+        store.save(&["git", "log", "-n", count]);
     }
-    let said = store.said(&["show", "--", "git", "log", "-n", "20"]);
-    assert!(said.contains("there are profiles for: git log -n ") && said.contains("and 1 more (ahead list)"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    let said = store.said(&["run", "--", "git", "--version"]);
-    assert!(said.contains("there are 4 for other arguments or elsewhere: ahead list"), "{said}");
-    assert!(!store.said(&["show", "--", "gi"]).contains("there are profiles for"));
+    let stderr = store.stderr(&["show", "--", "git", "log", "-n", "20"]);
+    assert!(
+        stderr.contains("there are profiles for: git log -n ") && stderr.contains("and 1 more (ahead list)"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let stderr = store.stderr(&["run", "--", "git", "--version"]);
+    assert!(stderr.contains("there are 4 for other arguments or elsewhere: ahead list"), "{stderr}");
+    assert!(!store.stderr(&["show", "--", "gi"]).contains("there are profiles for"));
 }
 
 #[test]
-fn profile_that_cannot_be_read_is_listed_with_the_reason_and_can_be_forgotten() {
+fn an_unreadable_profile_is_listed_with_the_reason_and_can_be_forgotten() {
     let store = Store::new();
-    let path = store.keep(&["cat"]);
+    let path = store.save(&["cat"]);
     fs::write(&path, "no profile").unwrap();
     let output = store.ahead(&["list", "--json"]);
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -112,14 +115,14 @@ fn profile_that_cannot_be_read_is_listed_with_the_reason_and_can_be_forgotten() 
     assert!(!path.exists());
 }
 
-/// A profile for any arguments is used where there is none for those that are given.
+/// The profile for any arguments is used if there is none for the given arguments.
 #[test]
-fn profile_for_any_arguments_is_used_where_there_is_no_other() {
+fn a_profile_for_any_arguments_is_the_fallback() {
     let store = Store::new();
-    let same = store.keep(&["git", "log"]);
+    let same = store.save(&["git", "log"]);
     let name = same.file_name().unwrap().to_str().unwrap();
     assert!(name.starts_with("git-") && !name.contains("-any-"), "{name}");
-    // Recording needs root: its place is the one that is looked for second.
+    // Recording needs root, so the test saves the profile at the path that `run` tries second.
     let hash = crc32fast::hash(store.directory.as_os_str().as_encoded_bytes());
     let any = same.with_file_name(format!("git-any-{hash:08x}.ahead"));
     fs::copy(&same, &any).unwrap();

@@ -1,4 +1,4 @@
-//! `ahead papers`: what papers say beside what comes out here. Roudier's is the quickest.
+//! `ahead papers`: the papers' figures beside the measured ones. Roudier's paper is the quickest.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -36,7 +36,7 @@ fn json_is_a_list_of_lines() {
 }
 
 #[test]
-fn people_are_told_what_was_put_in() {
+fn text_shows_the_inputs_of_a_run() {
     let says = predicate::str::contains("Asynchronous read-ahead")
         .and(predicate::str::contains("quoted: 2.67 MB/s  ours: 2.67 MB/s"))
         .and(predicate::str::contains("the disk's platter: 4 MB/s (stated)"))
@@ -58,9 +58,9 @@ fn pages_are_written() {
     assert_eq!(fs::read_dir(&pages).unwrap().count(), 2);
 }
 
-/// Regression: an empty directory was left. (SIGINT may be ignored where tests run.)
+/// Regression: an interrupted run left an empty directory. (SIGINT may be ignored where tests run.)
 #[test]
-fn who_interrupts_it_finds_no_pages() {
+fn an_interrupted_run_leaves_no_pages() {
     let home = tempfile::tempdir().unwrap();
     let pages = home.path().join("pages");
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
@@ -69,7 +69,7 @@ fn who_interrupts_it_finds_no_pages() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // A run takes some seconds; the directory was made at its beginning.
+    // A run takes some seconds; it makes the directory first.
     crate::until_it_computes(child.id(), 20);
     let kill = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(kill.success());
@@ -78,7 +78,7 @@ fn who_interrupts_it_finds_no_pages() {
 }
 
 #[test]
-fn mistakes_are_told_before_the_work() {
+fn mistakes_are_reported_before_the_work() {
     let unknown = predicate::str::contains("no paper is called \"card\"; there are roudier, oconnor-tracy");
     ahead(&["card"]).assert().code(2).stdout("").stderr(unknown);
     let home = tempfile::tempdir().unwrap();
@@ -91,9 +91,9 @@ fn mistakes_are_told_before_the_work() {
 }
 
 #[test]
-fn without_root_nothing_runs_against_the_real_page_cache() {
+fn without_root_the_real_page_cache_is_not_used() {
     if ahead_sys::machine::is_root() {
-        eprintln!("skipped: this is root; tests/root runs the rest");
+        eprintln!("skipped: this is root; tests/root runs these commands");
         return;
     }
     ahead(&["roudier", "--live"]).assert().code(77).stdout("").stderr(predicate::str::contains("as root"));

@@ -1,4 +1,4 @@
-//! `ahead probe`: what it says where there is nothing to probe.
+//! `ahead probe` without privilege, and where there is no disk to probe.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -13,12 +13,12 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn help_says_what_is_read_and_what_is_not() {
+fn help_names_the_parts_that_are_read() {
     ahead(&["--help"]).assert().success().stdout(contains("No setting is read").and(contains("--timing-only")));
 }
 
 #[test]
-fn a_path_that_is_not_there_is_named() {
+fn a_missing_path_is_named() {
     ahead(&["/no/such/place"]).assert().code(1).stderr(contains("/no/such/place"));
 }
 
@@ -29,9 +29,9 @@ fn file_systems_without_a_disk_are_not_supported() {
     }
 }
 
-/// Regression: of a file in memory it was said that somebody else used it, and a file of /proc was too short.
+/// Regression: a file in memory was reported as used by another process, and a file of /proc as too short.
 #[test]
-fn files_without_a_disk_are_not_supported_either() {
+fn files_without_a_disk_are_not_supported() {
     let in_memory = tempfile::Builder::new().prefix("ahead-test-").tempfile_in("/dev/shm").unwrap();
     in_memory.as_file().set_len(16 << 20).unwrap();
     for path in [in_memory.path().to_str().unwrap(), "/proc/self/status"] {
@@ -39,9 +39,9 @@ fn files_without_a_disk_are_not_supported_either() {
     }
 }
 
-/// Regression: a path that did not begin at the root was "not an absolute path".
+/// Regression: a relative path was refused as "not an absolute path".
 #[test]
-fn paths_may_be_relative() {
+fn relative_paths_are_accepted() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::fs::create_dir(home.path().join("inner")).unwrap();
     for path in [".", "inner/.."] {
@@ -50,10 +50,10 @@ fn paths_may_be_relative() {
 }
 
 #[test]
-fn a_directory_that_may_not_be_written_is_not_permitted() {
+fn an_unwritable_directory_is_not_permitted() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o555)).unwrap();
-    // Root may write everywhere: it has tests of its own.
+    // Root may write everywhere: its tests are in tests/root.
     if fs::write(home.path().join("file"), "").is_err() {
         ahead(&[home.path().to_str().unwrap()]).assert().code(77).stderr(contains("a directory that you may write"));
     }
@@ -70,7 +70,7 @@ fn a_file_that_fits_stays_cached() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_special_or_small_file_is_refused() {
     ahead(&["/dev/null"]).assert().code(1).stderr(contains("give a directory"));
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let small = home.path().join("small");
@@ -79,7 +79,7 @@ fn what_is_no_file_is_refused() {
 }
 
 #[test]
-fn space_is_asked_for_first() {
+fn too_little_space_is_reported() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = home.path().to_str().unwrap();
     ahead(&[path, "--size", "4096T"]).assert().code(1).stderr(contains("bytes free").and(contains("--size")));
@@ -97,7 +97,7 @@ fn outputs_are_checked_before_the_work() {
 }
 
 #[test]
-fn a_part_can_be_asked_for_alone() {
+fn one_part_can_be_probed_alone() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output =
         ahead(&[home.path().to_str().unwrap(), "--only", "layout", "--size", "8M", "--json"]).assert().success();
@@ -109,9 +109,9 @@ fn a_part_can_be_asked_for_alone() {
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0, "no test file is left");
 }
 
-/// Regression: `--size 0` made a file of 1 MiB, and beside a file or a device it did nothing.
+/// Regression: `--size 0` made a file of 1 MiB, and was ignored for a given file or device.
 #[test]
-fn a_size_without_a_test_file_of_that_size_is_a_mistake() {
+fn a_size_of_zero_or_for_an_existing_file_is_refused() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let directory = home.path().to_str().unwrap();
     for size in ["0", "1", "1023K"] {
@@ -124,7 +124,7 @@ fn a_size_without_a_test_file_of_that_size_is_a_mistake() {
     }
 }
 
-/// Regression: times of a hole were those of the disk.
+/// Regression: the times of a hole were reported as the disk's.
 #[test]
 fn a_hole_has_no_times() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

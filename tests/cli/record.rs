@@ -1,4 +1,4 @@
-//! `ahead record` without privilege: what it asks for, and how it says no.
+//! `ahead record` without privilege: usage errors and missing permissions.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -8,14 +8,14 @@ fn record(arguments: &[&str]) -> assert_cmd::assert::Assert {
 }
 
 #[test]
-fn it_wants_to_know_whom_to_observe() {
+fn a_missing_target_or_output_is_wrong_usage() {
     record(&[]).code(2).stderr(predicate::str::contains("required"));
     record(&["--all", "--pid", "1", "-o", "x"]).code(2).stderr(predicate::str::contains("cannot be used with"));
     record(&["--all"]).code(2).stderr(predicate::str::contains("--output"));
 }
 
 #[test]
-fn the_output_of_others_cannot_be_waited_for() {
+fn until_output_without_a_started_program_is_refused() {
     for whom in [["--pid", "1"], ["--cgroup", "/sys/fs/cgroup"]] {
         record(&[&whom[..], &["-o", "x", "--until-output", "ready"]].concat())
             .code(2)
@@ -24,13 +24,13 @@ fn the_output_of_others_cannot_be_waited_for() {
 }
 
 #[test]
-fn a_precise_recording_is_a_cold_one() {
+fn a_precise_recording_must_be_cold() {
     record(&["--precise", "--", "true"]).code(2).stderr(predicate::str::contains("--cold"));
     record(&["--cold", "--all", "-o", "x"]).code(2);
 }
 
 #[test]
-fn nonsense_is_refused_before_anything_is_done() {
+fn wrong_values_are_refused() {
     for arguments in [
         ["--runs", "0", "--", "true"],
         ["--until-output", "(", "--", "true"],
@@ -44,19 +44,19 @@ fn nonsense_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn a_profile_that_could_not_be_kept_is_not_recorded() {
+fn a_profile_that_cannot_be_saved_is_not_recorded() {
     if !rustix::process::geteuid().is_root() {
-        // Without privileges that is said first.
+        // Missing privilege is reported first.
         return println!("skipped: needs root");
     }
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing/p.ahead");
-    let said = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
-    said.code(125).stdout("").stderr(predicate::str::contains("cannot save").and(one_line()));
+    let result = record(&["-o", missing.to_str().unwrap(), "--", "sh", "-c", "echo started"]);
+    result.code(125).stdout("").stderr(predicate::str::contains("cannot save").and(one_line()));
     let directory = home.path().to_str().unwrap();
-    for (place, why) in [("/dev/null", "a device is in the way"), (directory, "a directory is in the way")] {
-        let said = record(&["-o", place, "--", "sh", "-c", "echo started"]);
-        said.code(125).stdout("").stderr(predicate::str::contains(why).and(one_line()));
+    for (place, why) in [("/dev/null", "a device has that path"), (directory, "a directory has that path")] {
+        let result = record(&["-o", place, "--", "sh", "-c", "echo started"]);
+        result.code(125).stdout("").stderr(predicate::str::contains(why).and(one_line()));
     }
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
@@ -68,7 +68,7 @@ fn an_unknown_option_is_not_the_program() {
         ahead(&["--bogus", "--", "true"]).code(2).stderr(predicate::str::contains("unexpected argument '--bogus'"));
         ahead(&["-p", "/none", "-x", "true"]).code(2);
     }
-    // What follows the program is the program's.
+    // Arguments after the program belong to the program.
     let run = |arguments: &[&str]| Command::cargo_bin("ahead").unwrap().arg("run").args(arguments).assert();
     for before in [&[][..], &["--"]] {
         run(&[before, &["printf", "--", "-x--bogus"]].concat()).success().stdout("-x--bogus");
@@ -76,34 +76,34 @@ fn an_unknown_option_is_not_the_program() {
 }
 
 #[test]
-fn only_what_is_missing_is_asked_for() {
+fn a_usage_error_names_only_missing_arguments() {
     record(&[]).code(2).stderr(predicate::str::contains("--output <FILE>\n").not());
     let run = Command::cargo_bin("ahead").unwrap().args(["run", "-p", "x"]).assert();
     run.code(2).stderr(predicate::str::contains("--profile").not());
 }
 
 #[test]
-fn a_home_that_is_not_there_is_not_made() {
+fn a_missing_home_is_not_created() {
     if !rustix::process::geteuid().is_root() {
-        // Without privileges that is said first.
+        // Missing privilege is reported first.
         return println!("skipped: needs root");
     }
     let home = tempfile::tempdir().unwrap();
     let missing = home.path().join("missing");
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.env_remove("XDG_STATE_HOME").env_remove("SUDO_USER").env_remove("SUDO_UID").env("HOME", &missing);
-    let said = command.args(["record", "--", "echo", "started"]).assert();
-    said.code(125).stdout("").stderr(predicate::str::contains("does not exist").and(predicate::str::contains("-o")));
+    let result = command.args(["record", "--", "echo", "started"]).assert();
+    result.code(125).stdout("").stderr(predicate::str::contains("does not exist").and(predicate::str::contains("-o")));
     assert!(!missing.exists());
 }
 
-/// Regression: a user without privileges was first told to name another place for the profile.
+/// Regression: without privilege the first error was the profile's path.
 #[test]
-fn missing_privilege_is_reported_before_the_place_of_the_profile() {
+fn missing_privilege_is_reported_before_the_profile_path() {
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
     if rustix::process::geteuid().is_root() {
-        // The same program as a stranger.
+        // A copy of the program, run as an unprivileged user.
         let home = tempfile::tempdir().unwrap();
         let program = home.path().join("ahead");
         let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&program).status();
@@ -112,8 +112,8 @@ fn missing_privilege_is_reported_before_the_place_of_the_profile() {
         command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
         command.args(["record", "-o", "/no/such/directory/p.ahead", "--", "echo", "started"]);
-        let said = command.assert();
-        said.code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
+        let result = command.assert();
+        result.code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));
         return;
     }
     command.assert().code(77).stdout("").stderr(predicate::str::contains("as root").and(one_line()));

@@ -165,7 +165,7 @@ fn people_see_the_totals_and_the_stale() {
         "python3 -c 'import json'",
         "precise: exactly the pages that were used",
         "cold, with metadata",
-        "2 of 5 files are stale (1 missing, 1 changed) and left out of a run.",
+        "2 of 5 files are stale (1 missing, 1 changed); a run skips them.",
         "5 files, 6 extents, 40.0 KiB data used, 12.0 KiB metadata used",
         "/usr/bin/python3",
         "Metadata blocks",

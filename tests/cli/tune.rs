@@ -1,4 +1,4 @@
-//! `ahead tune` without privilege: Wu's table, mistakes, and what has no window.
+//! `ahead tune` without privilege: Wu's table, usage errors, and paths without a window.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -24,7 +24,7 @@ fn wrong_usage_is_status_2() {
         &["/", "--access-time", "8ms"],
         &["/", "--kb", "5", "--apply"],
         &["/", "--kb", "0", "--apply"],
-        // Regression: it set nothing, and did not say so.
+        // Regression: this set nothing, without an error.
         &["/", "--kb", "128"],
         &["/", "--check", "--apply"],
         &["/", "--restore", "--kb", "128"],
@@ -37,7 +37,7 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
-fn wu_s_table_is_printed_as_he_did() {
+fn the_plan_equals_wus_table() {
     let output = ahead(&WU).assert().success().get_output().stdout.clone();
     let text = String::from_utf8(output).unwrap();
     let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
@@ -65,7 +65,7 @@ fn the_plan_is_json_with_every_key() {
 }
 
 #[test]
-fn what_reads_from_no_device_is_status_77() {
+fn a_path_without_a_device_is_status_77() {
     for place in ["/proc", "/proc/self/status", "/dev/null"] {
         ahead(&[place]).assert().code(77).stdout("").stderr(predicate::str::contains("is not supported here"));
     }
@@ -75,7 +75,7 @@ fn what_reads_from_no_device_is_status_77() {
 }
 
 #[test]
-fn what_is_not_there_is_status_1() {
+fn a_missing_path_is_status_1() {
     ahead(&["/no/such/place"]).assert().code(1).stderr(predicate::str::contains("/no/such/place"));
     let here = env!("CARGO_TARGET_TMPDIR");
     if ahead_sys::machine::is_root() {
@@ -86,9 +86,9 @@ fn what_is_not_there_is_status_1() {
     }
 }
 
-/// Before anything is tried.
+/// The trace is read before a setting changes.
 #[test]
-fn a_trace_that_is_cut_short_is_status_1() {
+fn a_truncated_trace_is_status_1() {
     if !ahead_sys::machine::is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -96,16 +96,16 @@ fn a_trace_that_is_cut_short_is_status_1() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("x.trace");
     std::fs::write(&path, b"AHDTRACE\x01\x00").unwrap();
-    let told = predicate::str::contains("x.trace: the trace is cut short");
+    let message = predicate::str::contains("x.trace: the trace is truncated at byte 10");
     ahead(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()])
         .assert()
         .code(1)
         .stdout("")
-        .stderr(told);
+        .stderr(message);
 }
 
 #[test]
-fn without_root_nothing_is_tried_and_it_says_why() {
+fn missing_privilege_is_status_77_with_the_remedy() {
     if ahead_sys::machine::is_root() {
         eprintln!("skipped: is root");
         return;
@@ -114,9 +114,9 @@ fn without_root_nothing_is_tried_and_it_says_why() {
     ahead(&[env!("CARGO_TARGET_TMPDIR")]).assert().code(77).stdout("").stderr(remedy);
 }
 
-/// What nobody has set is nothing to take back, and no rule.
+/// Without saved values, `--restore` writes neither a setting nor a udev rule.
 #[test]
-fn nothing_kept_is_nothing_to_restore() {
+fn restore_without_saved_values_does_nothing() {
     let home = tempfile::tempdir().unwrap();
     let root = home.path().to_str().unwrap();
     ahead(&["--all", "--restore", "--root", root]).assert().success().stdout("nothing to restore\n");
