@@ -20,7 +20,7 @@ const LABORATORY: &str = "\
 Laboratory (measures, models, explains; the program ahead-lab):
   bench    Run jobs with real I/O, under the kernel's read-ahead or any policy
   disk     Emulate a slow disk: a real block device whose reads take the time of a model
-  papers   Compare what papers say about read-ahead with what comes out here
+  papers   Compare what papers say about read-ahead with the results here
   probe    Find out what a disk and a kernel really do: windows, block size, access time, bandwidth
   sim      Run read-ahead policies over workloads in a simulated machine";
 

@@ -2,12 +2,12 @@
 
 mod conform;
 mod page;
-pub mod recordings;
 mod sweep;
 mod trace;
 
 use ahead_cli::output::{self, Output};
 use ahead_policy::{Argument, CATALOGUE, Description, PAGE_BYTES};
+use ahead_recordings::load_scenario;
 use ahead_report::number::{grouped, size};
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};
@@ -15,7 +15,6 @@ use ahead_report::text::printable;
 use ahead_sim::{Counters, Scenario};
 use ahead_sys::user::User;
 use clap::{Args, Subcommand};
-use recordings::load_scenario;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;

@@ -3,9 +3,9 @@
 mod print;
 
 use crate::bench::interruptible;
-use crate::sim::recordings;
 use ahead_cli::tune::{Measurer, Tune, pretty};
 use ahead_profile::Profile;
+use ahead_recordings as recordings;
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
 use ahead_sim::{Recording, RecordingKind, Recordings};

@@ -1,5 +1,5 @@
-//! Running free: the state of every open file, what is cached and what is marked evolve from the program's accesses and the
-//! policy's own decisions. From the trace come the accesses, what is removed from the cache, and what others add to it.
+//! The free running comparison: the state of every open file, the content of the cache and the marks follow from the accesses of the programs
+//! and the decisions of the policy. The trace gives the accesses, removals from the cache, and additions by others.
 //!
 //! ```text
 //!     Read, Fault, Advice ──▶ walk page by page ──▶ the next decision that the policy takes
@@ -7,22 +7,22 @@
 //!     Sync, Async, Window, Exact ────────────────────────────▶ the decision that the kernel took
 //! ```
 //!
-//! Where they differ, the state is taken from the trace the next time that the open file is seen there (`stale`), and that is
-//! counted; so is what a decision has really brought, where other folios were expected. What two decisions at the same time left
-//! behind is doubted: the state is taken anew, a mark holds if the kernel says so.
+//! After a mismatch the state is taken from the next record of the open file (`stale`), and this is counted; so are the folios of a decision
+//! where others were expected. The result of overlapping decisions is uncertain: the state is taken again, and the kernel's report decides on
+//! a mark.
 //!
 //! | table | set | cleared |
 //! |---|---|---|
-//! | `stale` | a decision differs or overlaps; during a read whose pages are not told | the open file is seen with its state, or opened |
-//! | `cursors` | a call that reads begins, or is told where it does | it ends |
-//! | `tried` | a fault | the thread does something else than wait for it |
-//! | `mapped` | pages are mapped around a fault | the thread's next fault |
+//! | `stale` | a decision differs or overlaps; during a read whose pages are not recorded | a record has the state of the open file, or opens it |
+//! | `cursors` | a read call starts, or its offset is recorded | it ends |
+//! | `tried` | a fault | another operation of the thread |
+//! | `mapped` | pages are mapped around a fault | the next fault of the thread |
 
 mod faults;
 
-use crate::judge::{Expected, Pending, Said, expect, state_of};
+use crate::judge::{Expected, KernelReport, Pending, expect, state_of};
 use crate::ledger::Ledger;
-use crate::pages::{Pages, Seen};
+use crate::pages::{Pages, ThreadView};
 use crate::position::Positions;
 use crate::step::{DONT_NEED, WILL_NEED, whole_pages, will_need_pages};
 use crate::tally::{Kind, Tally};
@@ -37,72 +37,71 @@ const NORMAL: u32 = 0;
 const RANDOM: u32 = 1;
 const SEQUENTIAL: u32 = 2;
 
-/// A call that reads: how far it is.
+/// The progress of a read call.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     by: Use,
     offset_bytes: u64,
-    /// It wants to end here.
+    /// Its intended end.
     end_bytes: u64,
     next: Page,
-    /// It began with this record.
+    /// Number of its first record.
     begun: u64,
-    /// One after the last page that is asked for.
+    /// The page after the last requested one.
     end: Page,
-    /// Which pages it reads is not known.
+    /// The trace does not record its pages.
     is_other: bool,
 }
 
-/// A decision that the policy takes.
-struct Taken {
+/// A decision of the policy.
+struct PolicyDecision {
     kind: Kind,
     page: Page,
     wanted: u64,
     expected: Expected,
-    /// What it would be if a read of another thread had ended already.
+    /// The outcomes if a read of another thread had ended before.
     alternatives: Vec<Outcome>,
 }
 
-/// Compares a policy with a kernel, from the accesses alone.
+/// Compares a policy with a kernel, from the accesses only.
 #[derive(Debug)]
-pub struct Free {
+pub struct FreeRunning {
     rules: Rules,
     pages: Pages,
-    /// What is really cached.
-    truth: Pages,
+    /// The content of the kernel's cache.
+    kernel_pages: Pages,
     states: FxHashMap<u32, State>,
-    /// Open files whose state has to be taken from the trace.
+    /// Open files whose state must be taken from the trace.
     stale: FxHashSet<u32>,
-    /// With which record an open file's state was taken from there last.
+    /// The last record from which the state of an open file was taken.
     taken: FxHashMap<u32, u64>,
     cursors: FxHashMap<u32, Cursor>,
     positions: Positions,
-    /// The record before, by thread.
-    heard: FxHashMap<u32, u64>,
-    /// The open file through which a file was faulted last, and what was said of the mapping.
+    /// The last record of each thread.
+    last_records: FxHashMap<u32, u64>,
+    /// For each file, the open file of the last fault, and the flags of the mapping.
     faulted: FxHashMap<u32, (u32, u32)>,
-    /// What a thread's fault has just mapped, and the balance of misses before: if the fault itself comes after all, it was not
-    /// satisfied by that.
+    /// The pages that were mapped around a thread's fault, and the balance of misses before. If the fault itself follows, this did not
+    /// satisfy it.
     mapped: FxHashMap<u32, (u32, Range<Page>, u32)>,
-    /// The open file and the page that a thread has just faulted: it comes again when it has waited, and passes marks by then
-    /// (`FAULT_FLAG_TRIED`).
+    /// The open file and the page of a thread's last fault: it comes again after a wait, and then ignores marks (`FAULT_FLAG_TRIED`).
     tried: FxHashMap<u32, (u32, Page)>,
     ledger: Ledger,
 }
 
-impl Free {
-    /// A policy with these rules.
-    pub fn new(rules: Rules) -> Free {
-        Free {
+impl FreeRunning {
+    /// Starts a comparison with these rules.
+    pub fn new(rules: Rules) -> FreeRunning {
+        FreeRunning {
             rules,
             pages: Pages::default(),
-            truth: Pages::default(),
+            kernel_pages: Pages::default(),
             states: FxHashMap::default(),
             stale: FxHashSet::default(),
             taken: FxHashMap::default(),
             cursors: FxHashMap::default(),
             positions: Positions::default(),
-            heard: FxHashMap::default(),
+            last_records: FxHashMap::default(),
             faulted: FxHashMap::default(),
             mapped: FxHashMap::default(),
             tried: FxHashMap::default(),
@@ -110,13 +109,13 @@ impl Free {
         }
     }
 
-    /// What it comes to.
+    /// Ends the comparison.
     pub fn finish(self) -> Tally {
         self.ledger.finish()
     }
 
-    /// The next record.
-    pub fn take(&mut self, record: &Record) {
+    /// Processes the next record.
+    pub fn process(&mut self, record: &Record) {
         let task = record.task;
         if !matches!(record.event, Event::Removed(_)) {
             self.pages.end_drop(task);
@@ -126,8 +125,8 @@ impl Free {
         }
         match &record.event {
             Event::File(seen) => {
-                self.pages.see(seen);
-                self.truth.see(seen);
+                self.pages.add_file(seen);
+                self.kernel_pages.add_file(seen);
             }
             Event::Opened(by) => {
                 self.pages.settings(by);
@@ -145,12 +144,12 @@ impl Free {
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
             Event::Window(window) => {
-                self.ledger.say(task, Said::Window(*window));
-                self.goes_on(task);
+                self.ledger.add_report(task, KernelReport::Window(*window));
+                self.continue_decision(task);
             }
             Event::Exact(exact) => {
-                self.ledger.say(task, Said::Exact(*exact));
-                self.goes_on(task);
+                self.ledger.add_report(task, KernelReport::Exact(*exact));
+                self.continue_decision(task);
             }
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
             Event::Around { file, first, last } => self.around(task, *file, *first, *last),
@@ -159,19 +158,19 @@ impl Free {
                 let folio = Folio { first: cached.first, order: cached.order };
                 self.pages.dropped(task, cached.file, folio);
                 self.pages.remove(cached.file, folio, cached.special);
-                self.truth.remove(cached.file, folio, cached.special);
-                self.truth.note_gone(cached.file, folio, self.ledger.at);
+                self.kernel_pages.remove(cached.file, folio, cached.special);
+                self.kernel_pages.note_removed(cached.file, folio, self.ledger.at);
             }
             Event::Dirtied(cached) => self.pages.doubt_mark(cached.file, cached.first),
             Event::Advice { by, advice, offset_bytes, length_bytes } => {
                 self.advised(task, by, *advice, *offset_bytes, *length_bytes);
             }
         }
-        self.heard.insert(task, self.ledger.at);
+        self.last_records.insert(task, self.ledger.at);
         self.ledger.at += 1;
     }
 
-    /// The state of an open file, brought up to date with the trace where it has to be.
+    /// The state of an open file, updated from the trace if it is stale.
     fn state(&mut self, by: &Use) -> &mut State {
         if self.stale.remove(&by.open) {
             self.ledger.tally.resynchronised += 1;
@@ -185,8 +184,8 @@ impl Free {
         })
     }
 
-    /// A decision goes on. If the state was taken from the trace since it began, it was that before what the decision does.
-    fn goes_on(&mut self, task: u32) {
+    /// Continues a decision. A state that was taken from the trace since its start does not include its effect.
+    fn continue_decision(&mut self, task: u32) {
         if let Some(pending) = self.ledger.pending(task)
             && self.taken.get(&pending.by.open).is_some_and(|taken| *taken > pending.begun)
         {
@@ -194,8 +193,8 @@ impl Free {
         }
     }
 
-    /// A thread's decision has ended. If the kernel took another one, its state and its pages count; if another thread's was under
-    /// way, where its mark is cannot be told: the kernel reads the shared state again and again.
+    /// Ends a thread's decision. After a mismatch the kernel's state and pages count. After an overlap the place of its mark is uncertain: the
+    /// kernel reads the shared state several times.
     fn close(&mut self, task: u32) {
         let is_overlapped = self.ledger.is_overlapped(task);
         if let Some(pending) = self.ledger.pending(task) {
@@ -213,36 +212,36 @@ impl Free {
         self.ledger.close(task);
     }
 
-    /// What a decision has brought is what is really cached, and whether it is marked is not known.
+    /// Takes the folios of a decision from the kernel's cache; their marks are uncertain.
     fn correct(&mut self, pending: &Pending) {
         let file = pending.by.file;
-        self.take_truth(file, &pending.expected);
+        self.take_kernel_pages(file, &pending.expected);
         for folio in &pending.added {
-            if self.truth.folio(FileId(file), folio.first) == Some(*folio) {
+            if self.kernel_pages.folio(FileId(file), folio.first) == Some(*folio) {
                 self.pages.add(file, *folio, false);
                 self.pages.doubt(file, *folio);
             }
         }
     }
 
-    /// Of what was expected, what is really there counts, and whether it is marked is not known.
-    fn take_truth(&mut self, file: u32, expected: &Expected) {
+    /// Replaces expected folios by those in the kernel's cache; their marks are uncertain.
+    fn take_kernel_pages(&mut self, file: u32, expected: &Expected) {
         for (folio, _) in &expected.folios {
-            if self.truth.folio(FileId(file), folio.first) != Some(*folio) {
+            if self.kernel_pages.folio(FileId(file), folio.first) != Some(*folio) {
                 self.pages.remove(file, *folio, false);
-                for really in folio.range().filter_map(|page| self.truth.folio(FileId(file), page)) {
-                    self.pages.add(file, really, false);
-                    self.pages.doubt(file, really);
+                for actual in folio.range().filter_map(|page| self.kernel_pages.folio(FileId(file), page)) {
+                    self.pages.add(file, actual, false);
+                    self.pages.doubt(file, actual);
                 }
             }
             self.pages.doubt(file, *folio);
         }
     }
 
-    /// A decision that the kernel did not take has brought nothing, and met no mark.
-    fn take_back(&mut self, file: u32, taken: &Taken) {
-        self.take_truth(file, &taken.expected);
-        match (taken.kind, self.truth.folio(FileId(file), taken.page)) {
+    /// Undoes a decision that the kernel did not take: its folios and its mark.
+    fn take_back(&mut self, file: u32, taken: &PolicyDecision) {
+        self.take_kernel_pages(file, &taken.expected);
+        match (taken.kind, self.kernel_pages.folio(FileId(file), taken.page)) {
             (Kind::Mark, Some(folio)) => self.pages.doubt(file, folio),
             (_, None) => self.pages.remove(file, Folio::single(taken.page), false),
             _ => {}
@@ -256,18 +255,18 @@ impl Free {
         decide: impl FnOnce(&mut Decision<'_>, &mut State) -> Outcome,
     ) -> Expected {
         let mut state = *self.state(by);
-        let seen = Seen { pages: &self.pages, truth: &self.truth, task };
-        let expected = expect(&self.rules, &seen, by.file, |decision| decide(decision, &mut state));
+        let view = ThreadView { pages: &self.pages, kernel_pages: &self.kernel_pages, task };
+        let expected = expect(&self.rules, &view, by.file, |decision| decide(decision, &mut state));
         self.states.insert(by.open, state);
         for (folio, marked) in &expected.folios {
             self.pages.add(by.file, *folio, *marked);
-            self.pages.note(by.file, *folio, self.ledger.at, task);
+            self.pages.note_added(by.file, *folio, self.ledger.at, task);
         }
         expected
     }
 
-    fn begin(&mut self, task: u32, by: &Use, taken: Taken, objection: Option<String>) {
-        let Taken { kind, page, wanted, expected, alternatives } = taken;
+    fn begin(&mut self, task: u32, by: &Use, taken: PolicyDecision, objection: Option<String>) {
+        let PolicyDecision { kind, page, wanted, expected, alternatives } = taken;
         let (begun, last) = (self.ledger.at, self.ledger.at);
         let begun_so =
             Pending { kind, by: *by, page, wanted, begun, last, expected, alternatives, ..Pending::default() };
@@ -288,7 +287,7 @@ impl Free {
         }
     }
 
-    /// A read has waited for its turn, and begins only now.
+    /// Restarts a read at this offset: it had waited for a lock.
     fn move_read(&mut self, task: u32, offset_bytes: u64) {
         if let Some(cursor) = self.cursors.get(&task).copied() {
             let length_bytes = cursor.end_bytes - cursor.offset_bytes;
@@ -305,7 +304,7 @@ impl Free {
             let reached = cursor.offset_bytes.saturating_add(result as u64);
             cursor.end = cursor.end.min(reached.div_ceil(PAGE_BYTES));
             self.cursors.insert(task, cursor);
-            // One is enough: what comes after it, it may have caused.
+            // Only the first one counts: it may have caused the others.
             if let Some(taken) = self.advance(task, None) {
                 let objection = format!("expected {:?}, the kernel did nothing", taken.expected.outcome);
                 self.begin(task, &cursor.by, taken, Some(objection));
@@ -318,10 +317,10 @@ impl Free {
             state.prev_pos = cursor.offset_bytes.saturating_add(result as u64) as i64;
             let position = state.prev_pos;
             self.positions.end(cursor.by.open, cursor.begun, self.ledger.at, position);
-            let Free { ledger, rules, pages, truth, .. } = self;
-            ledger.ended_before(task, cursor.by.open, position, |task, pending, mut state| {
-                let seen = Seen { pages, truth, task };
-                expect(rules, &seen, pending.by.file, |decision| {
+            let FreeRunning { ledger, rules, pages, kernel_pages, .. } = self;
+            ledger.add_alternatives(task, cursor.by.open, position, |task, pending, mut state| {
+                let view = ThreadView { pages, kernel_pages, task };
+                expect(rules, &view, pending.by.file, |decision| {
                     decision.sync(&mut state, pending.page, pending.wanted)
                 })
                 .outcome
@@ -329,9 +328,8 @@ impl Free {
         }
     }
 
-    /// Goes on in a thread's read until the policy decides something (`filemap_get_pages`). `asked`: the kernel
-    /// decided here.
-    fn advance(&mut self, task: u32, asked: Option<Page>) -> Option<Taken> {
+    /// Continues a thread's read until the policy makes a decision (`filemap_get_pages`). `asked`: the page of the kernel's decision.
+    fn advance(&mut self, task: u32, asked: Option<Page>) -> Option<PolicyDecision> {
         let mut cursor = *self.cursors.get(&task)?;
         let file = FileId(cursor.by.file);
         let taken = loop {
@@ -339,9 +337,9 @@ impl Free {
                 break None;
             }
             match self.folio(task, &cursor) {
-                // It went while the call was under way, behind it.
+                // The page was removed during the call, after the call had passed it.
                 None if asked != Some(cursor.next)
-                    && self.truth.is_gone_after(cursor.by.file, cursor.next, cursor.begun) =>
+                    && self.kernel_pages.is_removed_after(cursor.by.file, cursor.next, cursor.begun) =>
                 {
                     cursor.next += 1;
                 }
@@ -352,12 +350,12 @@ impl Free {
                     if self.pages.folio(file, page).is_none() {
                         self.pages.add(cursor.by.file, Folio::single(page), false);
                     }
-                    break Some(Taken { kind: Kind::Read, page, wanted, expected, alternatives });
+                    break Some(PolicyDecision { kind: Kind::Read, page, wanted, expected, alternatives });
                 }
                 Some(folio) => {
                     cursor.next = folio.range().end;
-                    // It came while this call was under way, perhaps behind it: then it did not meet the mark.
-                    let is_later = self.pages.is_brought_after(cursor.by.file, folio, cursor.begun, task);
+                    // The folio was added during this call, perhaps after the call had passed it: then the call did not see the mark.
+                    let is_later = self.pages.is_added_after(cursor.by.file, folio, cursor.begun, task);
                     let is_met = match self.pages.is_marked(cursor.by.file, folio) {
                         Some(is_marked) => is_marked && (!is_later || asked == Some(folio.first)),
                         None => asked == Some(folio.first),
@@ -369,7 +367,13 @@ impl Free {
                         let (page, wanted) = (folio.first, cursor.end - folio.first);
                         let expected = self
                             .decide(task, &cursor.by, |decision, state| decision.marked(state, page, folio, wanted));
-                        break Some(Taken { kind: Kind::Mark, page, wanted, expected, alternatives: Vec::new() });
+                        break Some(PolicyDecision {
+                            kind: Kind::Mark,
+                            page,
+                            wanted,
+                            expected,
+                            alternatives: Vec::new(),
+                        });
                     }
                 }
             }
@@ -378,26 +382,26 @@ impl Free {
         taken
     }
 
-    /// The folio that a call comes to. One that another thread's decision should have brought, but has not, is not there.
+    /// The next folio of a call, without expected folios of other threads that the kernel did not add.
     fn folio(&self, task: u32, cursor: &Cursor) -> Option<Folio> {
-        Seen { pages: &self.pages, truth: &self.truth, task }.folio(FileId(cursor.by.file), cursor.next)
+        ThreadView { pages: &self.pages, kernel_pages: &self.kernel_pages, task }
+            .folio(FileId(cursor.by.file), cursor.next)
     }
 
-    /// What a read would come to if one of the other threads' that are under way had ended before.
+    /// The outcomes of a read if a current read of another thread had ended before it.
     fn alternatives(&self, task: u32, by: &Use, page: Page, wanted: u64) -> Vec<Outcome> {
         let Some(state) = self.states.get(&by.open) else { return Vec::new() };
         let others = self.cursors.iter().filter(|(other, cursor)| **other != task && cursor.by.open == by.open);
         let decide = |(_, cursor): (&u32, &Cursor)| {
             let mut state = State { prev_pos: cursor.end_bytes.min(by.file_bytes) as i64, ..*state };
             let decide = |decision: &mut Decision<'_>| decision.sync(&mut state, page, wanted);
-            let seen = Seen { pages: &self.pages, truth: &self.truth, task };
-            expect(&self.rules, &seen, by.file, decide).outcome
+            let view = ThreadView { pages: &self.pages, kernel_pages: &self.kernel_pages, task };
+            expect(&self.rules, &view, by.file, decide).outcome
         };
         others.filter_map(decide).collect()
     }
 
-    /// Other threads' decisions on the file that overlapped, and have not yet been accounted for, have left marks, and through the same
-    /// open file a state, that cannot be told.
+    /// Handles overlapping decisions of other threads on the file: their marks are uncertain, and so is the state of the same open file.
     fn doubt_others(&mut self, task: u32, by: &Use) {
         for pending in self.ledger.doubtful(task, by.file) {
             if pending.by.open == by.open && !pending.is_settled {
@@ -407,8 +411,8 @@ impl Free {
         }
     }
 
-    /// Where the last read of a shared open file ended: another thread's has ended already, though that is told later, or was told
-    /// before.
+    /// Takes the end position of the last read of a shared open file from the trace, if it may be that of another thread's read, whose end is
+    /// recorded earlier or later.
     fn take_position(&mut self, task: u32, by: &Use) {
         let traced = by.state.prev_pos;
         let ends_there = |(other, cursor): (&u32, &Cursor)| {
@@ -422,7 +426,7 @@ impl Free {
         }
     }
 
-    /// Whether decisions on this file can be compared; otherwise one more is left out.
+    /// Whether decisions on this file can be compared. Counts one that cannot.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
         self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);
@@ -435,7 +439,7 @@ impl Free {
         is_known
     }
 
-    /// The read of a thread, if it is one of this open file and its pages are told.
+    /// Whether the thread reads this open file, and the trace records its pages.
     fn is_reading(&self, task: u32, by: &Use) -> bool {
         self.cursors.get(&task).is_some_and(|cursor| cursor.by.open == by.open && !cursor.is_other)
     }
@@ -449,8 +453,8 @@ impl Free {
             self.close(task);
             return self.compare(task, Kind::Read, asked);
         }
-        // A fault of a sequential mapping goes on as if it were a read: its decision has begun.
-        if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.said.is_empty()) {
+        // A fault in a sequential mapping continues like a read: its decision has started already.
+        if !self.ledger.pending(task).is_some_and(|before| before.kind == Kind::Fault && before.reported.is_empty()) {
             self.close(task);
             self.follow(task, Kind::Read, asked, None);
             self.stale.insert(by.open);
@@ -466,21 +470,21 @@ impl Free {
             self.close(task);
             return self.compare(task, Kind::Mark, asked);
         }
-        // A fault's decision has begun with the fault.
-        let has_begun = |before: &mut Pending| before.kind == Kind::Mark && before.said.is_empty();
+        // The decision of a fault has started with the fault.
+        let has_begun = |before: &mut Pending| before.kind == Kind::Mark && before.reported.is_empty();
         if self.cursors.contains_key(&task) || !self.ledger.pending(task).is_some_and(has_begun) {
             self.close(task);
             let folio = self.pages.folio(FileId(by.file), asked.page);
             let is_marked = folio.map_or(Some(false), |folio| self.pages.is_marked(by.file, folio));
-            let objection = "the kernel met a mark, where none was expected";
+            let objection = "the kernel found a mark, and none was expected";
             self.follow(task, Kind::Mark, asked, (is_marked == Some(false)).then(|| objection.into()));
             self.stale.insert(by.open);
         }
     }
 
-    /// The kernel decides in a read: the policy goes on until it decides, too.
+    /// Compares a decision of the kernel in a read with the next one of the policy.
     fn compare(&mut self, task: u32, kind: Kind, asked: &Asked) {
-        let is_late = kind == Kind::Read && self.came_meanwhile(task, asked);
+        let is_late = kind == Kind::Read && self.is_added_since_check(task, asked);
         self.doubt_others(task, &asked.by);
         self.take_position(task, &asked.by);
         if let Some(cursor) = self.cursors.get_mut(&task) {
@@ -493,7 +497,7 @@ impl Free {
             other => {
                 let expected = other.as_ref().map(|taken| (taken.kind, taken.page, taken.wanted));
                 let found = (kind, asked.page, asked.wanted);
-                let objection = format!("expected to decide at {expected:?}, the kernel did at {found:?}");
+                let objection = format!("expected a decision at {expected:?}, the kernel decided at {found:?}");
                 if let Some(taken) = &other {
                     self.take_back(asked.by.file, taken);
                 }
@@ -508,15 +512,15 @@ impl Free {
         }
     }
 
-    /// Whether another thread has brought the page that this thread found absent, since this thread was heard of last: it looked
-    /// before, and its decision is told after.
-    fn came_meanwhile(&self, task: u32, asked: &Asked) -> bool {
-        let heard = self.heard.get(&task).copied().unwrap_or(0);
-        let folio = self.truth.folio(FileId(asked.by.file), asked.page);
-        folio.is_some_and(|folio| self.truth.is_brought_after(asked.by.file, folio, heard, task))
+    /// Whether another thread has added the absent page of this decision since the last record of this thread: the thread checked before, and
+    /// its decision was recorded after.
+    fn is_added_since_check(&self, task: u32, asked: &Asked) -> bool {
+        let last_record = self.last_records.get(&task).copied().unwrap_or(0);
+        let folio = self.kernel_pages.folio(FileId(asked.by.file), asked.page);
+        folio.is_some_and(|folio| self.kernel_pages.is_added_after(asked.by.file, folio, last_record, task))
     }
 
-    /// Decides where the kernel decided, though the walk did not lead there.
+    /// Lets the policy decide at the place of the kernel's decision, which its own walk did not reach.
     fn follow(&mut self, task: u32, kind: Kind, asked: &Asked, objection: Option<String>) {
         if objection.is_some() {
             self.stale.insert(asked.by.open);
@@ -530,21 +534,25 @@ impl Free {
         if kind == Kind::Mark {
             self.pages.unmark(asked.by.file, folio);
         }
-        self.begin(task, &asked.by, Taken { kind, page, wanted, expected, alternatives: Vec::new() }, objection);
+        self.begin(
+            task,
+            &asked.by,
+            PolicyDecision { kind, page, wanted, expected, alternatives: Vec::new() },
+            objection,
+        );
     }
 
     fn added(&mut self, task: u32, cached: &Cached) {
         let folio = Folio { first: cached.first, order: cached.order };
         if cached.special {
             self.ledger.add(task, cached);
-            self.goes_on(task);
+            self.continue_decision(task);
         }
-        self.truth.add(cached.file, folio, false);
-        self.truth.note(cached.file, folio, self.ledger.at, task);
+        self.kernel_pages.add(cached.file, folio, false);
+        self.kernel_pages.note_added(cached.file, folio, self.ledger.at, task);
         if self.pages.folio(FileId(cached.file), folio.first) != Some(folio) {
             self.pages.add(cached.file, folio, false);
-            // Of a decision that is under way, and was corrected or differs, or that is not compared: whether this is what it marks
-            // is not known.
+            // The mark is uncertain if the current decision was corrected or differs, or is not compared.
             let is_compared = self.pages.is_known(cached.file);
             let is_under_way = self.ledger.pending(task).is_some_and(|pending| pending.by.file == cached.file);
             if cached.special && (is_under_way || !is_compared) {
@@ -570,7 +578,7 @@ impl Free {
                 self.begin(
                     task,
                     by,
-                    Taken { kind: Kind::Advice, page, wanted, expected, alternatives: Vec::new() },
+                    PolicyDecision { kind: Kind::Advice, page, wanted, expected, alternatives: Vec::new() },
                     None,
                 );
             }

@@ -1,4 +1,4 @@
-//! One decision: what the policy expects, what the kernel said, and whether they agree.
+//! Compares one decision: the policy's expectation with the kernel's report.
 
 use crate::tally::Kind;
 use ahead_policy::policies::on_demand::{Decision, Outcome, Rules, State};
@@ -6,99 +6,100 @@ use ahead_policy::{Access, By, Call, FileId, Folio, Found, OpenId, PAGE_BYTES, P
 use ahead_traces::{Exact, Mapping, RaState, Use, VM_EXEC, VM_RAND_READ, VM_SEQ_READ, Window};
 use std::cell::Cell;
 
-/// What the kernel said after a decision had begun.
+/// A report of the kernel on a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum KernelReport {
     Window(Window),
     Exact(Exact),
 }
 
-/// What the policy would do.
+/// The decision that the policy expects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) outcome: Option<Outcome>,
-    /// What is read of a window in single pages: all of it where there are no large folios, what is left after a page that was
-    /// cached already where there are.
+    /// The part of a window that is read in single pages: all of it without large folios; with them, the rest after a page that was cached
+    /// already.
     pub(crate) rest: Option<Exact>,
-    /// The folios that this adds to the cache, and which of them is marked.
+    /// The folios that this adds to the cache, and whether each is marked.
     pub(crate) folios: Vec<(Folio, bool)>,
 }
 
-/// A decision that has begun.
+/// A decision that has started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) kind: Kind,
     pub(crate) by: Use,
     pub(crate) page: Page,
     pub(crate) wanted: u64,
-    /// It began with this record.
+    /// Number of its first record.
     pub(crate) begun: u64,
-    /// The last one that belongs to it.
+    /// Number of its last record.
     pub(crate) last: u64,
     pub(crate) expected: Expected,
-    pub(crate) said: Vec<Said>,
+    pub(crate) reported: Vec<KernelReport>,
     pub(crate) added: Vec<Folio>,
-    /// What the policy would do if another thread's read through the same open file, which was under way, had ended before.
+    /// The policy's decisions if a concurrent read of another thread through the same open file had ended before.
     pub(crate) alternatives: Vec<Outcome>,
-    /// Why it cannot agree, whatever is said.
+    /// Why it cannot agree, whatever the kernel reports.
     pub(crate) objection: Option<String>,
-    /// That it overlapped has been accounted for.
+    /// Whether its overlap has been handled.
     pub(crate) is_settled: bool,
-    /// What it saw, another thread's decision had replaced before it was told: they overlapped.
+    /// Whether another thread's decision replaced the state between its use and its report: the decisions overlapped.
     pub(crate) is_late: bool,
 }
 
 impl Pending {
-    /// The last record that may belong to it. Where nothing was told of what it did, it may go on until its thread goes on.
+    /// The last record that may belong to it. Without a report it may last until the next record of its thread.
     pub(crate) fn latest(&self) -> u64 {
-        if self.said.is_empty() && self.added.is_empty() { u64::MAX } else { self.last }
+        if self.reported.is_empty() && self.added.is_empty() { u64::MAX } else { self.last }
     }
 
-    /// Whether the kernel read a single page at random, or nothing: the easiest of all decisions.
+    /// Whether the kernel read a single page, or nothing: the easiest decision.
     pub(crate) fn is_single_page(&self) -> bool {
-        match self.said.as_slice() {
+        match self.reported.as_slice() {
             [] => true,
-            [Said::Exact(exact)] => exact.pages <= 1,
+            [KernelReport::Exact(exact)] => exact.pages <= 1,
             _ => false,
         }
     }
 
-    /// What differs; `None`: they agree.
+    /// The difference, for people; `None`: they agree.
     pub(crate) fn difference(&self) -> Option<String> {
         if self.objection.is_some() {
             return self.objection.clone();
         }
         let expected = self.expected.outcome?;
-        (!self.is_said(expected)).then(|| format!("expected {expected:?}, the kernel: {:?}", self.said))
+        (!self.matches_report(expected))
+            .then(|| format!("expected {expected:?}, the kernel reported {:?}", self.reported))
     }
 
-    /// Whether one of the alternatives is what the kernel said.
-    pub(crate) fn would_agree(&self) -> bool {
-        self.alternatives.iter().any(|alternative| self.is_said(*alternative))
+    /// Whether one of the alternatives agrees with the kernel's report.
+    pub(crate) fn has_agreeing_alternative(&self) -> bool {
+        self.alternatives.iter().any(|alternative| self.matches_report(*alternative))
     }
 
-    fn is_said(&self, expected: Outcome) -> bool {
+    fn matches_report(&self, expected: Outcome) -> bool {
         let file_pages = self.by.file_bytes.div_ceil(PAGE_BYTES);
         match expected {
-            Outcome::Nothing => self.said.is_empty(),
+            Outcome::Nothing => self.reported.is_empty(),
             Outcome::Window { first, size, async_size, order } => {
                 let window = Window { first, size, async_size, order: order.into() };
-                self.said.first() == Some(&Said::Window(window))
+                self.reported.first() == Some(&KernelReport::Window(window))
             }
             Outcome::Exact { first, pages } => {
                 let end = first.saturating_add(pages).min(file_pages.max(first));
-                is_exactly(&self.said, first, end - first)
+                is_exactly(&self.reported, first, end - first)
             }
         }
     }
 
-    /// Whether the pages that came into the cache, and what was said of the rest of a window, are those that the policy expects:
-    /// these first, then at most the touched page itself, which is read alone where read-ahead did not bring it. Where memory is
-    /// short it may be otherwise, though the decision is the same: a folio cannot be had, a page goes meanwhile.
+    /// Whether the pages added to the cache, and the report on the rest of a window, are those that the policy expects: these first, then at
+    /// most the touched page, which is read alone if read-ahead did not read it. Under memory pressure they may differ although the decision is
+    /// the same: a folio cannot be allocated, or a page is evicted at once.
     pub(crate) fn has_expected_folios(&self) -> bool {
-        let rest = self.said.iter().skip(1).copied();
+        let rest = self.reported.iter().skip(1).copied();
         if matches!(self.expected.outcome, Some(Outcome::Window { .. }))
-            && !rest.eq(self.expected.rest.map(Said::Exact))
+            && !rest.eq(self.expected.rest.map(KernelReport::Exact))
         {
             return false;
         }
@@ -108,12 +109,12 @@ impl Pending {
     }
 }
 
-/// Whether what was said is these pages, in steps, without a mark.
-fn is_exactly(said: &[Said], first: Page, pages: u64) -> bool {
+/// Whether the reports are these pages, in steps, without a mark.
+fn is_exactly(reports: &[KernelReport], first: Page, pages: u64) -> bool {
     let mut next = first;
-    for said in said {
-        match said {
-            Said::Exact(exact) if exact.first == next && exact.look_ahead == 0 && exact.pages > 0 => {
+    for report in reports {
+        match report {
+            KernelReport::Exact(exact) if exact.first == next && exact.look_ahead == 0 && exact.pages > 0 => {
                 next += exact.pages;
             }
             _ => return false,
@@ -122,7 +123,7 @@ fn is_exactly(said: &[Said], first: Page, pages: u64) -> bool {
     next == first + pages
 }
 
-/// The kernel's state as the policy's.
+/// Converts the kernel's state to that of the policy.
 pub(crate) fn state_of(traced: &RaState) -> State {
     State {
         start: traced.start,
@@ -137,7 +138,7 @@ pub(crate) fn state_of(traced: &RaState) -> State {
     }
 }
 
-/// What the policy expects of one decision.
+/// Computes the policy's decision.
 pub(crate) fn expect(
     rules: &Rules,
     view: &dyn View,
@@ -175,15 +176,15 @@ pub(crate) fn expect(
     Expected { outcome: Some(outcome), rest, folios: added }
 }
 
-/// What the kernel says of the rest of a window (`do_page_cache_ra`): the file's end cuts it, and since 7.x takes the mark away.
+/// The kernel's report on the rest of a window (`do_page_cache_ra`): the end of the file cuts it, and since 7.x removes the mark.
 fn rest_of(rules: &Rules, from: Page, pages: u64, async_size: u64, file_pages: u64) -> Option<Exact> {
     let left = file_pages.checked_sub(from).filter(|left| *left > 0)?;
     let look_ahead = if pages >= left && rules.no_mark_at_end { 0 } else { async_size };
     (pages > 0).then_some(Exact { first: from, pages: pages.min(left), look_ahead })
 }
 
-/// Whether a fault looks at the mark of the page that it finds (`do_async_mmap_readahead`).
-pub(crate) fn looks_at_marks(mapping_flags: u32) -> bool {
+/// Whether a fault checks the mark of a present page (`do_async_mmap_readahead`).
+pub(crate) fn checks_marks(mapping_flags: u32) -> bool {
     mapping_flags & VM_RAND_READ == 0
 }
 
@@ -192,7 +193,7 @@ pub(crate) fn changes_balance(rules: &Rules, mapping_flags: u32) -> bool {
     !rules.misses_balanced || mapping_flags & (VM_SEQ_READ | VM_EXEC) == 0
 }
 
-/// A fault as the policy sees it.
+/// Converts a fault to an access.
 pub(crate) fn fault_access(by: &Use, page: Page, mapping: &Mapping, found: Found) -> Access {
     let Mapping { first, end, .. } = *mapping;
     let (advice, huge, executable) = (mapping.advice(), mapping.is_huge(), mapping.is_executable());

@@ -1,7 +1,7 @@
-//! The decisions that are under way, one for each thread, and the account of those that have ended.
+//! The current decision of each thread, and the counts of decisions that have ended.
 
-use crate::judge::{Pending, Said, state_of};
-use crate::tally::{Kind, MOST_MISMATCHES, Mismatch, Tally};
+use crate::judge::{KernelReport, Pending, state_of};
+use crate::tally::{Kind, MAX_MISMATCHES, Mismatch, Tally};
 use ahead_policy::Folio;
 use ahead_policy::policies::on_demand::{Outcome, State};
 use ahead_traces::{Cached, RaState};
@@ -15,7 +15,7 @@ struct Span {
     last: u64,
 }
 
-/// A window that a decision set, and the one that it found: first page, pages, of them ahead.
+/// The windows before and after a decision: first page, pages, asynchronous pages.
 #[derive(Clone, Copy, Debug)]
 struct Replaced {
     task: u32,
@@ -27,23 +27,23 @@ fn window_of(state: &RaState) -> (u64, u64, u64) {
     (state.start, state.size.into(), state.async_size.into())
 }
 
-/// Decisions that ended longer ago do not overlap with one that is under way: there are not so many threads.
+/// Number of last decisions that may overlap with a current one: there are fewer threads.
 const RECENT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) tally: Tally,
-    /// The number of the record that is being taken.
+    /// Number of the current record.
     pub(crate) at: u64,
     pending: FxHashMap<u32, Pending>,
-    /// By file: all decisions that have ended.
+    /// All ended decisions, by file.
     spans: FxHashMap<u32, Vec<Span>>,
-    /// By open file: the last window that was set.
+    /// The last window that was set, by open file.
     replaced: FxHashMap<u32, Replaced>,
 }
 
 impl Ledger {
-    /// A decision begins; the thread's one before has ended.
+    /// Starts a decision; the thread's earlier one has ended.
     pub(crate) fn begin(&mut self, task: u32, mut pending: Pending) {
         self.close(task);
         let found = window_of(&pending.by.state);
@@ -52,25 +52,25 @@ impl Ledger {
         self.pending.insert(task, pending);
     }
 
-    /// The thread's decision, if one is under way.
+    /// The current decision of a thread.
     pub(crate) fn pending(&mut self, task: u32) -> Option<&mut Pending> {
         self.pending.get_mut(&task)
     }
 
-    /// Something was said of the thread's decision, if one is under way.
-    pub(crate) fn say(&mut self, task: u32, said: Said) {
+    /// Adds a report to the current decision of a thread.
+    pub(crate) fn add_report(&mut self, task: u32, report: KernelReport) {
         let Some(pending) = self.pending.get_mut(&task) else { return };
-        pending.said.push(said);
+        pending.reported.push(report);
         pending.last = self.at;
-        if let Said::Window(window) = said {
+        if let KernelReport::Window(window) = report {
             let after = (window.first, window.size, window.async_size);
             self.replaced.insert(pending.by.open, Replaced { task, before: window_of(&pending.by.state), after });
         }
     }
 
-    /// A read of another thread through the same open file has ended: what those come to that have begun to decide, and of which
-    /// nothing was told yet, if it ended before. `decide`: a thread's decision with this state.
-    pub(crate) fn ended_before(
+    /// A read of this thread has ended. Adds an alternative to each current decision of another thread through the same open file without a
+    /// report: its outcome if the read ended before it. `decide`: a thread's decision with this state.
+    pub(crate) fn add_alternatives(
         &mut self,
         task: u32,
         open: u32,
@@ -78,14 +78,14 @@ impl Ledger {
         decide: impl Fn(u32, &Pending, State) -> Option<Outcome>,
     ) {
         for (other, pending) in &mut self.pending {
-            if *other != task && pending.by.open == open && pending.kind == Kind::Read && pending.said.is_empty() {
+            if *other != task && pending.by.open == open && pending.kind == Kind::Read && pending.reported.is_empty() {
                 let state = State { prev_pos: position, ..state_of(&pending.by.state) };
                 pending.alternatives.extend(decide(*other, pending, state));
             }
         }
     }
 
-    /// A thread has added a folio to the cache.
+    /// Adds a folio that a thread has put into the cache.
     pub(crate) fn add(&mut self, task: u32, cached: &Cached) {
         if let Some(pending) = self.pending.get_mut(&task).filter(|pending| pending.by.file == cached.file) {
             pending.added.push(Folio { first: cached.first, order: cached.order });
@@ -93,20 +93,20 @@ impl Ledger {
         }
     }
 
-    /// Whether another thread decided on the same file while this thread's decision was under way.
+    /// Whether another thread decided on the same file during the current decision of this thread.
     pub(crate) fn is_overlapped(&self, task: u32) -> bool {
         let Some(own) = self.pending.get(&task) else { return false };
-        let meets = |begun: u64, last: u64| begun <= own.latest() && own.begun <= last;
+        let overlaps = |begun: u64, last: u64| begun <= own.latest() && own.begun <= last;
         let file = own.by.file;
         let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
         let ended = self.spans.get(&file).into_iter().flatten().rev().take(RECENT);
         own.is_late
-            || others.into_iter().any(|(_, other)| meets(other.begun, other.latest()))
-            || ended.filter(|other| other.task != task).any(|other| meets(other.begun, other.last))
+            || others.into_iter().any(|(_, other)| overlaps(other.begun, other.latest()))
+            || ended.filter(|other| other.task != task).any(|other| overlaps(other.begun, other.last))
     }
 
-    /// The decisions of other threads than this on a file that are under way and have overlapped with another one, or do not agree so
-    /// far; `is_settled` says which were told before.
+    /// The current decisions of other threads on a file that overlap with another one, or do not agree so far. `is_settled`: the decision was
+    /// returned before.
     pub(crate) fn doubtful(&mut self, task: u32, file: u32) -> Vec<Pending> {
         let others = self.pending.iter().filter(|(other, pending)| **other != task && pending.by.file == file);
         let is_doubtful = |(other, pending): &(&u32, &Pending)| {
@@ -120,22 +120,22 @@ impl Ledger {
         doubtful.into_iter().map(|(_, pending)| pending).collect()
     }
 
-    /// Takes a thread's decision back: it was the beginning of the one that comes now.
+    /// Removes a thread's decision: it is a part of the next one.
     pub(crate) fn withdraw(&mut self, task: u32) {
         self.pending.remove(&task);
     }
 
-    /// The thread goes on: its decision has ended.
+    /// Ends the current decision of a thread, and counts it.
     pub(crate) fn close(&mut self, task: u32) {
         let Some(pending) = self.pending.remove(&task) else { return };
         let span = Span { task, begun: pending.begun, last: pending.latest().min(self.at) };
         self.spans.entry(pending.by.file).or_default().push(span);
         let difference = pending.difference();
-        let is_overlapping = pending.is_late || difference.is_some() && pending.would_agree();
+        let is_overlapping = pending.is_late || difference.is_some() && pending.has_agreeing_alternative();
         self.tally.count(pending.kind, difference.is_none());
         self.tally.beyond_single_pages += u64::from(!pending.is_single_page());
         self.tally.folios_matched += u64::from(pending.has_expected_folios());
-        if let Some(difference) = difference.filter(|_| self.tally.mismatches.len() < MOST_MISMATCHES) {
+        if let Some(difference) = difference.filter(|_| self.tally.mismatches.len() < MAX_MISMATCHES) {
             self.tally.mismatches.push(Mismatch {
                 record: pending.begun,
                 kind: pending.kind,
@@ -150,7 +150,7 @@ impl Ledger {
         }
     }
 
-    /// The trace has ended: closes what is under way, and tells which mismatches were two decisions at the same time.
+    /// Ends all decisions at the end of the trace, and finds mismatches of overlapping decisions.
     pub(crate) fn finish(mut self) -> Tally {
         let tasks: Vec<u32> = self.pending.keys().copied().collect();
         for task in tasks {
@@ -169,10 +169,10 @@ impl Ledger {
     }
 }
 
-/// All decisions on a file, in the order in which they began.
+/// All decisions on a file, in order of their first records.
 struct Spans {
     spans: Vec<Span>,
-    /// The latest end among each and those before it.
+    /// For each one the latest end among it and those before it.
     latest: Vec<u64>,
 }
 
@@ -187,7 +187,7 @@ impl Spans {
         Spans { spans, latest }
     }
 
-    /// Whether another thread's decision was under way during the one of this thread that began with this record.
+    /// Whether another thread's decision overlaps with that of this thread that started with this record.
     fn overlap(&self, task: u32, begun: u64) -> bool {
         let own = self.spans.iter().skip(self.spans.partition_point(|span| span.begun < begun));
         let Some(own) = own.take_while(|span| span.begun == begun).find(|span| span.task == task) else { return false };

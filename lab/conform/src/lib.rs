@@ -1,18 +1,18 @@
-//! Does a policy decide as a kernel did?
+//! Compares the decisions of a policy with those of a kernel.
 //!
-//! In: a trace of what programs read, what the kernel's read-ahead decided, and all that it decided by ([`ahead_traces::Reader`]); the rules of
-//! a kernel. Out: how many decisions agree, and which do not ([`Report`]).
+//! Input: a trace of the reads of programs, the decisions of the kernel's read-ahead and the state before each of them
+//! ([`ahead_traces::Reader`]); the rules of a kernel. Output: the number of decisions that agree, and those that do not ([`Report`]).
 //!
 //! ```text
-//!     programs ─▶ kernel's tracepoints ─▶ trace file ──▶ records ──┬─▶ Step   the state comes from the trace   ─┬─▶ Report
-//!                 (crate `trace`)         (crate `traces`)         └─▶ Free   the state evolves by itself      ─┘
+//!     programs ─▶ tracepoints ─▶ trace file ──▶ records ──┬─▶ StepByStep    the state comes from the trace       ─┬─▶ Report
+//!                 (`observe`)    (`traces`)               └─▶ FreeRunning   the state follows from the accesses  ─┘
 //! ```
 //!
-//! `pages` tells what is cached, `judge` compares one decision, `ledger`
-//! keeps those of all threads apart, `step` and `free` are the two ways of comparing.
+//! `pages` models the page cache, `judge` compares one decision, `ledger` keeps the decisions of all threads, `step` and `free` are the two
+//! methods.
 //!
-//! What it must never do: take a decision from the trace that the policy should take; leave one out without counting it; call a
-//! trace with losses good; believe what a trace says of itself.
+//! This crate must never use a decision of the trace in place of the policy's, leave out a decision without counting it, accept a trace with
+//! lost events, or trust a trace.
 
 mod free;
 mod judge;
@@ -22,8 +22,8 @@ mod position;
 mod step;
 mod tally;
 
-pub use free::Free;
-pub use step::Step;
+pub use free::FreeRunning;
+pub use step::StepByStep;
 pub use tally::{Agreement, KINDS, Kind, Mismatch, Tally};
 
 use ahead_policy::policies::{linux_6_12, linux_6_18, linux_7_2, on_demand::Rules};
@@ -31,43 +31,43 @@ use ahead_traces::{Reader, TraceError, Trailer, Validator};
 use serde::Serialize;
 use std::io::Read;
 
-/// The policies that can be compared, by their names in the catalogue.
+/// The policies that can be compared, with their names in the catalogue.
 pub const POLICIES: [(&str, Rules); 3] =
     [("linux-6.12", linux_6_12::RULES), ("linux-6.18", linux_6_18::RULES), ("linux-7.2", linux_7_2::RULES)];
 
 /// Why a trace cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ConformError {
-    /// It cannot be read.
+    /// The trace cannot be read.
     #[error("{0}")]
     Trace(#[from] TraceError),
-    /// There is no policy of this kernel.
+    /// There is no policy for this kernel.
     #[error(
-        "recorded on Linux {kernel}, whose read-ahead is not among the policies; --policy compares with one of: {}",
+        "the trace was recorded on Linux {kernel}, and there is no policy for its read-ahead; choose one with --policy: {}",
         names()
     )]
     Kernel {
-        /// Its release.
+        /// The release of the kernel.
         kernel: String,
     },
     /// There is no such policy.
-    #[error("no policy `{name}` that can be compared; there are: {}", names())]
+    #[error("no policy `{name}` for a comparison; known ones: {}", names())]
     Policy {
-        /// What was asked for.
+        /// The name.
         name: String,
     },
-    /// It is of a machine with other pages.
-    #[error("recorded with pages of {0} bytes; the policies count pages of 4096")]
+    /// The machine has another page size.
+    #[error("the trace was recorded with pages of {0} bytes; the policies have pages of 4096")]
     PageSize(u32),
     /// Events were lost.
-    #[error("{0} events were lost while it was recorded, so that it proves nothing; record less at a time")]
+    #[error("{0} events were lost during the recording, and the trace proves nothing; record less at a time")]
     Lost(u64),
-    /// A record that cannot be.
-    #[error("record {record} cannot be: {what}")]
+    /// An impossible record.
+    #[error("record {record} is impossible: {what}")]
     Impossible {
-        /// Its number, from 0.
+        /// Number of the record, from 0.
         record: u64,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
 }
@@ -76,43 +76,42 @@ fn names() -> String {
     POLICIES.map(|(name, _)| name).join(", ")
 }
 
-/// What a comparison comes to.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The kernel that was observed.
+    /// The release of the observed kernel.
     pub kernel: String,
-    /// The policy that it was compared with.
+    /// The policy.
     pub policy: &'static str,
-    /// Decisions that were compared step by step.
+    /// Decisions compared step by step.
     pub decisions: u64,
-    /// Those that the policy takes, too.
+    /// Decisions with which the policy agrees.
     pub matched: u64,
-    /// The first that it does not, step by step or, if all of these agree, running free; none if [`Report::agrees`] and nothing
-    /// overlaps.
+    /// The first mismatch, step by step, or free running if all steps agree; none if [`Report::agrees`] and no decisions overlap.
     pub first_mismatch: Option<Mismatch>,
     /// Records in the trace.
     pub records: u64,
-    /// With the state of the trace.
+    /// The comparison with the state of the trace.
     pub step: Tally,
-    /// With a state of its own.
+    /// The comparison with a free running state.
     pub free_running: Tally,
 }
 
 impl Report {
-    /// Whether every decision agrees in both ways, but for those that overlap with another thread's.
+    /// Whether every decision agrees with both methods, except those that overlap with another thread's.
     pub fn agrees(&self) -> bool {
         self.step.agrees() && self.free_running.agrees()
     }
 }
 
-/// The policy of a kernel: of the release `6.18.44-arch1`, that of 6.18.
+/// The policy of a kernel release: linux-6.18 for `6.18.44-arch1`.
 pub fn policy_of(release: &str) -> Option<&'static str> {
     let version: Vec<&str> = release.split(['.', '-']).collect();
     let wanted = format!("linux-{}.{}", version.first()?, version.get(1)?);
     POLICIES.iter().find(|(name, _)| *name == wanted).map(|(name, _)| *name)
 }
 
-/// Compares a trace with a policy; `None`: with that of the kernel that it was recorded on.
+/// Compares a trace with a policy; `None`: with that of the recorded kernel.
 ///
 /// Errors: see [`ConformError`].
 pub fn conform(from: impl Read, policy: Option<&str>) -> Result<Report, ConformError> {
@@ -129,12 +128,12 @@ pub fn conform(from: impl Read, policy: Option<&str>) -> Result<Report, ConformE
         Some(name) => ConformError::Policy { name: name.into() },
         None => ConformError::Kernel { kernel: header.kernel.clone() },
     })?;
-    let (mut step, mut free, mut validator) = (Step::new(rules), Free::new(rules), Validator::default());
+    let (mut step, mut free, mut validator) = (StepByStep::new(rules), FreeRunning::new(rules), Validator::default());
     let mut records = 0;
     while let Some(record) = reader.next_record()? {
         validator.check(&record).map_err(|what| ConformError::Impossible { record: records, what })?;
-        step.take(&record);
-        free.take(&record);
+        step.process(&record);
+        free.process(&record);
         records += 1;
     }
     match reader.trailer() {

@@ -1,4 +1,4 @@
-//! What is cached of the files of a trace, as far as the trace tells.
+//! The content of the page cache for the files of a trace, as far as the trace shows.
 
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
 use ahead_traces::{FileSeen, Use};
@@ -6,38 +6,38 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A node of the cache's tree has 64 slots (`XA_CHUNK_SHIFT`).
+/// A node of the XArray has 64 slots (`XA_CHUNK_SHIFT`).
 const NODE_ORDER: u8 = 6;
 
-/// One file.
+/// The cache of one file.
 #[derive(Clone, Debug, Default)]
 struct File {
     /// Its folios, by their first page.
     folios: BTreeMap<Page, u8>,
-    /// Folios that were evicted by reclaim, which leaves a note of them in their place (a shadow entry).
+    /// Folios that reclaim has evicted; each leaves a shadow entry.
     evicted: BTreeMap<Page, u8>,
-    /// Those that carry a mark; false: perhaps, which cannot be seen from outside.
+    /// Marked folios; `false`: the mark is uncertain.
     marked: FxHashMap<Page, bool>,
-    /// Those that came with a decision: by which record, and whose.
-    brought: FxHashMap<Page, (u64, u32)>,
-    /// Pages that are not cached any more, and since which record: ranges by their first page, with their end.
+    /// Folios that a decision added: the record and the thread.
+    added: FxHashMap<Page, (u64, u32)>,
+    /// Removed pages: ranges by their first page, with end and record.
     gone: BTreeMap<Page, (Page, u64)>,
     pages: u64,
     limits: Limits,
-    /// Pages that were cached before the trace began and are still: which ones, and in what folios, is not known.
+    /// Number of pages that have been cached since before the trace; their places and folios are unknown.
     unknown_pages: u64,
-    /// Smallest folio that its file system takes, as a power of two: that of the policies is a page.
+    /// Smallest folio of the file system, as a power of two; the policies expect a page.
     least_order: u8,
 }
 
-/// The folio among these that has a page.
+/// The folio among these that contains a page.
 fn covering(folios: &BTreeMap<Page, u8>, page: Page) -> Option<Folio> {
     let (first, order) = folios.range(..=page).next_back()?;
     let folio = Folio { first: *first, order: *order };
     folio.range().contains(&page).then_some(folio)
 }
 
-/// The last folio among these that has a page of `wanted`.
+/// The last folio among these that overlaps with `wanted`.
 fn overlapping(folios: &BTreeMap<Page, u8>, wanted: Folio) -> Option<Folio> {
     let (first, order) = folios.range(..wanted.range().end).next_back()?;
     let folio = Folio { first: *first, order: *order };
@@ -49,27 +49,27 @@ impl File {
         covering(&self.folios, page)
     }
 
-    /// A folio takes the place of the notes there. That of a larger folio is split first (`__filemap_add_folio`): within a node of the
-    /// cache's tree into notes of the new folio's size, all of them; where it fills a node, into halves, of which only the one in
-    /// question is split on (`xas_try_split_min_order`).
-    fn forget_evicted(&mut self, wanted: Folio) {
-        while let Some(mut gone) = overlapping(&self.evicted, wanted) {
-            self.evicted.remove(&gone.first);
-            while gone.order > wanted.order {
-                let least = match gone.order % NODE_ORDER {
-                    0 => gone.order - 1,
-                    beyond => gone.order - beyond,
+    /// Removes the shadow entries at the place of a new folio. The entry of a larger folio is split first (`__filemap_add_folio`): within a node
+    /// of the XArray into entries of the size of the new folio; where it fills nodes, into halves, of which only the one with the new folio is
+    /// split again (`xas_try_split_min_order`).
+    fn remove_shadow_entries_of(&mut self, wanted: Folio) {
+        while let Some(mut entry) = overlapping(&self.evicted, wanted) {
+            self.evicted.remove(&entry.first);
+            while entry.order > wanted.order {
+                let least = match entry.order % NODE_ORDER {
+                    0 => entry.order - 1,
+                    beyond => entry.order - beyond,
                 };
                 let order = least.max(wanted.order);
-                self.evicted.extend(gone.range().step_by(1 << order).map(|first| (first, order)));
-                gone = Folio { first: wanted.first >> order << order, order };
-                self.evicted.remove(&gone.first);
+                self.evicted.extend(entry.range().step_by(1 << order).map(|first| (first, order)));
+                entry = Folio { first: wanted.first >> order << order, order };
+                self.evicted.remove(&entry.first);
             }
         }
     }
 
-    /// These pages are cached again, or gone anew: ranges that reach beyond are cut.
-    fn forget_gone(&mut self, pages: &Range<Page>) {
+    /// Removes these pages from the ranges of removed pages.
+    fn forget_removed(&mut self, pages: &Range<Page>) {
         while let Some((&first, &(end, record))) = self.gone.range(..pages.end).next_back()
             && end > pages.start
         {
@@ -83,9 +83,9 @@ impl File {
         }
     }
 
-    /// Takes away whatever covers these pages. Of a larger folio the halves stay that do not: the kernel has split it to remove a
-    /// part (since 6.15 only as far as it must: `folio_split`).
-    fn take_out(&mut self, wanted: Folio) {
+    /// Removes all folios that overlap with `wanted`. The other halves of a larger folio stay: the kernel splits it to remove a part (since
+    /// 6.15 only as far as necessary: `folio_split`).
+    fn remove_overlapping(&mut self, wanted: Folio) {
         while let Some(mut folio) = overlapping(&self.folios, wanted) {
             self.folios.remove(&folio.first);
             while folio.order > wanted.order {
@@ -100,17 +100,17 @@ impl File {
     }
 }
 
-/// What is cached: the view that a policy is given.
+/// The page cache: the view of a policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pages {
     files: Vec<File>,
-    /// Threads that take a file out of the cache (`POSIX_FADV_DONTNEED`): which one, and what they have not come to yet.
+    /// Threads that drop a file from the cache (`POSIX_FADV_DONTNEED`): the file, and the pages that are left.
     dropping: FxHashMap<u32, (u32, Range<Page>)>,
 }
 
 impl Pages {
-    /// A file is seen for the first time.
-    pub(crate) fn see(&mut self, seen: &FileSeen) {
+    /// Adds a file.
+    pub(crate) fn add_file(&mut self, seen: &FileSeen) {
         let file = self.file(seen.file);
         *file = File { unknown_pages: seen.cached_pages, least_order: seen.least_order, ..File::default() };
         file.limits.folio_order = seen.folio_order;
@@ -124,12 +124,12 @@ impl Pages {
         &mut self.files[index]
     }
 
-    /// The file's length and the disk's settings, as they are now.
+    /// Updates the length of a file and the settings of its disk.
     pub(crate) fn settings(&mut self, by: &Use) {
         let file = self.file(by.file);
         let pages = by.file_bytes.div_ceil(PAGE_BYTES);
         if pages < file.pages {
-            // What a file loses, notes included, leaves nothing behind.
+            // Truncation removes shadow entries, too.
             file.evicted.split_off(&pages);
         }
         file.pages = pages;
@@ -137,22 +137,22 @@ impl Pages {
         file.limits.request_pages = by.disk_request.into();
     }
 
-    /// Whether all that is cached of a file is known: nothing was when it was first seen, or all of it has been removed.
+    /// Whether the cached pages of a file are known: none were cached at its first record, or all of these have been removed.
     pub(crate) fn is_known(&self, file: u32) -> bool {
         self.files.get(file as usize).is_some_and(|file| file.unknown_pages == 0 && file.least_order == 0)
     }
 
-    /// What comes into the cache of this file is not known any more.
-    pub(crate) fn lose(&mut self, file: u32) {
+    /// Marks the cached pages of a file as unknown for ever.
+    pub(crate) fn set_unknown(&mut self, file: u32) {
         self.file(file).unknown_pages = u64::MAX;
     }
 
-    /// A folio is cached.
+    /// Adds a folio.
     pub(crate) fn add(&mut self, file: u32, folio: Folio, marked: bool) {
         let file = self.file(file);
-        file.take_out(folio);
-        file.forget_evicted(folio);
-        file.forget_gone(&folio.range());
+        file.remove_overlapping(folio);
+        file.remove_shadow_entries_of(folio);
+        file.forget_removed(&folio.range());
         file.folios.insert(folio.first, folio.order);
         match marked {
             true => file.marked.insert(folio.first, true),
@@ -160,81 +160,81 @@ impl Pages {
         };
     }
 
-    /// It came with a decision of this thread, which began with this record.
-    pub(crate) fn note(&mut self, file: u32, folio: Folio, record: u64, task: u32) {
-        self.file(file).brought.insert(folio.first, (record, task));
+    /// Notes that a decision of this thread, which started with this record, added the folio.
+    pub(crate) fn note_added(&mut self, file: u32, folio: Folio, record: u64, task: u32) {
+        self.file(file).added.insert(folio.first, (record, task));
     }
 
-    /// Whether it came with a decision of another thread than `task` that began after this record.
-    pub(crate) fn is_brought_after(&self, file: u32, folio: Folio, record: u64, task: u32) -> bool {
-        let brought = self.files.get(file as usize).and_then(|file| file.brought.get(&folio.first));
-        brought.is_some_and(|(at, by)| *at > record && *by != task)
+    /// Whether a decision of another thread than `task`, which started after this record, added the folio.
+    pub(crate) fn is_added_after(&self, file: u32, folio: Folio, record: u64, task: u32) -> bool {
+        let added = self.files.get(file as usize).and_then(|file| file.added.get(&folio.first));
+        added.is_some_and(|(at, by)| *at > record && *by != task)
     }
 
-    /// Whether a folio carries a mark cannot be told any more.
+    /// Makes the mark of a folio uncertain.
     pub(crate) fn doubt(&mut self, file: u32, folio: Folio) {
         if self.folio(FileId(file), folio.first) == Some(folio) {
             self.file(file).marked.insert(folio.first, false);
         }
     }
 
-    /// A folio is not cached any more; `is_reclaimed`: memory was needed.
+    /// Removes a folio; `is_reclaimed`: reclaim has evicted it.
     pub(crate) fn remove(&mut self, file: u32, folio: Folio, is_reclaimed: bool) {
         let file = self.file(file);
         if overlapping(&file.folios, folio).is_none() {
-            // A file that was lost stays lost.
+            // An unknown file stays unknown.
             let is_lost = file.unknown_pages == u64::MAX;
             file.unknown_pages = if is_lost { u64::MAX } else { file.unknown_pages.saturating_sub(folio.pages()) };
         }
-        file.take_out(folio);
+        file.remove_overlapping(folio);
         file.marked.remove(&folio.first);
         if is_reclaimed {
-            file.forget_evicted(folio);
+            file.remove_shadow_entries_of(folio);
             file.evicted.insert(folio.first, folio.order);
         }
     }
 
-    /// These pages are not cached any more since this record.
-    pub(crate) fn note_gone(&mut self, file: u32, folio: Folio, record: u64) {
+    /// Notes that these pages were removed with this record.
+    pub(crate) fn note_removed(&mut self, file: u32, folio: Folio, record: u64) {
         let file = self.file(file);
         let pages = folio.range();
-        file.forget_gone(&pages);
+        file.forget_removed(&pages);
         file.gone.insert(pages.start, (pages.end, record));
     }
 
-    /// Whether a page went after this record.
-    pub(crate) fn is_gone_after(&self, file: u32, page: Page, record: u64) -> bool {
+    /// Whether a page was removed after this record.
+    pub(crate) fn is_removed_after(&self, file: u32, page: Page, record: u64) -> bool {
         let before = self.files.get(file as usize).and_then(|file| file.gone.range(..=page).next_back());
         before.is_some_and(|(_, (end, at))| page < *end && *at > record)
     }
 
-    /// A thread begins to take these pages and their notes away (`POSIX_FADV_DONTNEED`), from the first to the last. What is
-    /// reclaimed behind it meanwhile leaves a note that stays.
+    /// Starts a thread's drop of these pages and their shadow entries (`POSIX_FADV_DONTNEED`), in ascending order. The shadow entries of pages
+    /// that are reclaimed after the thread has passed them stay.
     pub(crate) fn begin_drop(&mut self, task: u32, file: u32, pages: Range<Page>) {
         self.dropping.insert(task, (file, pages));
     }
 
-    /// The thread has taken this folio away.
+    /// Notes that the thread has dropped this folio.
     pub(crate) fn dropped(&mut self, task: u32, file: u32, folio: Folio) {
         if let Some((_, left)) = self.dropping.get_mut(&task).filter(|(dropped, _)| *dropped == file) {
             let passed = left.start..folio.first;
             left.start = folio.range().end;
-            self.forget_notes(file, &passed);
+            self.remove_shadow_entries(file, &passed);
         }
     }
 
-    /// The thread does something else.
+    /// Ends the drop: the thread has started another operation.
     pub(crate) fn end_drop(&mut self, task: u32) {
         if let Some((file, left)) = self.dropping.remove(&task) {
-            self.forget_notes(file, &left);
+            self.remove_shadow_entries(file, &left);
         }
     }
 
-    fn forget_notes(&mut self, file: u32, pages: &Range<Page>) {
+    fn remove_shadow_entries(&mut self, file: u32, pages: &Range<Page>) {
         self.file(file).evicted.retain(|first, _| !pages.contains(first));
     }
 
-    /// If the folio of this page has a mark, it may lose it at any time.
+    /// Makes the mark of this page's folio uncertain, if it has one.
     pub(crate) fn doubt_mark(&mut self, file: u32, page: Page) {
         if let Some(folio) = self.folio(FileId(file), page)
             && let Some(mark) = self.file(file).marked.get_mut(&folio.first)
@@ -243,12 +243,12 @@ impl Pages {
         }
     }
 
-    /// Takes the mark of a folio away.
+    /// Removes the mark of a folio.
     pub(crate) fn unmark(&mut self, file: u32, folio: Folio) {
         self.file(file).marked.remove(&folio.first);
     }
 
-    /// Whether a folio has a mark; `None`: that cannot be told.
+    /// Whether a folio has a mark; `None`: uncertain.
     pub(crate) fn is_marked(&self, file: u32, folio: Folio) -> Option<bool> {
         match self.files.get(file as usize).and_then(|file| file.marked.get(&folio.first)) {
             None => Some(false),
@@ -276,7 +276,7 @@ impl View for Pages {
     }
 
     fn is_locked(&self, _file: FileId, _page: Page) -> bool {
-        // Nothing that a kernel decides depends on it but the balance of misses, and that is in the trace.
+        // Only the balance of misses depends on it, and that is in the trace.
         false
     }
 
@@ -301,15 +301,15 @@ impl View for Pages {
     }
 }
 
-/// What is cached as a thread's decision finds it: without what another thread's should have brought, but has not.
-pub(crate) struct Seen<'a> {
+/// The cache as the decision of a thread sees it: without expected folios of other threads that the kernel did not add.
+pub(crate) struct ThreadView<'a> {
     pub(crate) pages: &'a Pages,
-    /// What is really cached.
-    pub(crate) truth: &'a Pages,
+    /// The content of the kernel's cache.
+    pub(crate) kernel_pages: &'a Pages,
     pub(crate) task: u32,
 }
 
-impl View for Seen<'_> {
+impl View for ThreadView<'_> {
     fn now_ns(&self) -> u64 {
         0
     }
@@ -328,7 +328,8 @@ impl View for Seen<'_> {
 
     fn folio(&self, file: FileId, page: Page) -> Option<Folio> {
         let folio = self.pages.folio(file, page)?;
-        let is_there = self.truth.is_present(file, page) || !self.pages.is_brought_after(file.0, folio, 0, self.task);
+        let is_there =
+            self.kernel_pages.is_present(file, page) || !self.pages.is_added_after(file.0, folio, 0, self.task);
         is_there.then_some(folio)
     }
 
@@ -356,12 +357,12 @@ mod tests {
     fn file() -> Pages {
         let mut pages = Pages::default();
         let seen = FileSeen { file: 3, device: 0, inode: 1, cached_pages: 0, folio_order: 9, least_order: 0 };
-        pages.see(&seen);
+        pages.add_file(&seen);
         pages
     }
 
     #[test]
-    fn a_folio_covers_its_pages_until_it_is_removed() {
+    fn folio_covers_its_pages_until_it_is_removed() {
         let mut pages = file();
         let folio = Folio { first: 16, order: 2 };
         pages.add(3, folio, true);
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_folio_that_was_split_is_its_halves() {
+    fn split_folio_leaves_its_other_halves() {
         let mut pages = file();
         pages.add(3, Folio { first: 16, order: 3 }, false);
         pages.remove(3, Folio::single(18), false);
@@ -387,17 +388,17 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cached_before_is_not_known() {
+    fn file_cached_before_the_trace_is_unknown() {
         let mut pages = Pages::default();
         let seen = FileSeen { file: 0, device: 0, inode: 1, cached_pages: 1, folio_order: 9, least_order: 0 };
-        pages.see(&seen);
+        pages.add_file(&seen);
         assert!(!pages.is_known(0) && !pages.is_known(7));
         pages.remove(0, Folio::single(8), false);
         assert!(pages.is_known(0), "all that was cached is gone");
     }
 
     #[test]
-    fn reclaim_leaves_a_note_that_is_split_by_what_takes_its_place() {
+    fn shadow_entry_is_split_by_a_new_folio() {
         let mut pages = file();
         let folio = Folio { first: 16, order: 3 };
         pages.add(3, folio, false);
@@ -411,10 +412,10 @@ mod tests {
         assert_eq!(pages.evicted(FileId(3), 22), None);
     }
 
-    /// A thread takes a file out of the cache while memory is short: what is reclaimed behind it leaves a note that stays, what is
-    /// reclaimed before it leaves one that it takes away, too.
+    /// A thread drops a file under memory pressure. Pages that are reclaimed after it has passed them keep shadow entries; it removes the
+    /// shadow entries of the others.
     #[test]
-    fn what_is_reclaimed_while_a_file_is_dropped_leaves_a_note_only_behind() {
+    fn reclaim_during_a_drop_leaves_shadow_entries_only_before_the_cursor() {
         let mut pages = file();
         for first in 0..8 {
             pages.add(3, Folio::single(first), false);
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_of_a_folio_that_fills_nodes_is_split_node_by_node() {
+    fn shadow_entry_that_fills_nodes_is_split_node_by_node() {
         let mut pages = file();
         let folio = Folio { first: 128, order: 7 };
         pages.add(3, folio, false);

@@ -1,46 +1,46 @@
-//! Where the last read through an open file may have ended.
+//! The positions at which the last read through an open file may have ended.
 //!
-//! A read stores where it ended (`ra->prev_pos`) before it is told that it has ended, so that of reads that overlapped either may
-//! have stored last. Of reads one after the other it is the last.
+//! A read stores its end position (`ra->prev_pos`) before the trace records its end. So each of two overlapping reads may have stored last; of
+//! sequential reads it is the last one.
 
 use rustc_hash::FxHashMap;
 
-/// A read that has ended, and may be the last that stored its end.
+/// An ended read that may have been the last to store its position.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
-    /// The record that told of its end.
-    told: u64,
+    /// The record of its end.
+    recorded: u64,
     position: i64,
 }
 
 #[derive(Debug, Default)]
 struct OfFile {
     ended: Vec<Ended>,
-    /// When the latest of all reads that have ended began: whatever was told to have ended before stored before it.
+    /// The latest start of all ended reads: each read whose end was recorded before it stored before it.
     latest_begun: u64,
 }
 
-/// The ends of reads, by open file.
+/// The end positions of reads, by open file.
 #[derive(Debug, Default)]
 pub(crate) struct Positions {
     files: FxHashMap<u32, OfFile>,
 }
 
 impl Positions {
-    /// The open file is opened: nothing was read through it.
+    /// Resets a new open file.
     pub(crate) fn open(&mut self, open: u32) {
         self.files.remove(&open);
     }
 
-    /// A read ended at this position; it began with one record and ended with another.
-    pub(crate) fn end(&mut self, open: u32, begun: u64, told: u64, position: i64) {
+    /// Adds the end position of a read, with the records of its start and its end.
+    pub(crate) fn end(&mut self, open: u32, begun: u64, recorded: u64, position: i64) {
         let file = self.files.entry(open).or_default();
         file.latest_begun = file.latest_begun.max(begun);
-        file.ended.push(Ended { told, position });
-        file.ended.retain(|ended| ended.told > file.latest_begun);
+        file.ended.push(Ended { recorded, position });
+        file.ended.retain(|ended| ended.recorded > file.latest_begun);
     }
 
-    /// Whether a read that has ended may have stored this position last.
+    /// Whether an ended read may have stored this position last.
     pub(crate) fn may_be(&self, open: u32, position: i64) -> bool {
         self.files.get(&open).is_some_and(|file| file.ended.iter().any(|ended| ended.position == position))
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::Positions;
 
     #[test]
-    fn of_reads_one_after_the_other_the_last_counts() {
+    fn last_of_sequential_reads_stored_last() {
         let mut positions = Positions::default();
         positions.end(1, 0, 1, 4096);
         positions.end(1, 2, 3, 8192);
@@ -62,9 +62,9 @@ mod tests {
         assert!(!positions.may_be(1, 8192));
     }
 
-    /// Two reads that overlapped: the one that was told first may have stored last. What was over before either began may not.
+    /// Of two overlapping reads, the one whose end was recorded first may have stored last. A read that ended before both cannot.
     #[test]
-    fn of_reads_at_the_same_time_either_counts() {
+    fn each_of_two_overlapping_reads_may_have_stored_last() {
         let mut positions = Positions::default();
         positions.end(1, 0, 1, 512);
         positions.end(1, 2, 4, 4096);

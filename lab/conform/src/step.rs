@@ -1,6 +1,6 @@
-//! Step by step: the state before each decision, and all that is cached, come from the trace.
+//! The step by step comparison: the state before each decision and the content of the cache come from the trace.
 
-use crate::judge::{Pending, Said, expect, fault_access, state_of};
+use crate::judge::{KernelReport, Pending, expect, fault_access, state_of};
 use crate::ledger::Ledger;
 use crate::pages::Pages;
 use crate::tally::{Kind, Tally};
@@ -15,23 +15,23 @@ pub(crate) const WILL_NEED: u32 = 3;
 /// `POSIX_FADV_DONTNEED`.
 pub(crate) const DONT_NEED: u32 = 4;
 
-/// Compares a policy with a kernel, decision by decision.
+/// Compares a policy with a kernel, each decision from the state in the trace.
 #[derive(Debug)]
-pub struct Step {
+pub struct StepByStep {
     rules: Rules,
     pages: Pages,
     ledger: Ledger,
-    /// Threads that are in a call that reads.
+    /// The current read call of each thread.
     reads: FxHashMap<u32, Reading>,
 }
 
-/// A call that reads.
+/// A read call.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     open: u32,
     length_bytes: u64,
     file_bytes: u64,
-    /// It wants to end here.
+    /// Its intended end.
     end_bytes: u64,
 }
 
@@ -41,25 +41,25 @@ impl Reading {
     }
 }
 
-impl Step {
-    /// A policy with these rules.
-    pub fn new(rules: Rules) -> Step {
-        Step { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default() }
+impl StepByStep {
+    /// Starts a comparison with these rules.
+    pub fn new(rules: Rules) -> StepByStep {
+        StepByStep { rules, pages: Pages::default(), ledger: Ledger::default(), reads: FxHashMap::default() }
     }
 
-    /// What it comes to.
+    /// Ends the comparison.
     pub fn finish(self) -> Tally {
         self.ledger.finish()
     }
 
-    /// The next record.
-    pub fn take(&mut self, record: &Record) {
+    /// Processes the next record.
+    pub fn process(&mut self, record: &Record) {
         let task = record.task;
         if !matches!(record.event, Event::Removed(_)) {
             self.pages.end_drop(task);
         }
         match &record.event {
-            Event::File(seen) => self.pages.see(seen),
+            Event::File(seen) => self.pages.add_file(seen),
             Event::Opened(by) => {
                 self.pages.settings(by);
                 self.ledger.close(task);
@@ -80,8 +80,8 @@ impl Step {
             }
             Event::Sync(asked) => self.sync(task, asked),
             Event::Async(asked) => self.marked(task, asked),
-            Event::Window(window) => self.ledger.say(task, Said::Window(*window)),
-            Event::Exact(exact) => self.ledger.say(task, Said::Exact(*exact)),
+            Event::Window(window) => self.ledger.add_report(task, KernelReport::Window(*window)),
+            Event::Exact(exact) => self.ledger.add_report(task, KernelReport::Exact(*exact)),
             Event::Fault { by, page, mapping } => self.fault(task, by, *page, mapping.as_ref()),
             Event::Around { .. } | Event::Dirtied(_) => {}
             Event::Added(cached) => {
@@ -115,17 +115,17 @@ impl Step {
         self.ledger.begin(task, pending);
     }
 
-    /// What has just begun to decide may have done so after this read.
+    /// Ends a read. A current decision of another thread may have started after it.
     fn end_read(&mut self, task: u32) {
         let Some(Reading { open, end_bytes, .. }) = self.reads.remove(&task) else { return };
-        let Step { ledger, rules, pages, .. } = self;
-        ledger.ended_before(task, open, end_bytes as i64, |_, pending, mut state| {
+        let StepByStep { ledger, rules, pages, .. } = self;
+        ledger.add_alternatives(task, open, end_bytes as i64, |_, pending, mut state| {
             expect(rules, pages, pending.by.file, |decision| decision.sync(&mut state, pending.page, pending.wanted))
                 .outcome
         });
     }
 
-    /// What a read would come to if one of the other threads' that are under way had ended before: where it ended is told later.
+    /// The outcomes of a read if a current read of another thread had ended before it.
     fn alternatives(&self, task: u32, asked: &Asked) -> Vec<Outcome> {
         let by = &asked.by;
         let others = self.reads.iter().filter(|(other, reading)| **other != task && reading.open == by.open);
@@ -137,7 +137,7 @@ impl Step {
         others.filter_map(decide).collect()
     }
 
-    /// A decision on a file of which not all is known is none that can be compared.
+    /// Whether decisions on this file can be compared: the content of its cache must be known. Counts one that cannot.
     fn is_comparable(&mut self, task: u32, by: &Use) -> bool {
         self.pages.settings(by);
         let is_known = self.pages.is_known(by.file);
@@ -149,8 +149,8 @@ impl Step {
     }
 
     fn sync(&mut self, task: u32, asked: &Asked) {
-        // A fault of a sequential mapping goes on as if it were a read, and is a fault all the same.
-        let is_fault = self.ledger.pending(task).is_some_and(|one| one.kind == Kind::Fault && one.said.is_empty());
+        // A fault in a sequential mapping continues like a read, and counts as a fault.
+        let is_fault = self.ledger.pending(task).is_some_and(|one| one.kind == Kind::Fault && one.reported.is_empty());
         let kind = if is_fault { Kind::Fault } else { Kind::Read };
         if is_fault {
             self.ledger.withdraw(task);
@@ -207,7 +207,7 @@ impl Step {
     }
 }
 
-/// The pages of a range of bytes, partial ones included; a length of 0 goes to the end (`generic_fadvise`).
+/// The pages of a range of bytes, partial ones included; length 0 means to the end (`generic_fadvise`).
 pub(crate) fn will_need_pages(offset_bytes: u64, length_bytes: u64) -> (Page, u64) {
     let end = match length_bytes {
         0 => i64::MAX as u64,
@@ -217,7 +217,7 @@ pub(crate) fn will_need_pages(offset_bytes: u64, length_bytes: u64) -> (Page, u6
     (first, end.div_ceil(PAGE_BYTES).saturating_sub(first))
 }
 
-/// The pages of a range of bytes, without partial ones; a length of 0 goes to the end.
+/// The pages of a range of bytes, without partial ones; length 0 means to the end.
 pub(crate) fn whole_pages(offset_bytes: u64, length_bytes: u64) -> std::ops::Range<Page> {
     let end = match length_bytes {
         0 => i64::MAX as u64,

@@ -1,31 +1,31 @@
-//! What a comparison comes to.
+//! The counts of a comparison.
 
 use serde::Serialize;
 
-/// What calls for a decision.
+/// The cause of a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A call that reads, and an absent page.
+    /// A read call at an absent page.
     #[default]
     Read,
     /// A marked page.
     Mark,
-    /// A touched mapping, and an absent page.
+    /// A fault at an absent page.
     Fault,
     /// Advice that asks for pages.
     Advice,
 }
 
-/// All of them.
+/// All kinds.
 pub const KINDS: [Kind; 4] = [Kind::Read, Kind::Mark, Kind::Fault, Kind::Advice];
 
-/// A decision that the policy would not have taken.
+/// A decision with which the policy does not agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mismatch {
-    /// The record that it begins with, counted from 0.
+    /// Its first record, counted from 0.
     pub record: u64,
-    /// What called for it.
+    /// The cause.
     pub kind: Kind,
     /// The thread.
     pub task: u32,
@@ -33,70 +33,69 @@ pub struct Mismatch {
     pub file: u32,
     /// The page.
     pub page: u64,
-    /// Pages that were wanted.
+    /// Requested pages.
     pub wanted: u64,
-    /// What differs.
+    /// The difference, for people.
     pub difference: String,
-    /// The state before, as the kernel had it.
+    /// The kernel's state before.
     pub state: String,
-    /// Another thread's decision on the same file was under way, or its read through the same open file, with whose end the
-    /// decision agrees: which came first cannot be told from outside.
+    /// A decision of another thread on the same file overlapped, or its read through the same open file, with whose end the decision
+    /// agrees: the trace does not show which came first.
     pub is_overlapping: bool,
 }
 
-/// How many decisions of a kind there are, and how many agree.
+/// The decisions of a kind, and how many of them agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Agreement {
     /// Decisions.
     pub decisions: u64,
-    /// Those that the policy takes, too.
+    /// Decisions with which the policy agrees.
     pub matched: u64,
 }
 
-/// What a way of comparing comes to.
+/// The counts of one method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Decisions that were compared.
+    /// Compared decisions.
     pub decisions: u64,
-    /// Those that the policy takes, too.
+    /// Decisions with which the policy agrees.
     pub matched: u64,
-    /// Those that are more than a single page read at random, and more than nothing.
+    /// Decisions to read more than a single page.
     pub beyond_single_pages: u64,
-    /// Mismatches while another thread's decision on the same file was under way.
+    /// Mismatches that overlap with another thread's decision on the same file.
     pub overlapping: u64,
-    /// Decisions whose pages came into the cache as the policy expects, folio by folio.
+    /// Decisions whose folios are those that the policy expects.
     pub folios_matched: u64,
-    /// Decisions that could not be compared: of files that were partly cached before, of mappings that were not found.
+    /// Decisions that could not be compared: on files that were partly cached before, and in mappings that were not found.
     pub excluded: u64,
-    /// How often the state had to be taken from the trace, since the policy's own had come to differ.
+    /// How often the state was taken from the trace because that of the policy differed.
     pub resynchronised: u64,
-    /// How often what a thread's decision has really brought had to be taken from the trace, since other folios were expected.
+    /// How often the folios of a decision were taken from the trace because others were expected.
     pub corrected: u64,
-    /// How often it was taken from there for the first time: open files whose opening is not in the trace.
+    /// How often the state was taken for a file whose opening is not in the trace.
     pub adopted: u64,
-    /// How often the balance of faults that missed and hit was taken from the trace: it depends on page tables and on what has
-    /// arrived.
+    /// How often the balance of faults that missed and hit was taken from the trace: it depends on page tables and on pages in flight.
     pub balances_taken: u64,
-    /// By what called for them: reads, marks, faults, advice.
+    /// Decisions of read calls.
     pub reads: Agreement,
-    /// Marked pages.
+    /// Decisions at marked pages.
     pub marks: Agreement,
-    /// Faults.
+    /// Decisions of faults.
     pub faults: Agreement,
-    /// Advice.
+    /// Decisions of advice.
     pub advice: Agreement,
     /// The first mismatch.
     pub first_mismatch: Option<Mismatch>,
-    /// All of them, at most [`MOST_MISMATCHES`].
+    /// All mismatches, at most [`MAX_MISMATCHES`].
     #[serde(skip)]
     pub mismatches: Vec<Mismatch>,
 }
 
-/// So many mismatches are kept.
-pub const MOST_MISMATCHES: usize = 10_000;
+/// Limit of kept mismatches.
+pub const MAX_MISMATCHES: usize = 10_000;
 
 impl Tally {
-    /// By kind.
+    /// The agreement for a kind.
     pub fn of(&self, kind: Kind) -> Agreement {
         match kind {
             Kind::Read => self.reads,
@@ -119,7 +118,7 @@ impl Tally {
         self.matched += u64::from(is_matched);
     }
 
-    /// Whether every decision agrees, but for those that overlap with another thread's.
+    /// Whether every decision agrees, except those that overlap with another thread's.
     pub fn agrees(&self) -> bool {
         self.matched + self.overlapping == self.decisions
     }

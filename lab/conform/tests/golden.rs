@@ -1,7 +1,7 @@
-//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 by `make test-kernels`: every
-//! decision must be the policy's, without privilege and wherever this is built. Those named `threads-…` are of threads whose
-//! decisions overlapped in ways that had been taken for differences once; `khugepaged`: it read what the program had mapped, through
-//! the program's open file, while the program's own faults decided, and put huge pages in the place of what was cached.
+//! Traces of real kernels (`traces/`), recorded with `bench/conform/run --keep`, those of 7.2 with `make test-kernels`: every decision must
+//! be that of the policy. The test needs no privilege. In traces named `threads-…` decisions of threads overlap in ways that once were
+//! counted as mismatches. In `khugepaged` that thread read mapped pages through the program's open file during faults of the program, and
+//! replaced cached pages by huge pages.
 
 use ahead_conform::{KINDS, Report, conform};
 use std::fs;
@@ -19,7 +19,7 @@ fn report(path: &Path, policy: Option<&str>) -> Report {
 }
 
 #[test]
-fn every_decision_of_the_golden_traces_is_the_policy_s() {
+fn policy_agrees_with_every_decision_of_the_golden_traces() {
     let (mut decisions, mut beyond) = (0, 0);
     for path in traces() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -28,11 +28,11 @@ fn every_decision_of_the_golden_traces_is_the_policy_s() {
         for (way, tally) in [("step by step", &report.step), ("running free", &report.free_running)] {
             let differing = tally.mismatches.iter().find(|mismatch| !mismatch.is_overlapping);
             assert!(tally.agrees(), "{name}, {way}: {differing:?}");
-            // Only where threads share an open file, two decisions may overlap.
+            // Decisions overlap only where threads share an open file.
             if !["threads", "processes", "khugepaged"].iter().any(|shared| name.contains(shared)) {
                 assert_eq!((tally.matched, tally.resynchronised), (tally.decisions, 0), "{name}, {way}");
                 assert_eq!((tally.folios_matched, tally.corrected), (tally.decisions, 0), "{name}, {way}");
-                // Since 7.x a fault that finds its page on its way does not count, and whether it was cannot be seen from outside.
+                // Since 7.x a fault on a page in flight does not count, and the trace does not show whether it was in flight.
                 assert!(tally.balances_taken == 0 || report.policy == "linux-7.2", "{name}, {way}");
             }
             assert!(tally.matched * 100 >= tally.decisions * 98, "{name}, {way}");
@@ -44,9 +44,9 @@ fn every_decision_of_the_golden_traces_is_the_policy_s() {
     assert!(decisions > 5_000 && beyond > 3_000, "{decisions} decisions, {beyond} beyond single pages");
 }
 
-/// A decision is of the same kind, whichever way it is compared: a fault of a sequential mapping is a fault in both.
+/// A decision has the same kind with both methods: a fault in a sequential mapping is a fault in both.
 #[test]
-fn both_ways_count_the_same_decisions_of_each_kind() {
+fn both_methods_count_the_same_decisions_of_each_kind() {
     for path in traces() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let Report { step, free_running: free, .. } = report(&path, None);
@@ -57,7 +57,7 @@ fn both_ways_count_the_same_decisions_of_each_kind() {
 }
 
 #[test]
-fn another_kernel_s_policy_does_not_agree() {
+fn policy_of_another_kernel_does_not_agree() {
     for (trace, policy) in
         [("6.18-fuse-64k-all", "linux-7.2"), ("6.18-ext4-128k-all", "linux-6.12"), ("7.2-ext4-128k-all", "linux-6.18")]
     {

@@ -1,4 +1,4 @@
-//! What a trace may hold that no kernel has written: cut short, damaged, of other kernels, impossible.
+//! Traces that no kernel has written: truncated, damaged, of other kernels, impossible.
 
 use ahead_conform::{ConformError, conform};
 use ahead_traces::{Asked, Cached, Event, FileSeen, Header, RaState, Record, Use, Window, Writer};
@@ -33,7 +33,7 @@ fn error(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn one_decision_is_compared() {
+fn wrong_window_is_a_mismatch() {
     let asked = Asked { by: by(0), page: 0, wanted: 16 };
     let window = Window { first: 0, size: 32, async_size: 16, order: 0 };
     let records = [seen(0), record(Event::Opened(by(0))), record(Event::Sync(asked)), record(Event::Window(window))];
@@ -46,7 +46,7 @@ fn one_decision_is_compared() {
 }
 
 #[test]
-fn a_trace_of_another_kernel_names_those_that_are_known() {
+fn error_of_an_unknown_kernel_lists_known_ones() {
     let text = error(&trace(&header("5.10.0-8-amd64"), &[], 0));
     assert!(text.contains("5.10.0-8-amd64") && text.contains("linux-6.12, linux-6.18, linux-7.2"), "{text}");
     let bytes = trace(&header("5.10.0"), &[], 0);
@@ -56,7 +56,7 @@ fn a_trace_of_another_kernel_names_those_that_are_known() {
 }
 
 #[test]
-fn losses_and_other_pages_are_refused() {
+fn lost_events_and_other_page_sizes_are_refused() {
     let text = error(&trace(&header("6.18.0"), &[], 3));
     assert!(text.starts_with("3 events were lost"), "{text}");
     let text = error(&trace(&Header { page_bytes: 65536, ..header("6.18.0") }, &[], 0));
@@ -64,11 +64,11 @@ fn losses_and_other_pages_are_refused() {
 }
 
 #[test]
-fn records_that_cannot_be_are_refused_with_their_number() {
+fn impossible_record_is_refused_with_its_number() {
     let folio = |first, order| Cached { file: 0, first, order, special: true };
     let cases = [
-        (vec![seen(1)], "record 0 cannot be"),
-        (vec![seen(0), record(Event::Opened(by(3)))], "record 1 cannot be: a file that was never seen"),
+        (vec![seen(1)], "record 0 is impossible"),
+        (vec![seen(0), record(Event::Opened(by(3)))], "record 1 is impossible: a file that was never seen"),
         (vec![seen(0), record(Event::Added(folio(1, 1)))], "a folio that is not aligned"),
         (vec![seen(0), record(Event::Added(folio(0, 12)))], "a folio that is too large"),
         (vec![seen(0), record(Event::Removed(folio(u64::MAX, 0)))], "a page beyond the end of any file"),
@@ -92,7 +92,7 @@ fn golden() -> Vec<u8> {
 }
 
 #[test]
-fn a_trace_that_is_cut_short_says_where() {
+fn error_of_a_truncated_trace_has_the_position() {
     let bytes = golden();
     for length in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
         match conform(&bytes[..length], None) {
@@ -107,7 +107,7 @@ fn a_trace_that_is_cut_short_says_where() {
 }
 
 #[test]
-fn nothing_follows_the_trailer() {
+fn bytes_after_the_trailer_are_an_error() {
     let bytes = [golden(), b"x".to_vec()].concat();
     assert!(error(&bytes).contains("data after the trailer"));
 }
@@ -116,23 +116,23 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn damage_is_found(place in any::<prop::sample::Index>(), value in 1..=255u8) {
+    fn damaged_trace_is_an_error(place in any::<prop::sample::Index>(), value in 1..=255u8) {
         let mut bytes = golden();
         let at = place.index(bytes.len());
         bytes[at] ^= value;
-        // The kernel's name is covered by a checksum, too, so that nothing but an error can come of it.
+        // The checksum covers the kernel's name, too.
         prop_assert!(conform(&bytes[..], None).is_err());
     }
 
     #[test]
-    fn whatever_records_hold_ends_with_an_answer(records in prop::collection::vec(events(), 0..60)) {
+    fn arbitrary_records_cause_no_panic(records in prop::collection::vec(events(), 0..60)) {
         let mut all = vec![seen(0), seen(1)];
         all.extend(records);
         let _ = conform(&trace(&header("6.18.0"), &all, 0)[..], None);
     }
 }
 
-/// Numbers as they are met, and the largest.
+/// Usual numbers, and the largest.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0..70u64, 0..5000u64, Just(u64::MAX), Just(1 << 51), any::<u64>()]
 }

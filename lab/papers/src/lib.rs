@@ -28,8 +28,10 @@ mod jobs;
 mod line;
 mod live;
 mod oconnor_tracy;
+mod on_disk;
 mod opdenacker;
 mod pelouin;
+pub mod report;
 mod roudier;
 mod starts;
 mod wu;
@@ -38,6 +40,7 @@ pub use figure::{Axis, Figure, Plot, Series, StackedBar, series};
 pub use jobs::{Job, in_parallel, policy, run_all, scenario};
 pub use line::{Bound, Line, Lines, Measure, Verdict};
 pub use live::{Asked, Filesystem, Live, LiveError, Observed};
+pub use on_disk::OnDisk;
 
 /// Something that a scenario rests on and that no run brings out: a data sheet's figure, a processor's speed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
 
-use super::recordings::load_scenario;
 use super::{as_json, csv_of, elapsed, page, tell_if_cut};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{Choice, PAGE_BYTES, named};
+use ahead_recordings::load_scenario;
 use ahead_report::number::size;
 use ahead_report::progress::Progress;
 use ahead_report::table::{Kind, Screen, Table};

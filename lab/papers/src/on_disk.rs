@@ -1,20 +1,18 @@
-//! Papers against the real page cache: their workloads on an emulated disk with the scenario's model.
+//! Runs the workloads of papers against the real page cache, on an emulated disk with the scenario's model.
 //!
 //! ```text
-//!     /dev/shm/ahead-papers-PID/       noted: after a SIGKILL `ahead restore` detaches the disk whose image lies here, and
-//!     │                                removes it
-//!     ├── disk.img                     behind the emulated disk
-//!     └── mnt/                         a file for each stream; detached and attached again, so that nothing of it is cached
+//!     /dev/shm/ahead-papers-PID/       noted: after a SIGKILL `ahead restore` detaches the disk of this image, and removes the
+//!     │                                directory
+//!     ├── disk.img                     the image of the emulated disk
+//!     └── mnt/                         a file for each stream; detached and attached again, so that no page is cached
 //! ```
 //!
-//! Each stream is a thread with an opening of its own; what it does is told by the very operations that the simulator runs.
+//! Each stream is a thread that opens its file and runs the operations of the simulator.
 
-use crate::disk;
+use crate::{Asked, Live, LiveError, Observed};
 use ahead_bench::{Part, Work};
-use ahead_cli::exit::Stopped;
 use ahead_disk::{Client, DiskInfo, Faults, ModelSource};
-use ahead_disk_server::{Attach, Create, Filesystem};
-use ahead_papers::{Asked, Live, LiveError, Observed};
+use ahead_disk_server::{Attach, Create, Filesystem, Launcher};
 use ahead_policy::PAGE_BYTES;
 use ahead_process::Signals;
 use ahead_report::text::one_line;
@@ -27,38 +25,39 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Images lie in memory: there dropping caches does not reach them.
+/// Images are in memory: a drop of caches does not affect them.
 const HOME: &str = "/dev/shm";
-/// Room beside the files, bytes: the file system's own blocks and its journal.
+/// Space besides the files, bytes: metadata and journal of the file system.
 const SPARE_BYTES: u64 = 192 << 20;
-/// Smallest disk, bytes: on less than half a gigabyte mke2fs makes blocks of 1 KiB (mke2fs.conf, `small`).
-const LEAST_BYTES: u64 = 1 << 30;
-/// A file is written in pieces of this, bytes.
+/// Smallest disk, bytes: below half a gigabyte mke2fs makes blocks of 1 KiB (mke2fs.conf, `small`).
+const MIN_DISK_BYTES: u64 = 1 << 30;
+/// Size of a write, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// The disk that is attached, and where its files lie.
+/// The attached disk.
 struct Attached {
     info: DiskInfo,
     model: String,
     filesystem: &'static str,
 }
 
-/// Emulated disks, one after the other.
+/// Emulated disks, one at a time.
 pub struct OnDisk {
     signals: Signals,
     directory: PathBuf,
     attached: RefCell<Option<Attached>>,
-    /// That times are not the model's was said of this model.
-    said: RefCell<Option<String>>,
-    /// After the disk: removes the directory.
+    launcher: Launcher,
+    /// The model of the last warning about inaccurate times.
+    warned: RefCell<Option<String>>,
+    /// Removes the directory, after the drop of the disk.
     _directory: Guard,
 }
 
 impl OnDisk {
-    /// Nothing is attached yet.
+    /// Prepares a directory; no disk is attached yet. `launcher` starts the servers of disks.
     ///
-    /// Errors: not permitted here, with the remedy.
-    pub fn new() -> anyhow::Result<OnDisk> {
+    /// Errors: not root; the directory cannot be made.
+    pub fn new(launcher: Launcher) -> Result<OnDisk, LiveError> {
         if !machine::is_root() {
             return Err(KernelError::needs_root("running papers against the real page cache").into());
         }
@@ -66,19 +65,26 @@ impl OnDisk {
         let directory = Path::new(HOME).join(format!("ahead-papers-{}", std::process::id()));
         let guard = ahead_undo::create_tree(ProcessId::own()?, &directory)?;
         std::fs::create_dir(directory.join("mnt"))?;
-        Ok(OnDisk { signals, directory, attached: RefCell::new(None), said: RefCell::default(), _directory: guard })
+        Ok(OnDisk {
+            signals,
+            directory,
+            attached: RefCell::new(None),
+            launcher,
+            warned: RefCell::default(),
+            _directory: guard,
+        })
     }
 
-    /// A signal that came while a workload ran ends everything afterwards.
+    /// Returns an error after a signal that asks to stop.
     fn check_signal(&self) -> Result<(), LiveError> {
         match self.signals.poll() {
-            Some(signal) if signal.asks_to_stop() => Err(Stopped(signal.number).into()),
+            Some(signal) if signal.asks_to_stop() => Err(ahead_disk::Error::Interrupted(signal.number).into()),
             _ => Ok(()),
         }
     }
 
-    /// A disk of this model, file system and size to write files to, made unless it is there already.
-    fn make(&self, asked: &Asked, bytes: u64) -> Result<(), LiveError> {
+    /// Makes a disk of this model, file system and size, unless it is attached already.
+    fn make_disk(&self, asked: &Asked, bytes: u64) -> Result<(), LiveError> {
         let (model, filesystem) = (asked.scenario.disk.model.to_toml(), asked.filesystem.name);
         let mut attached = self.attached.borrow_mut();
         if attached.as_ref().is_some_and(|there| {
@@ -91,13 +97,13 @@ impl OnDisk {
             std::fs::remove_file(&there.info.image)?;
         }
         let create =
-            Create { attach: self.as_asked(asked), size_bytes: bytes, filesystem: Some(filesystem_of(filesystem)?) };
-        let info = ahead_disk_server::create(&disk::launcher(), &create)?;
+            Create { attach: self.attachment(asked), size_bytes: bytes, filesystem: Some(filesystem_of(filesystem)?) };
+        let info = ahead_disk_server::create(&self.launcher, &create)?;
         *attached = Some(Attached { info, model, filesystem });
         Ok(())
     }
 
-    fn as_asked(&self, asked: &Asked) -> Attach {
+    fn attachment(&self, asked: &Asked) -> Attach {
         let Scenario { disk, .. } = asked.scenario;
         Attach {
             image: self.directory.join("disk.img"),
@@ -111,7 +117,7 @@ impl OnDisk {
         }
     }
 
-    /// Whether the files lie in blocks of the size that was asked for.
+    /// Checks the block size of the file system.
     fn check_block_size(&self, asked: &Asked) -> Result<(), LiveError> {
         let block_bytes = rustix::fs::statvfs(self.mount())?.f_bsize;
         match block_bytes == asked.filesystem.block_bytes {
@@ -126,25 +132,25 @@ impl OnDisk {
         self.directory.join("mnt")
     }
 
-    /// Says that a disk is not on time here, as `ahead disk` does: a busy machine, or a model that is too fast for it. Once for a
-    /// model, for each run attaches it anew.
-    fn say_if_late(&self, info: &DiskInfo) {
+    /// Warns that the times of a disk are not accurate: the machine is busy, or the model is too fast for it. Once for each model, because each
+    /// run attaches the disk again.
+    fn warn_if_inaccurate(&self, info: &DiskInfo) {
         let Some(why) = &info.beyond_rig_why else { return };
-        if self.said.replace(Some(info.model.name.clone())).as_ref() != Some(&info.model.name) {
-            let told = one_line(&format!("ahead: {}: {why}; live times are not the model's", info.model.name));
-            let _ = writeln!(std::io::stderr(), "{told}");
+        if self.warned.replace(Some(info.model.name.clone())).as_ref() != Some(&info.model.name) {
+            let warning =
+                one_line(&format!("ahead: {}: {why}; live times are not those of the model", info.model.name));
+            let _ = writeln!(std::io::stderr(), "{warning}");
         }
     }
 
-    /// Detaches it and attaches it again: nothing of its files and of the file system's blocks is cached, and the drive has
-    /// just been switched on.
+    /// Detaches the disk and attaches it again: no page of its files and metadata is cached, and the drive has its state after power-on.
     fn make_cold(&self, asked: &Asked) -> Result<(), LiveError> {
         let mut attached = self.attached.borrow_mut();
         let there = attached.as_mut().ok_or("no disk is attached")?;
         ahead_disk::detach(&there.info)?;
-        match ahead_disk_server::attach(&disk::launcher(), &self.as_asked(asked)) {
+        match ahead_disk_server::attach(&self.launcher, &self.attachment(asked)) {
             Ok(info) => {
-                self.say_if_late(&info);
+                self.warn_if_inaccurate(&info);
                 there.info = info;
             }
             Err(error) => {
@@ -161,8 +167,8 @@ impl Drop for OnDisk {
         if let Some(there) = self.attached.get_mut().take()
             && let Err(error) = ahead_disk::detach(&there.info)
         {
-            let told = one_line(&format!("ahead: {error}; clean up with: ahead restore"));
-            let _ = writeln!(std::io::stderr(), "{told}");
+            let warning = one_line(&format!("ahead: {error}; clean up with: ahead restore"));
+            let _ = writeln!(std::io::stderr(), "{warning}");
         }
     }
 }
@@ -172,7 +178,7 @@ fn filesystem_of(name: &str) -> Result<Filesystem, LiveError> {
         "ext2" => Filesystem::Ext2,
         "ext4" => Filesystem::Ext4,
         "xfs" => Filesystem::Xfs,
-        other => return Err(format!("no paper's files lie on {other}").into()),
+        other => return Err(format!("no paper uses the file system {other}").into()),
     })
 }
 
@@ -182,8 +188,8 @@ impl Live for OnDisk {
         let streams: Vec<Stream> =
             asked.scenario.workloads.iter().flat_map(|workload| &workload.streams).copied().collect();
         let bytes: u64 = streams.iter().map(|stream| stream.file_pages * PAGE_BYTES).sum();
-        let disk_bytes = (2 * bytes + SPARE_BYTES).next_multiple_of(PIECE_BYTES as u64).max(LEAST_BYTES);
-        self.make(asked, disk_bytes)?;
+        let disk_bytes = (2 * bytes + SPARE_BYTES).next_multiple_of(PIECE_BYTES as u64).max(MIN_DISK_BYTES);
+        self.make_disk(asked, disk_bytes)?;
         self.check_block_size(asked)?;
         let files: Vec<PathBuf> = (0..streams.len()).map(|number| self.mount().join(number.to_string())).collect();
         for (stream, path) in streams.iter().zip(&files) {
@@ -216,7 +222,7 @@ fn write_file(path: &Path, bytes: u64) -> Result<(), LiveError> {
     Ok(file.sync_all()?)
 }
 
-/// Runs all streams at the same time, each in a thread, under the kernel's own read-ahead.
+/// Runs all streams at the same time, each one in a thread, under the kernel's read-ahead.
 fn run_streams(disk: &DiskInfo, streams: &[Stream], files: &[HeldFile], each: bool) -> Result<Observed, LiveError> {
     let part = |(file, stream): (usize, &Stream)| vec![Part { file, stream: *stream, work: Work::None }];
     let readers: Vec<Vec<Part>> = streams.iter().enumerate().map(part).collect();

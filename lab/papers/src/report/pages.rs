@@ -1,25 +1,25 @@
-//! The papers as pages: an index, and one for each with its lines and figures.
+//! The pages: an index, and one for each paper with its lines and figures.
 
-use super::{Ran, counts};
-use ahead_papers::{Figure, Line, Outcome, Paper, Plot, Series};
+use super::{PaperResult, counts};
+use crate::{Figure, Line, Outcome, Paper, Plot, Series};
 use ahead_report::html::Page;
 use ahead_report::svg::{Axis, Curve, SERIES, lines, stacked};
 use ahead_report::table::{Kind, Table};
 
-/// The page that leads to the others.
+/// File name of the page with links to the others.
 pub const INDEX: &str = "index.html";
 
-/// File names and what is in them.
-pub fn render(ran: &[Ran]) -> Vec<(String, String)> {
+/// The pages: file names and contents.
+pub fn pages(results: &[PaperResult]) -> Vec<(String, String)> {
     let file = |paper: &Paper| format!("{}.html", paper.name);
     let mut pages: Vec<(String, String)> =
-        ran.iter().map(|Ran { paper, outcome }| (file(paper), page(paper, outcome))).collect();
-    let mut index = Page::new("Papers on read-ahead, and what comes out here");
-    let link = |Ran { paper, outcome }: &Ran| {
+        results.iter().map(|PaperResult { paper, outcome }| (file(paper), page(paper, outcome))).collect();
+    let mut index = Page::new("Papers on read-ahead, and the results here");
+    let link = |PaperResult { paper, outcome }: &PaperResult| {
         let text = format!("{}: {} ({}): {}", paper.authors, paper.title, paper.year, counts(&outcome.lines));
         (file(paper), text)
     };
-    index.links(&ran.iter().map(link).collect::<Vec<_>>());
+    index.links(&results.iter().map(link).collect::<Vec<_>>());
     pages.push((INDEX.to_owned(), index.render()));
     pages
 }
@@ -28,11 +28,11 @@ fn page(paper: &Paper, outcome: &Outcome) -> String {
     let mut page = Page::new(paper.title);
     page.text(&format!("{}, {}", paper.authors, paper.year)).text(paper.story).text(&counts(&outcome.lines));
     page.links(&[(INDEX.to_owned(), "all papers".to_owned())]);
-    page.section("What it says, and what comes out").table(&table(&outcome.lines));
+    page.section("Claims of the paper, and the results here").table(&table(&outcome.lines));
     for figure in &outcome.figures {
         draw(&mut page, figure);
     }
-    page.section("What was put in").table(&inputs(outcome));
+    page.section("Inputs").table(&inputs(outcome));
     page.render()
 }
 
@@ -56,7 +56,7 @@ fn inputs(outcome: &Outcome) -> Table {
     table
 }
 
-fn axis(axis: &ahead_papers::Axis) -> Axis<'_> {
+fn axis(axis: &crate::Axis) -> Axis<'_> {
     Axis { label: &axis.label, is_logarithmic: axis.is_logarithmic }
 }
 

@@ -1,22 +1,20 @@
-//! Recordings as the simulator's workloads: what a profile or a raw trace knows of a program, done again.
+//! Profiles and raw traces as workloads of the simulator: the recorded operations of programs, repeated.
 //!
-//! A profile has, for each range that was used, when that was for the first time; and how much processor time the program took
-//! in all. So the process reads the ranges in that order, and computes in between: the processor time is spread over the time
-//! between the uses in proportion, for the rest of that time was spent waiting. What was used twice, or written, or by whom, a
-//! profile does not know.
+//! A profile has the time of first use of each used range, and the processor time of the program. So one process reads the ranges in this
+//! order, and computes in between: the processor time is spread over the time between the uses in proportion, because the program waited
+//! for the rest of the time. A profile does not record second uses, writes, or threads.
 
 mod trace;
 
 use ahead_policy::{FileId, OpenId, PAGE_BYTES};
 use ahead_profile::{Extent, LoadError, Profile};
-use ahead_sim::{Op, Recording, RecordingKind, Recordings, Scenario};
+use ahead_sim::{Op, Recording, RecordingKind, Recordings, Scenario, ScenarioError};
 use ahead_sys::directory::HeldFile;
-use anyhow::Context;
 use std::ffi::OsStr;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// What the `ahead` command can read.
+/// Reads recordings from files.
 pub struct Files;
 
 impl Recordings for Files {
@@ -31,46 +29,78 @@ impl Recordings for Files {
     }
 }
 
-/// What a file holds, by its first bytes. `None`: neither a profile nor a trace, or no regular file.
+/// Why a scenario or a recording cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
+    /// A file cannot be opened.
+    #[error(transparent)]
+    Open(#[from] ahead_sys::Error),
+    /// The scenario, or the recording as a scenario, has an error.
+    #[error("{}: {source}", path.display())]
+    Scenario {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        source: ScenarioError,
+    },
+    /// A scenario cannot name this file.
+    #[error("{}: the name of the file is not UTF-8; rename it", path.display())]
+    Name {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The kind of a recording, from its first bytes. `None`: neither a profile nor a trace, or not a regular file.
 ///
-/// Errors: it cannot be read.
-pub fn kind_of(path: &Path) -> anyhow::Result<Option<RecordingKind>> {
+/// Errors: the file cannot be read.
+pub fn kind_of(path: &Path) -> Result<Option<RecordingKind>, Error> {
     if !path.is_file() {
         return Ok(None);
     }
-    let mut begin = Vec::new();
-    // A FIFO that has taken its place since is not waited for.
+    let mut start = Vec::new();
+    // Opens without waiting: a FIFO may have replaced the file.
     let file = HeldFile::open(path)?.into_file();
-    file.take(ahead_traces::MAGIC.len() as u64).read_to_end(&mut begin).with_context(|| path.display().to_string())?;
-    Ok(match &begin[..] {
-        begin if begin == ahead_profile::MAGIC => Some(RecordingKind::Profile),
-        begin if begin == ahead_traces::MAGIC => Some(RecordingKind::Trace),
+    let read = file.take(ahead_traces::MAGIC.len() as u64).read_to_end(&mut start);
+    read.map_err(|source| Error::Io { path: path.into(), source })?;
+    Ok(match &start[..] {
+        start if start == ahead_profile::MAGIC => Some(RecordingKind::Profile),
+        start if start == ahead_traces::MAGIC => Some(RecordingKind::Trace),
         _ => None,
     })
 }
 
-/// The policies that a recording runs under where no scenario names any: none, today's kernel, ours, and the bound.
+/// The policies for a recording without a scenario: none, today's kernel, ours, and the clairvoyant one.
 const POLICIES: [&str; 4] = ["none", "linux-6.18", "ahead", "oracle"];
 
-/// The scenario in a file; of a profile or a trace, that of doing once again what was recorded, on the scenario's default machine.
-pub fn load_scenario(path: &Path) -> anyhow::Result<Scenario> {
-    let shown = || path.display().to_string();
+/// Loads a scenario. A profile or a trace becomes a scenario that repeats it on the default machine.
+///
+/// Errors: see [`Error`].
+pub fn load_scenario(path: &Path) -> Result<Scenario, Error> {
+    let failed = |source| Error::Scenario { path: path.into(), source };
     let key = match kind_of(path)? {
-        None => return Scenario::load_with(path, &Files).with_context(shown),
+        None => return Scenario::load_with(path, &Files).map_err(failed),
         Some(RecordingKind::Profile) => "profile",
         Some(RecordingKind::Trace) => "trace",
     };
-    let name =
-        path.file_name().and_then(OsStr::to_str).context("its name is not UTF-8: rename it").with_context(shown)?;
-    // A string of JSON is one of TOML.
+    let name = path.file_name().and_then(OsStr::to_str).ok_or_else(|| Error::Name { path: path.into() })?;
+    // A JSON string is a TOML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let policies = POLICIES.map(quoted).join(", ");
     let text = format!("name = {0}\npolicies = [{policies}]\n[[workload]]\n{key} = {0}\n", quoted(name));
     let directory = path.parent().unwrap_or(Path::new("."));
-    Scenario::from_toml_with(&text, directory, &Files).with_context(shown)
+    Scenario::from_toml_with(&text, directory, &Files).map_err(failed)
 }
 
-/// Why there is no profile, without its path: who asked for it says that.
+/// The reason of an error without the path, which the caller adds.
 fn reason(error: LoadError) -> String {
     match error {
         LoadError::Io { source, .. } => source.to_string(),
@@ -79,33 +109,33 @@ fn reason(error: LoadError) -> String {
     }
 }
 
-/// One process that does what the profile tells.
+/// A process that reads the ranges of a profile.
 fn of_profile(profile: &Profile) -> Recording {
-    // On the disk the files lie in the order in which they lay when they were recorded, as far as that is known.
-    let place = |file: usize| {
-        let places = profile.files[file].extents.iter().filter_map(|extent| extent.physical_bytes);
-        (profile.files[file].device, places.min().unwrap_or(u64::MAX))
+    // The files lie on the disk in the recorded order, as far as it is known.
+    let position = |file: usize| {
+        let offsets = profile.files[file].extents.iter().filter_map(|extent| extent.physical_bytes);
+        (profile.files[file].device, offsets.min().unwrap_or(u64::MAX))
     };
     let mut on_disk: Vec<usize> = (0..profile.files.len()).collect();
-    on_disk.sort_by_key(|file| place(*file));
+    on_disk.sort_by_key(|file| position(*file));
     let mut uses: Vec<(FileId, &Extent)> = (0_u32..)
         .zip(&on_disk)
         .flat_map(|(id, file)| profile.files[*file].extents.iter().map(move |extent| (FileId(id), extent)))
         .collect();
     uses.sort_by_key(|(_, extent)| extent.first_use_us);
-    let file_pages = on_disk.iter().map(|file| pages(&profile.files[*file])).collect();
+    let file_pages = on_disk.iter().map(|file| file_pages(&profile.files[*file])).collect();
     Recording { file_pages, programs: vec![ops(profile, &uses).into()] }
 }
 
-/// A file is as long as it was, and as its last use at least.
-fn pages(file: &ahead_profile::File) -> u64 {
+/// Length of a file, pages: the recorded one, or the end of the last use if that is larger.
+fn file_pages(file: &ahead_profile::File) -> u64 {
     let ends = file.extents.iter().map(|extent| extent.offset_bytes.saturating_add(extent.length_bytes));
     ends.chain([file.size_bytes]).max().unwrap_or(0).div_ceil(PAGE_BYTES)
 }
 
 fn ops(profile: &Profile, uses: &[(FileId, &Extent)]) -> Vec<Op> {
     let recording = &profile.recording;
-    // Of several processors at once no more than one is meant here.
+    // The program may have used several processors; the simulated machine has one.
     let busy_share = match recording.duration_us {
         0 => 0.0,
         duration_us => (recording.cpu_us as f64 / duration_us as f64).min(1.0),
@@ -142,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_read_in_the_order_of_their_use_with_the_work_between_them() {
+    fn ranges_are_read_in_order_of_first_use_with_computing_in_between() {
         let mut profile = Profile {
             recording: Recorded { duration_us: 1000, cpu_us: 500, ..Recorded::default() },
             files: vec![File { size_bytes: 10_000, ..File::default() }, File { size_bytes: 5_000, ..File::default() }],
