@@ -67,7 +67,7 @@ fn check_directory(directory: &Path) -> anyhow::Result<()> {
     output::check_link(directory)?;
     if directory.exists() {
         ensure!(directory.is_dir(), "{} is not a directory", directory.display());
-        return output::check(&directory.join(report::INDEX));
+        return Ok(output::check(&directory.join(report::INDEX))?);
     }
     // A directory can be made where a file can.
     output::check(directory).with_context(|| format!("make {}", directory.display()))
