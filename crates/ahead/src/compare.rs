@@ -89,15 +89,15 @@ pub struct Measured {
     pub device: DeviceReads,
     /// The most that any of the runs lost, bytes; see [`Sample::evicted_bytes`].
     pub evicted_bytes: Option<u64>,
-    /// Disturbed runs that were measured again.
-    pub repeated: u32,
-    /// Each run, in order.
+    /// Each run that counts, in order.
     pub samples: Vec<Sample>,
+    /// Disturbed runs that do not count, because they were measured again.
+    pub repeated: Vec<Sample>,
 }
 
 impl Measured {
     /// `samples`: one at least.
-    fn new(samples: Vec<Sample>, repeated: u32) -> Measured {
+    fn new(samples: Vec<Sample>, repeated: Vec<Sample>) -> Measured {
         let seconds: Vec<f64> = samples.iter().map(|run| run.s).collect();
         let mut by_time: Vec<&Sample> = samples.iter().collect();
         by_time.sort_by(|a, b| a.s.total_cmp(&b.s));
@@ -106,8 +106,8 @@ impl Measured {
             spread: Spread::of(&seconds).expect("every variant is measured in every round, and there is at least one"),
             device: DeviceReads { requests: median.requests, bytes: median.bytes },
             evicted_bytes: samples.iter().filter_map(|run| run.evicted_bytes).max(),
-            repeated,
             samples,
+            repeated,
         }
     }
 }
@@ -139,19 +139,19 @@ impl Comparison {
         variants: &[R::Variant],
         before_run: &mut dyn FnMut(usize),
     ) -> Result<Vec<Measured>> {
-        let mut measured: Vec<(Vec<Sample>, u32)> = variants.iter().map(|_| (Vec::new(), 0)).collect();
+        let mut measured: Vec<(Vec<Sample>, Vec<Sample>)> = variants.iter().map(|_| Default::default()).collect();
         for _ in 0..self.rounds.max(1) {
             for (index, (variant, (samples, repeated))) in variants.iter().zip(&mut measured).enumerate() {
                 before_run(index);
                 let mut sample = runner.run(variant)?;
-                if sample.is_disturbed() && *repeated < self.repeats {
-                    *repeated += 1;
+                if sample.is_disturbed() && repeated.len() < self.repeats as usize {
                     before_run(index);
-                    let again = runner.run(variant)?;
+                    let mut again = runner.run(variant)?;
                     // Of two disturbed runs the less disturbed one counts: chosen by what was evicted, never by time.
                     if again.evicted_bytes <= sample.evicted_bytes {
-                        sample = again;
+                        std::mem::swap(&mut sample, &mut again);
                     }
+                    repeated.push(again);
                 }
                 samples.push(sample);
             }
@@ -210,7 +210,7 @@ mod tests {
         let mut runner = Scripted { samples, ran: Vec::new() };
         let comparison = Comparison { rounds: 3, repeats: 2 };
         let measured = comparison.measure(&mut runner, &["a"], &mut |_| {}).unwrap().remove(0);
-        assert_eq!((runner.ran.len(), measured.repeated), (5, 2));
+        assert_eq!((runner.ran.len(), measured.repeated.len()), (5, 2));
         let kept: Vec<u64> = measured.samples.iter().map(|sample| sample.requests).collect();
         assert_eq!((kept, measured.evicted_bytes), (vec![1, 8, 7], Some(400)));
     }
@@ -220,7 +220,7 @@ mod tests {
         let unobserved = |s| Ok(Sample { s, ..Sample::default() });
         let mut runner = Scripted { samples: vec![unobserved(1.0), unobserved(3.0)], ran: Vec::new() };
         let measured = Comparison::new(2).measure(&mut runner, &["a"], &mut |_| {}).unwrap().remove(0);
-        assert_eq!((measured.repeated, measured.evicted_bytes, measured.spread.median_s), (0, None, 2.0));
+        assert_eq!((measured.repeated.len(), measured.evicted_bytes, measured.spread.median_s), (0, None, 2.0));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
     fn reads_are_those_of_the_run_with_the_median_time() {
         let device = |runs: &[(f64, u64, u64)]| {
             let samples = runs.iter().map(|&(s, requests, bytes)| sample(s, requests, bytes, 0).unwrap()).collect();
-            let DeviceReads { requests, bytes } = Measured::new(samples, 0).device;
+            let DeviceReads { requests, bytes } = Measured::new(samples, Vec::new()).device;
             (requests, bytes)
         };
         assert_eq!(device(&[(3.0, 5, 50), (1.0, 9, 10), (2.0, 1, 90)]), (1, 90));

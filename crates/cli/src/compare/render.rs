@@ -194,11 +194,11 @@ impl<'a> Rendered<'a> {
         }
         let measured = || self.rows().into_iter().filter_map(|(_, measured)| measured);
         let (repeated, evicted) = (
-            measured().map(|one| one.repeated).sum::<u32>(),
+            measured().map(|one| one.repeated.len()).sum::<usize>(),
             measured().filter_map(|one| one.evicted_bytes).max().unwrap_or(0),
         );
         if repeated > 0 {
-            let runs = count(u64::from(repeated), "run", "runs");
+            let runs = count(repeated as u64, "run", "runs");
             remarks.push(format!("{runs} measured again, because the kernel evicted pages during them"));
         }
         if evicted > 0 {
