@@ -38,8 +38,9 @@ mod stages;
 mod warm;
 mod worker;
 
-pub use account::{Account, Issued, Reason, Skipped};
-pub use ahead_plan::{DeviceTraits, Order, Source};
+pub use account::{Account, Issued, Order, Reason, Skipped, UsedDevice};
+pub use ahead_model::DeviceDescription;
+pub use ahead_plan::Source;
 pub use engine::{LONGEST_HEAD_START, Running, Stopper, start};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 
@@ -57,7 +58,7 @@ pub struct Options {
     /// How much of the disks it takes from others.
     pub priority: Priority,
     /// What the devices are like, instead of finding out.
-    pub traits: Option<DeviceTraits>,
+    pub traits: Option<DeviceDescription>,
     /// When the program may start, on a disk that seeks.
     pub head_start: HeadStart,
     /// Return from [`Running::finish`] only when all has arrived.

@@ -5,7 +5,7 @@ use crate::files::Files;
 use crate::job::Job;
 use crate::row::Row;
 use crate::run::{Evicted, How, Observed, Setting, Under, run};
-use ahead_policy::DeviceTraits;
+use ahead_policy::DeviceDescription;
 use std::sync::atomic::AtomicBool;
 
 /// What is to be measured.
@@ -17,7 +17,7 @@ pub struct Plan<'a> {
     /// Who reads ahead; the first is what the others are compared with.
     pub under: &'a [Under],
     /// What policies are told of the disk.
-    pub device: DeviceTraits,
+    pub device: DeviceDescription,
     /// How many rounds.
     pub runs: u32,
     /// Everything is cached before, instead of nothing.

@@ -8,9 +8,9 @@ use ahead_cli::exit::Stopped;
 use ahead_cli::observe_evictions;
 use ahead_cli::output::{self, Output};
 use ahead_cli::record::wait_to_be_alone;
-use ahead_live::traits;
+use ahead_live::describe;
 use ahead_model::quantity::parse_size;
-use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_policy::{DeviceDescription, PAGE_BYTES};
 use ahead_process::{Signals, end_by_signals};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -144,7 +144,7 @@ struct Measured {
     directory: PathBuf,
     device: String,
     window_kb: Option<u64>,
-    traits: Option<DeviceTraits>,
+    traits: Option<DeviceDescription>,
     rows: Vec<Row>,
 }
 
@@ -273,8 +273,8 @@ impl Bench {
     }
 
     /// What policies are told of the disk: measured on the first file, or where that is short, on one that is made for it.
-    fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceTraits> {
-        let Some(first) = files.held().first() else { return Ok(DeviceTraits::default()) };
+    fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceDescription> {
+        let Some(first) = files.held().first() else { return Ok(DeviceDescription::default()) };
         let is_short = first.length_bytes().is_ok_and(|bytes| bytes < TRAITS_BYTES);
         let larger = match is_short.then(|| files.extra(TRAITS_BYTES, stop)).transpose() {
             Err(error @ Error::Stopped) => return Err(error.into()),
@@ -283,13 +283,13 @@ impl Bench {
         };
         let file = larger.as_ref().map_or(first, |larger| larger.held());
         files.make_cold().map_err(|error| files.explain(error))?;
-        let measured = traits::measure(file);
+        let measured = describe::measure(file);
         files.make_cold().map_err(|error| files.explain(error))?;
         match measured {
             Err(error) if cannot_be_measured(&error) => {
                 let assumed = "8 ms and 100 MB/s are assumed";
                 progress.note(&format!("ahead: what the disk is like could not be measured ({error}); {assumed}"));
-                Ok(DeviceTraits::default())
+                Ok(DeviceDescription::default())
             }
             measured => measured.map_err(|error| files.explain(ahead_bench::in_file(error.into(), file.path())).into()),
         }

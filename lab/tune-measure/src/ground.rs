@@ -4,7 +4,7 @@ use crate::replay::{Place, Replayed, Task, replay};
 use crate::{Error, Result};
 use ahead_bench::{Files, How, Observed, Setting, Under, Variant, run};
 use ahead_model::DeviceNumber;
-use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_policy::{DeviceDescription, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{block, cache};
 use ahead_tune::backing;
@@ -145,7 +145,7 @@ impl Ground {
         self.make_cold()?;
         if let On::Files(files) = &self.on {
             let under = Under { how: How::Kernel, pages: None };
-            let device = DeviceTraits::default();
+            let device = DeviceDescription::default();
             let setting =
                 Setting { files, under: &under, device, warm: false, looks: false, each, evicted: None, stop };
             return run(variant, &setting).map_err(|error| match error {

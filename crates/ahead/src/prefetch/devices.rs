@@ -1,9 +1,8 @@
 //! The devices of a profile, and what it lists on each.
 
 use crate::prefetch::Options;
-use ahead_model::DeviceNumber;
-use ahead_plan::traits::{self, DeviceTraits, Order};
-use ahead_plan::{Piece, Source};
+use ahead_model::{DeviceDescription, DeviceNumber};
+use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::Profile;
 use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Device {
     /// What it is like.
-    pub traits: DeviceTraits,
+    pub description: DeviceDescription,
     /// What is to be fetched; who plans it takes it.
     pieces: Mutex<Vec<Piece>>,
     /// Indices into `profile.metadata`.
@@ -50,7 +49,7 @@ impl Devices {
             *known = index;
         }
         let empty = || Device {
-            traits: DeviceTraits::FLASH,
+            description: DeviceDescription::FLASH,
             pieces: Mutex::default(),
             metadata: Vec::new(),
             files: Vec::new(),
@@ -79,9 +78,9 @@ impl Devices {
             let device = &mut all[*index];
             let ask = |number| *known.entry(number).or_insert_with(|| rotates(number));
             let rotates = today.get(number).copied().and_then(ask);
-            let recorded = || traits::from_recording(profile, &device.files, &device.metadata, rotates);
-            let unknown = if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
-            device.traits = options.traits.or_else(recorded).unwrap_or(unknown);
+            let recorded = || from_recording::description(profile, &device.files, &device.metadata, rotates);
+            let unknown = if rotates == Some(true) { DeviceDescription::ROTATING } else { DeviceDescription::FLASH };
+            device.description = options.traits.or_else(recorded).unwrap_or(unknown);
             device.budget_bytes = budget_bytes;
             let planned_bytes = ahead_plan::planned_bytes(&device.pieces(), budget_bytes);
             budget_bytes = budget_bytes.saturating_sub(planned_bytes);
@@ -104,14 +103,14 @@ impl Devices {
         self.by_number[&number_of(profile, source)]
     }
 
-    /// What they are like.
-    pub fn traits(&self) -> impl Iterator<Item = DeviceTraits> {
-        self.all.iter().map(|device| device.traits)
+    /// What they are taken for.
+    pub fn descriptions(&self) -> impl Iterator<Item = &DeviceDescription> {
+        self.all.iter().map(|device| &device.description)
     }
 
     /// Whether order does not matter on any.
     pub fn are_by_first_use(&self) -> bool {
-        self.traits().all(|traits| traits.order == Order::ByFirstUse)
+        !self.descriptions().any(DeviceDescription::seeks)
     }
 }
 

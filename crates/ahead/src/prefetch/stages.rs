@@ -9,7 +9,7 @@
 //!
 //! This thread asks no file system and no device for anything, unless there is no other thread.
 
-use crate::prefetch::account::{Account, Reason};
+use crate::prefetch::account::{Account, Reason, UsedDevice};
 use crate::prefetch::brake::Look;
 use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::engine::{Shared, as_us};
@@ -17,8 +17,8 @@ use crate::prefetch::pool::{MOST_OF_DEVICE, WorkerPool};
 use crate::prefetch::warm::Sample;
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Priority, confirm, warm};
+use ahead_model::DeviceDescription;
 use ahead_plan::inodes::{self, InodeRange};
-use ahead_plan::traits::{DeviceTraits, Order};
 use ahead_plan::{LookUp, Path, Plan, Source, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::{machine, openat, priority, xfs};
@@ -51,7 +51,7 @@ pub struct Job {
     /// Which.
     pub device: usize,
     /// What it is like.
-    pub traits: DeviceTraits,
+    pub description: DeviceDescription,
     /// What to do.
     pub plan: Plan,
     /// After how many steps it holds the program no longer.
@@ -94,7 +94,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     if devices.are_by_first_use() || shared.options.head_start == HeadStart::None {
         shared.gate.open();
     }
-    shared.ledger.open().devices = devices.traits().collect();
+    shared.ledger.open().devices = devices.descriptions().map(UsedDevice::new).collect();
     let pool = Arc::new(WorkerPool::new(devices.count(), shared.since));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
@@ -222,7 +222,7 @@ impl Fetch {
             self.release(device);
         }
         let (steps, workers) = (job.plan.steps.len(), self.workers(&job));
-        if job.traits.order == Order::ByPosition {
+        if job.description.seeks() {
             self.side_by_side(&job, job.plan.metadata_steps, workers);
             self.side_by_side(&job, steps, 1);
         } else {
@@ -234,11 +234,11 @@ impl Fetch {
     /// Threads where order does not matter, or not yet.
     fn workers(&self, job: &Job) -> usize {
         let looks_up = job.plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
-        match job.traits.order {
+        match job.description.seeks() {
             _ if self.looked_warm.load(Ordering::Acquire) => 1,
-            Order::ByFirstUse if !looks_up => WORKERS,
-            Order::ByPosition if !looks_up => 1,
-            Order::ByPosition if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
+            false if !looks_up => WORKERS,
+            true if !looks_up => 1,
+            true if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
             _ => MOST_OF_DEVICE,
         }
     }
@@ -261,7 +261,7 @@ impl Fetch {
         let plan = ahead_plan::plan(
             std::mem::take(&mut *device.pieces()),
             lookups,
-            &device.traits,
+            &device.description,
             self.compute_us,
             device.budget_bytes,
         );
@@ -278,13 +278,20 @@ impl Fetch {
             HeadStart::AsPlanned => plan.head_start_steps,
         };
         let cursor = AtomicUsize::new(0);
-        let mut job =
-            Job { device: index, traits: device.traits, plan, head_start_steps, inodes, queue_us: 0.0, cursor };
-        job.queue_us = match (job.traits.order, shared.options.priority) {
-            (Order::ByFirstUse, _) => QUEUE_US / self.workers(&job) as f64,
-            (Order::ByPosition, Priority::Idle) => BACKGROUND_QUEUE_US,
+        let mut job = Job {
+            device: index,
+            description: device.description,
+            plan,
+            head_start_steps,
+            inodes,
+            queue_us: 0.0,
+            cursor,
+        };
+        job.queue_us = match (job.description.seeks(), shared.options.priority) {
+            (false, _) => QUEUE_US / self.workers(&job) as f64,
+            (true, Priority::Idle) => BACKGROUND_QUEUE_US,
             // The more is queued, the better the disk's scheduler sorts.
-            (Order::ByPosition, Priority::Normal) => f64::INFINITY,
+            (true, Priority::Normal) => f64::INFINITY,
         };
         job
     }

@@ -152,7 +152,7 @@ impl Worker<'_> {
             let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
             if self.issue(span.source, &readable, &used, request) {
                 let most = (self.sources.most_open() / LONGEST_QUEUES).clamp(1, MOST_WAITING);
-                queue.push(&readable, last, self.job.traits.step_us(bytes), most, || self.check().is_ok());
+                queue.push(&readable, last, self.job.description.step_us(bytes), most, || self.check().is_ok());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Whole fetches of real files.
 
 use super::*;
-use crate::prefetch::{DeviceTraits, confirm};
+use crate::prefetch::{DeviceDescription, confirm};
 use ahead_profile::{Extent, File};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;
@@ -95,7 +95,7 @@ proptest! {
     #[test]
     fn every_used_byte_is_in_the_account_once(
         entries in prop::collection::vec(entry(), 0..6),
-        traits in prop::sample::select(vec![DeviceTraits::ROTATING, DeviceTraits::FLASH]),
+        traits in prop::sample::select(vec![DeviceDescription::ROTATING, DeviceDescription::FLASH]),
         budget_bytes in prop::option::of(0..2_000_000u64),
         wait: bool,
         late: bool,
