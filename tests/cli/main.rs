@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod description;
 mod device;
 mod disk;
 mod fetch;

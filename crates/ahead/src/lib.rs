@@ -5,12 +5,14 @@
 //!     Observation ──▶ record: used pages, paths ──▶ profile
 //!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
 //!     store    where the profile of a command is kept
+//!     device_store    where the description of a device is kept
 //!     until    when a run of a program that does not end by itself is over
 //! ```
 //!
 //! Profiles come in, pages in the page cache and accounts come out. This crate must never fail or delay the program that it serves, print
 //! anything, or leave a byte unaccounted for.
 
+pub mod device_store;
 mod error;
 pub mod prefetch;
 pub mod record;

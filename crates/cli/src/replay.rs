@@ -3,6 +3,7 @@
 use crate::account;
 use crate::exit::{self, Stopped};
 use crate::run::{LOADED, stop_when};
+use ahead::device_store::Descriptions;
 use ahead::prefetch::{HeadStart, NOT_ANSWERING, Options};
 use ahead_process::Signals;
 use ahead_process::{CancelToken, ResultPipe, Worker};
@@ -35,6 +36,9 @@ pub struct Replay {
     /// How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk's queue
     #[arg(long, value_name = "CLASS", default_value = "idle")]
     priority: Priority,
+    /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     /// Print the account as JSON
     #[arg(long)]
     json: bool,
@@ -83,8 +87,14 @@ impl Replay {
     /// The worker's part. A process of its own may be left to a file system that does not answer: that of the profile, too.
     fn work(&self, mut results: ResultPipe, cancelled: CancelToken, began: Instant) {
         let told = ahead_profile::load(&self.profile).map_err(anyhow::Error::from).and_then(|profile| {
+            // Before: from then on only devices of the profile are waited for.
+            let descriptions = match &self.device {
+                Some(path) => Descriptions::given(path).map_err(anyhow::Error::msg)?,
+                None => Descriptions::saved(&profile),
+            };
             results.write_all(&[LOADED])?;
             let options = Options {
+                descriptions,
                 budget_bytes: self.budget,
                 deadline: self.deadline,
                 since: Some(began),

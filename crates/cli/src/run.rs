@@ -10,6 +10,7 @@
 //! has none of our descriptors, and touches every file for us: the profile lies on a file system, too.
 
 use crate::{account, exit, output};
+use ahead::device_store::Descriptions;
 use ahead::prefetch::{LONGEST_HEAD_START, LONGEST_STILL, Options, Running, Stopper};
 use ahead::store;
 use ahead_process::{CancelToken, ResultPipe, Worker};
@@ -39,6 +40,9 @@ pub struct Run {
     /// Fetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
     budget: Option<u64>,
+    /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     /// Write what was fetched to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -85,9 +89,10 @@ impl Run {
     /// The worker's part: says when the program may start, and keeps the account.
     fn fetch(&self, mut results: ResultPipe, cancelled: CancelToken, began: Instant) {
         let Some(profile) = self.load() else { return };
+        let descriptions = self.descriptions(&profile);
         // Whoever cannot be told hears our end.
         let _ = results.write_all(&[LOADED]);
-        let Some(running) = self.start(profile, began) else { return };
+        let Some(running) = self.start(profile, descriptions, began) else { return };
         stop_when(cancelled, running.stopper());
         running.hold();
         let _ = results.write_all(&[START]);
@@ -147,9 +152,18 @@ impl Run {
         }
     }
 
-    fn start(&self, profile: Profile, began: Instant) -> Option<Running> {
+    /// What is known of the profile's devices. A file that was named and cannot be used is reported, and what is kept is used instead.
+    fn descriptions(&self, profile: &Profile) -> Descriptions {
+        let given = self.device.as_deref().and_then(|path| {
+            let warned = |why: &String| warn(&format!("{why}; uses what is known without it"));
+            Descriptions::given(path).inspect_err(warned).ok()
+        });
+        given.unwrap_or_else(|| Descriptions::saved(profile))
+    }
+
+    fn start(&self, profile: Profile, descriptions: Descriptions, began: Instant) -> Option<Running> {
         let (keep_ranges, since) = (self.account.is_some(), Some(began));
-        let options = Options { budget_bytes: self.budget, keep_ranges, since, ..Options::default() };
+        let options = Options { budget_bytes: self.budget, keep_ranges, since, descriptions, ..Options::default() };
         match ahead::prefetch::start(Arc::new(profile), options) {
             Ok(running) => Some(running),
             Err(error) => {

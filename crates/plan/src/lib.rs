@@ -26,6 +26,7 @@ pub mod cut;
 pub mod from_recording;
 pub mod inodes;
 mod pace;
+mod samples;
 mod spans;
 #[cfg(test)]
 mod tests;
@@ -150,6 +151,14 @@ impl From<&LookUp> for Step {
 }
 
 impl Step {
+    /// What it fetches; `None`: it only looks something up.
+    pub fn span(&self) -> Option<&Span> {
+        match self {
+            Step::Fetch(span) => Some(span),
+            Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
+        }
+    }
+
     fn brings_data(&self) -> bool {
         matches!(self, Step::Fetch(span) if !span.source.is_metadata())
     }

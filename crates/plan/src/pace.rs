@@ -73,7 +73,7 @@ pub(super) fn choose(
 
 /// What the program will most likely want, in the order of the plan.
 fn spans_of(plan: &Plan) -> impl Iterator<Item = &Span> {
-    plan.steps[..plan.usual_steps].iter().filter_map(span_of)
+    plan.steps[..plan.usual_steps].iter().filter_map(Step::span)
 }
 
 /// Whether the program's own order is the disk's, for all that we know: what lies at unknown places is no order.
@@ -109,13 +109,6 @@ fn sweep_us(plan: &Plan, device: &DeviceDescription) -> f64 {
     total_us
 }
 
-fn span_of(step: &Step) -> Option<&Span> {
-    match step {
-        Step::Fetch(span) => Some(span),
-        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +135,8 @@ mod tests {
     }
 
     fn sweeps(plan: &Plan) -> usize {
-        let places: Vec<u64> = plan.steps.iter().filter_map(span_of).filter_map(|span| span.physical_bytes).collect();
+        let places: Vec<u64> =
+            plan.steps.iter().filter_map(Step::span).filter_map(|span| span.physical_bytes).collect();
         1 + places.windows(2).filter(|pair| pair[1] < pair[0]).count()
     }
 

@@ -103,17 +103,60 @@ pub struct UsedDevice {
     /// What each request costs it, microseconds; 0: not known, or nothing.
     #[serde(default)]
     pub request_us: f64,
+    /// Its number, `8:1`; `None`: not known.
+    #[serde(default)]
+    pub device: Option<String>,
+    /// Where these figures come from.
+    #[serde(default)]
+    pub source: DescriptionSource,
+    /// The file of the description that was given or saved, whether it was used or discarded.
+    #[serde(default)]
+    pub description_file: Option<String>,
+    /// Why that was discarded, if it was.
+    #[serde(default)]
+    pub discarded: Option<String>,
+}
+
+/// Where a description comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DescriptionSource {
+    /// The user named a file.
+    Given,
+    /// `ahead probe --save` wrote it.
+    Saved,
+    /// The times in the recording.
+    Recording,
+    /// Nothing is known but whether the kernel says that the disk rotates.
+    #[default]
+    Assumed,
+}
+
+impl DescriptionSource {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            DescriptionSource::Given => "given",
+            DescriptionSource::Saved => "saved",
+            DescriptionSource::Recording => "from the recording",
+            DescriptionSource::Assumed => "assumed",
+        }
+    }
 }
 
 impl UsedDevice {
-    /// Of a description.
-    pub fn new(description: &DeviceDescription) -> UsedDevice {
+    /// Of a description from this source.
+    pub fn new(description: &DeviceDescription, source: DescriptionSource) -> UsedDevice {
         UsedDevice {
             order: if description.seeks() { Order::ByPosition } else { Order::ByFirstUse },
             access_us: description.access_us(),
             bandwidth_bytes_per_s: description.bandwidth_bytes_per_s,
             parallelism: description.parallelism,
             request_us: description.request_ns as f64 / 1e3,
+            device: None,
+            source,
+            description_file: None,
+            discarded: None,
         }
     }
 }
