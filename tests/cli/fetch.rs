@@ -14,13 +14,13 @@ use std::time::Duration;
 /// Each test takes less than a second. The limit ends a test that hangs on a FIFO.
 const LONGEST: Duration = Duration::from_secs(60);
 
-fn ahead(arguments: &[&str]) -> Command {
+pub(crate) fn ahead(arguments: &[&str]) -> Command {
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.args(arguments).timeout(LONGEST);
     command
 }
 
-fn home() -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn home() -> (tempfile::TempDir, PathBuf) {
     // The target directory: /tmp may be a tmpfs, which has no block device.
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = fs::canonicalize(home.path()).unwrap();
@@ -28,7 +28,7 @@ fn home() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// A profile's entry for the file at `path`: all of the file was used.
-fn used(path: &Path) -> File {
+pub(crate) fn used(path: &Path) -> File {
     let now = fs::symlink_metadata(path).unwrap();
     let size_bytes = now.len().max(4096);
     File {
@@ -41,7 +41,7 @@ fn used(path: &Path) -> File {
     }
 }
 
-fn save(files: Vec<File>, path: &Path) {
+pub(crate) fn save(files: Vec<File>, path: &Path) {
     let mut profile = Profile { files, ..Profile::default() };
     profile.recording.runs = 1;
     ahead_profile::save(&profile, path).unwrap();

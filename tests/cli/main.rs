@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod crates;
+mod description;
 mod device;
 mod disk;
 mod fetch;

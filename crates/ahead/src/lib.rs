@@ -5,6 +5,7 @@
 //!     Observation ──▶ record: used pages, paths ──▶ profile
 //!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
 //!     store    where the profile of a command is kept
+//!     device_store    where the description of a device is kept
 //!     until    when a run of a program that does not end by itself is over
 //! ```
 //!
@@ -13,6 +14,7 @@
 
 pub mod cold;
 pub mod compare;
+pub mod device_store;
 mod drives;
 mod error;
 pub mod launch;

@@ -4,7 +4,7 @@
 //!     Profile ──▶ pieces ──▶ looks warm? ──yes──▶ the program starts; the rest is checked with idle priority
 //!                   │ no
 //!                   ▼
-//!        traits: does the disk seek? (from the recording)
+//!        description: does the disk seek, what costs a request? (saved by `probe`, or else from the recording)
 //!                   │
 //!         ┌─────────┴──────────┐
 //!     by position          by first use           plan: what, in which order (pure)
@@ -29,6 +29,7 @@
 mod account;
 mod brake;
 mod confirm;
+mod description_check;
 mod devices;
 mod engine;
 mod gate;
@@ -40,12 +41,14 @@ mod stages;
 mod warm;
 mod worker;
 
-pub use account::{Account, Issued, Reason, Skipped};
-pub use ahead_plan::{DeviceTraits, Order, Source};
+pub use account::{Account, DescriptionSource, Issued, Order, Reason, Skipped, UsedDevice};
+pub use ahead_model::DeviceDescription;
+pub use ahead_plan::Source;
 pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 
+use crate::device_store::Descriptions;
 use crate::{Error, Result};
 use ahead_profile::Profile;
 use std::ops::Range;
@@ -116,8 +119,8 @@ pub struct Options {
     pub since: Option<Instant>,
     /// How much of the disks it takes from others.
     pub priority: Priority,
-    /// What the devices are like, instead of finding out.
-    pub traits: Option<DeviceTraits>,
+    /// What the devices are like; of one that is not among them the recording shows it.
+    pub descriptions: Descriptions,
     /// When the program may start, on a disk that seeks.
     pub head_start: HeadStart,
     /// Return from [`Running::finish`] only when all has arrived.

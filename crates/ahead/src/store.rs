@@ -151,7 +151,7 @@ fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
 }
 
 /// The first is the one to write to.
-fn state_directories(user: Option<&User>) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn state_directories(user: Option<&User>) -> impl Iterator<Item = PathBuf> {
     let named = match user {
         Some(_) => None,
         None => std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute()),

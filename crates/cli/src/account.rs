@@ -1,6 +1,7 @@
 //! The account of a fetch, for people.
 
 use ahead::Account;
+use ahead::prefetch::{DescriptionSource, Order, UsedDevice};
 use ahead_report::number::{count, size, time};
 use ahead_report::text::one_line;
 
@@ -33,6 +34,8 @@ pub fn lines(account: &Account, waited: bool) -> String {
     if let Some(failure) = &account.first_failure {
         lines.push(format!("first failure: {failure}"));
     }
+    let described = account.devices.iter().filter(|device| device.description_file.is_some());
+    lines.extend(described.map(|device| format!("device {}", self::device(device))));
     lines.push(match account.arrived_us {
         Some(arrived_us) => format!("arrived after {}", time(arrived_us)),
         None if waited => format!("submitted after {}; not all has arrived", time(account.submitted_us)),
@@ -65,12 +68,33 @@ pub fn line(account: &Account) -> String {
     if let Some(failure) = &account.first_failure {
         parts.push(format!("first failure: {}", one_line(failure)));
     }
-    format!("{}; the program waited {}", parts.join(", "), time(account.head_start_us))
+    let devices: Vec<String> = account.devices.iter().map(|used| format!("; device {}", device(used))).collect();
+    format!("{}; the program waited {}{}", parts.join(", "), time(account.head_start_us), devices.concat())
+}
+
+/// What a device was taken for, and where that comes from.
+fn device(used: &UsedDevice) -> String {
+    let number = used.device.as_deref().unwrap_or("unknown");
+    let order = match used.order {
+        Order::ByPosition => "by position",
+        Order::ByFirstUse => "by first use",
+    };
+    let source = match (used.source, &used.description_file, &used.discarded) {
+        (DescriptionSource::Given | DescriptionSource::Saved, Some(file), None) => {
+            format!("description {}", one_line(file))
+        }
+        (source, Some(file), Some(why)) => {
+            format!("description {} discarded: {}; {}", one_line(file), one_line(why), source.name())
+        }
+        (source, _, _) => source.name().to_owned(),
+    };
+    format!("{number} read {order} ({source})")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ahead::prefetch::DeviceDescription;
 
     #[test]
     fn line_names_only_what_there_is() {
@@ -81,5 +105,21 @@ mod tests {
             line(&account),
             "prefetched 12.0 MiB in 1 request, stale 5.0 KiB, 3 lookups; the program waited 900 µs"
         );
+    }
+
+    #[test]
+    fn devices_are_named_with_the_description_that_was_used_or_discarded() {
+        let known = UsedDevice::new(&DeviceDescription::FLASH, DescriptionSource::Saved);
+        let used = UsedDevice { device: Some("8:1".into()), description_file: Some("/x/d.toml".into()), ..known };
+        assert_eq!(device(&used), "8:1 read by first use (description /x/d.toml)");
+        let discarded = Some("the first 7 reads took 9.00 times as long as it says (median)".into());
+        let used = UsedDevice { source: DescriptionSource::Recording, discarded, ..used };
+        assert_eq!(
+            device(&used),
+            "8:1 read by first use (description /x/d.toml discarded: the first 7 reads took 9.00 times as long as it says \
+             (median); from the recording)"
+        );
+        let account = Account { devices: vec![used], ..Account::default() };
+        assert!(line(&account).contains("; device 8:1 read") && lines(&account, false).contains("\ndevice 8:1 read"));
     }
 }

@@ -32,6 +32,9 @@ pub struct Replay {
     /// How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk's queue
     #[arg(long, value_name = "CLASS", default_value = "idle")]
     priority: Priority,
+    /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     /// Print the account as JSON
     #[arg(long)]
     json: bool,
@@ -61,6 +64,7 @@ impl Replay {
                 wait: self.wait,
                 ..Options::default()
             },
+            device: self.device.clone(),
             account_file: None,
             send_account: true,
         };

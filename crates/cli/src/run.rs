@@ -29,6 +29,9 @@ pub struct Run {
     /// Fetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
     budget: Option<u64>,
+    /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     /// Write what was fetched to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
@@ -70,6 +73,7 @@ impl Run {
                     since: Some(began),
                     ..Options::default()
                 },
+                device: self.device.clone(),
                 account_file: file,
                 send_account: self.verbose || opened.is_some(),
             },

@@ -8,10 +8,10 @@
 //! no more than the burst. So over any window at most burst + rate × window is completed. A request larger than the
 //! burst waits for the rest of its tokens. Not modelled: the network's jitter, and credits that last for minutes.
 
+use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Slots, later};
-use crate::limits::{Accepts, Field};
 use crate::model::{Common, NS_PER_S, transfer_ns};
 use crate::{Request, Served};
 
@@ -28,9 +28,9 @@ pub struct Cloud {
     #[serde(default = "default_io_unit_kb")]
     io_unit_kb: u32,
     #[serde(default = "default_burst_ios")]
-    burst_ios: u32,
+    pub(crate) burst_ios: u32,
     #[serde(default = "default_burst_kb")]
-    burst_kb: u32,
+    pub(crate) burst_kb: u32,
     #[serde(default = "default_outstanding")]
     pub(crate) outstanding: u32,
 }

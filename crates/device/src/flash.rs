@@ -11,10 +11,10 @@
 //! cost one latency. A read that continues an earlier one finds the drive prepared (`sequential_read_us`). Not
 //! modelled: garbage collection, and writes that outrun the drive's cache.
 
+use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Slots, later};
-use crate::limits::{Accepts, Field};
 use crate::model::{Common, transfer_ns};
 use crate::{Op, Request, Served};
 

@@ -23,10 +23,10 @@
 mod geometry;
 mod write_cache;
 
+use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
 use crate::device::later;
-use crate::limits::{Accepts, Field};
 use crate::model::{BYTES_PER_MB, Common, transfer_ns};
 use crate::{Op, Request, Served};
 use geometry::{Geometry, SeekCurve};

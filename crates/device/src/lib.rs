@@ -46,12 +46,12 @@ mod cloud;
 mod device;
 mod flash;
 mod hdd;
-mod limits;
 mod model;
+mod typical;
 
+pub use ahead_model::checked_toml::TextError as ModelError;
 pub use cloud::Cloud;
 pub use device::{Device, MAX_CAPACITY_BYTES, Op, Request, Served, time_for};
 pub use flash::Flash;
 pub use hdd::Hdd;
-pub use limits::ModelError;
 pub use model::Model;

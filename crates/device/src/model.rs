@@ -1,9 +1,9 @@
 //! The models: which there are, what they say about a disk, and how they are written.
 
+use ahead_model::checked_toml::{self, Accepts, Field, Schema, checked_table};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{self, Field, ModelError};
-use crate::{Cloud, Flash, Hdd};
+use crate::{Cloud, Flash, Hdd, ModelError};
 
 /// Nanoseconds in a second.
 pub(crate) const NS_PER_S: f64 = 1e9;
@@ -117,7 +117,7 @@ impl Model {
     /// Errors: text of more than 64 KiB, no TOML, an unknown or missing field, a value out of range, seek figures that
     /// no curve fits. The message names the line, the field and what is accepted.
     pub fn from_toml(text: &str) -> Result<Model, ModelError> {
-        let table = limits::checked_table(text, fields_of)?;
+        let table = checked_table(text, &SCHEMA)?;
         let at_line_1 = |message: String| ModelError::Field { line: 1, message };
         let unchecked: Unchecked =
             table.try_into().map_err(|error: toml::de::Error| at_line_1(error.message().to_owned()))?;
@@ -128,7 +128,7 @@ impl Model {
         };
         if let Model::Hdd(hdd) = &model {
             hdd.check()
-                .map_err(|(field, message)| ModelError::Field { line: limits::line_of(text, field), message })?;
+                .map_err(|(field, message)| ModelError::Field { line: checked_toml::line_of(text, field), message })?;
         }
         Ok(model)
     }
@@ -210,12 +210,25 @@ impl Model {
     }
 }
 
-fn fields_of(kind: &str) -> &'static [Field] {
-    match kind {
+/// The fields of every kind of model. The schedulers are those that Linux has.
+const COMMON: [Field; 5] = [
+    Field::optional("name", Accepts::Text),
+    Field::optional("description", Accepts::Text),
+    Field::optional("scheduler", Accepts::Word(&["none", "mq-deadline", "bfq", "kyber"])),
+    Field::optional("nr_requests", Accepts::Whole(4, 65_536)),
+    Field::optional("max_request_kb", Accepts::Whole(4, 65_536)),
+];
+
+const SCHEMA: Schema =
+    Schema { what: "a disk model", kind: Some(("kind", &["hdd", "flash", "cloud"])), fields: fields_of };
+
+fn fields_of(kind: &str) -> Vec<Field> {
+    let own: &[Field] = match kind {
         "hdd" => &Hdd::FIELDS,
         "flash" => &Flash::FIELDS,
         _ => &Cloud::FIELDS,
-    }
+    };
+    [&COMMON, own].concat()
 }
 
 /// Nanoseconds that `bytes` take at `mb_per_s`, rounded up: never faster than the rate.

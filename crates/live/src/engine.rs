@@ -7,7 +7,7 @@ use crate::world::World;
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
 use ahead_policy::{
-    DeviceTraits, Event, FileId, Limits, OpenId, PAGE_BYTES, Policy, Request, Requests, Wants, WhenFull,
+    DeviceDescription, Event, FileId, Limits, OpenId, PAGE_BYTES, Policy, Request, Requests, Wants, WhenFull,
 };
 use ahead_sys::{bdi, block, cache, machine};
 use std::collections::{HashMap, VecDeque};
@@ -40,7 +40,7 @@ pub struct Settings {
     /// The window that policies are told of, pages; `None`: the device's `read_ahead_kb`.
     pub window_pages: Option<u64>,
     /// What the disk is like, as the policy was told; `None`: nobody has looked.
-    pub device: Option<DeviceTraits>,
+    pub device: Option<DeviceDescription>,
 }
 
 /// What was counted since the engine was made. Pages and times in nanoseconds.
@@ -214,13 +214,13 @@ impl Drop for Running {
 }
 
 /// Requests that the disk's queue takes, or that may wait in it without being late.
-fn queue_limit(device: DeviceNumber, traits: Option<DeviceTraits>) -> u32 {
+fn queue_limit(device: DeviceNumber, traits: Option<DeviceDescription>) -> u32 {
     let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
     in_time(setting.unwrap_or(QUEUE_LIMIT).max(1), request_kb(device) * 1024, traits)
 }
 
 /// Of so many requests of such a length: those that a disk that serves one at a time transfers soon enough.
-fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceTraits>) -> u32 {
+fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceDescription>) -> u32 {
     let one_by_one = traits.filter(|traits| traits.parallelism == 1);
     one_by_one.map_or(slots, |traits| {
         let bytes = traits.bandwidth_bytes_per_s * LONGEST_QUEUE.as_secs_f64();
@@ -330,10 +330,16 @@ mod tests {
 
     #[test]
     fn a_disk_with_a_head_is_given_no_more_than_it_reads_before_requests_expire() {
-        let hdd = DeviceTraits { access_ns: 8_000_000, bandwidth_bytes_per_s: 160e6, parallelism: 1, request_ns: 0 };
+        let hdd = DeviceDescription {
+            access_ns: 8_000_000,
+            bandwidth_bytes_per_s: 160e6,
+            parallelism: 1,
+            request_ns: 0,
+            ..DeviceDescription::WU_2010
+        };
         assert_eq!(in_time(64, 1 << 20, Some(hdd)), 30);
         assert_eq!((in_time(64, 64 << 20, Some(hdd)), in_time(2, 64 << 20, Some(hdd))), (4, 2));
-        let ssd = DeviceTraits { parallelism: 8, ..hdd };
+        let ssd = DeviceDescription { parallelism: 8, ..hdd };
         assert_eq!((in_time(64, 1 << 20, Some(ssd)), in_time(64, 1 << 20, None)), (64, 64));
     }
 }

@@ -43,11 +43,11 @@
 //! ```
 
 mod book;
+pub mod describe;
 mod engine;
 mod meeting;
 mod reader;
 mod sending;
-pub mod traits;
 mod world;
 
 pub use engine::{Counters, Engine, Settings};

@@ -1,7 +1,7 @@
 //! Policies drive real files: the bytes are right, and the counts are those of the simulator's machine.
 
 use ahead_live::{Counters, Engine, Reader, Settings};
-use ahead_policy::{Access, DeviceTraits, Found, Parameters, Policy, Requests, View, Wants, named};
+use ahead_policy::{Access, DeviceDescription, Found, Parameters, Policy, Requests, View, Wants, named};
 use ahead_sys::evict;
 use std::fs::File;
 use std::io::Write;
@@ -136,7 +136,13 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
 /// Readers that wait for room for all they ask for, in a queue that hardly has any, all get there.
 #[test]
 fn readers_who_want_much_of_a_small_queue_take_turns() {
-    let device = DeviceTraits { access_ns: 10_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 1, request_ns: 0 };
+    let device = DeviceDescription {
+        access_ns: 10_000_000,
+        bandwidth_bytes_per_s: 100e6,
+        parallelism: 1,
+        request_ns: 0,
+        ..DeviceDescription::WU_2010
+    };
     let policy = named("ahead").unwrap().build(&Parameters { device, ..Parameters::default() }).unwrap();
     let engine =
         Engine::new(policy, Settings { queue_limit: Some(2), window_pages: Some(32), ..Settings::default() }).unwrap();

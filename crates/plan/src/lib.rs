@@ -17,22 +17,24 @@
 //! What is resident is not known here: asking costs an open file each, and on a cold disk an open file costs seeks. So a
 //! step says what is wanted, and [`crate::cut`] says, when its turn has come, what of that must be read.
 //!
-//! A profile and the traits of its devices come in, a plan goes out. This crate must never ask anything of the machine: the same plan is
+//! A profile and the descriptions of its devices come in, a plan goes out. This crate must never ask anything of the machine: the same plan is
 //! carried out by `ahead-fetch` on a real kernel and by the simulator.
 
+mod bridging;
 pub mod current_devices;
 pub mod cut;
+pub mod from_recording;
 pub mod inodes;
 mod pace;
+mod samples;
 mod spans;
 #[cfg(test)]
 mod tests;
-pub mod traits;
 
+use ahead_model::DeviceDescription;
 use ahead_profile::{Extent, Profile};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
-pub use traits::{DeviceTraits, Order};
 
 /// Where bytes come from, as an index into the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -149,6 +151,14 @@ impl From<&LookUp> for Step {
 }
 
 impl Step {
+    /// What it fetches; `None`: it only looks something up.
+    pub fn span(&self) -> Option<&Span> {
+        match self {
+            Step::Fetch(span) => Some(span),
+            Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
+        }
+    }
+
     fn brings_data(&self) -> bool {
         matches!(self, Step::Fetch(span) if !span.source.is_metadata())
     }
@@ -243,23 +253,20 @@ fn disjoint(source: Source, extents: &[Extent], runs: u32, size_bytes: u64, page
 pub fn plan(
     mut pieces: Vec<Piece>,
     mut lookups: Vec<LookUp>,
-    traits: &DeviceTraits,
+    device: &DeviceDescription,
     compute_us: Option<f64>,
     budget_bytes: u64,
 ) -> Plan {
     pieces.sort_by_key(importance);
     let over_budget_bytes = keep_within(&mut pieces, budget_bytes);
     let planned_bytes = total_bytes(&pieces);
-    let plan = match traits.order {
-        Order::ByPosition => {
-            lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
-            let upwards = pace::goes_upwards(&pieces);
-            pace::choose(compute_us, upwards, traits, |windows| by_position(pieces.clone(), &lookups, traits, windows))
-        }
-        Order::ByFirstUse => {
-            lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
-            by_first_use(pieces, &lookups, traits)
-        }
+    let plan = if device.seeks() {
+        lookups.sort_by_key(|lookup| (lookup.inode, lookup.path));
+        let upwards = pace::goes_upwards(&pieces);
+        pace::choose(compute_us, upwards, device, |windows| by_position(pieces.clone(), &lookups, device, windows))
+    } else {
+        lookups.sort_by_key(|lookup| (lookup.first_use_us, lookup.path));
+        by_first_use(pieces, &lookups, device)
     };
     Plan { planned_bytes, over_budget_bytes, ..plan }
 }
@@ -301,12 +308,12 @@ fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
 
 /// Metadata, lookups, and the data in so many windows of about the same device time, each ascending; then what was seldom
 /// used, metadata and data.
-fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits, windows: usize) -> Plan {
+fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription, windows: usize) -> Plan {
     let (seldom, usual) = split(pieces, |piece| piece.seldom);
     let (metadata, data) = split(usual, |piece| piece.source.is_metadata());
     let (seldom_metadata, seldom_data) = split(seldom, |piece| piece.source.is_metadata());
     // By bytes: on the way of the sweep each piece costs its bytes, and what lies between is common to all.
-    let sweep_us = |piece: &Piece| traits.transfer_us(piece.bytes());
+    let sweep_us = |piece: &Piece| device.transfer_us(piece.bytes());
     let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
     let mut in_windows = vec![metadata];
     in_windows.extend(windows_of(data, window_us, sweep_us));
@@ -317,7 +324,7 @@ fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits, wi
         spans.into_iter().map(Step::Fetch)
     };
     let mut plan = Plan::default();
-    for (index, spans) in spans::form(in_windows, traits).into_iter().enumerate() {
+    for (index, spans) in spans::form(in_windows, device).into_iter().enumerate() {
         plan.steps.extend(ascending(spans));
         if index == 0 {
             plan.steps.extend(lookups.iter().map(Step::from));
@@ -338,14 +345,14 @@ fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Pi
     pieces.into_iter().partition(|piece| is(piece))
 }
 
-fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -> Plan {
+fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription) -> Plan {
     let (seldom, usual) = split(pieces, |piece| piece.seldom);
-    let cost_us = |piece: &Piece| traits.step_us(piece.bytes());
+    let cost_us = |piece: &Piece| device.step_us(piece.bytes());
     let mut windows = windows_of(usual, WINDOW_US, cost_us);
     let usual_windows = windows.len();
     windows.extend(windows_of(seldom, WINDOW_US, cost_us));
     let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
-    let mut spans = spans::form(windows, traits).into_iter();
+    let mut spans = spans::form(windows, device).into_iter();
     let mut lookups = lookups.iter().peekable();
     let mut ordered: Vec<Step> = Vec::new();
     for (index, window) in spans.by_ref().take(usual_windows).enumerate() {
@@ -357,9 +364,9 @@ fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], traits: &DeviceTraits) -
         ordered.extend(in_time(steps));
     }
     ordered.extend(lookups.map(Step::from));
-    let mut steps = with_lead(ordered, traits);
+    let mut steps = with_lead(ordered, device);
     let usual_steps = steps.len();
-    steps.extend(with_lead(spans.flat_map(|window| in_time(timed(window))).collect(), traits));
+    steps.extend(with_lead(spans.flat_map(|window| in_time(timed(window))).collect(), device));
     Plan { steps, usual_steps, ..Plan::default() }
 }
 
@@ -373,12 +380,12 @@ fn in_time(mut steps: Vec<(u64, Step)>) -> impl Iterator<Item = Step> {
 }
 
 /// Moves metadata forward by [`LEAD_US`] of the device's time.
-fn with_lead(ordered: Vec<Step>, traits: &DeviceTraits) -> Vec<Step> {
+fn with_lead(ordered: Vec<Step>, device: &DeviceDescription) -> Vec<Step> {
     let mut at_us = 0.0;
     let mut due: Vec<(f64, Step)> = Vec::with_capacity(ordered.len());
     for step in ordered {
         let due_us = if step.brings_data() { at_us } else { at_us - LEAD_US };
-        at_us += step_us(&step, traits);
+        at_us += step_us(&step, device);
         due.push((due_us.max(0.0), step));
     }
     due.sort_by(|(a_us, a), (b_us, b)| a_us.total_cmp(b_us).then(a.brings_data().cmp(&b.brings_data())));
@@ -386,10 +393,10 @@ fn with_lead(ordered: Vec<Step>, traits: &DeviceTraits) -> Vec<Step> {
 }
 
 /// What a step takes of a full queue's time, microseconds.
-fn step_us(step: &Step, traits: &DeviceTraits) -> f64 {
+fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
     match step {
-        Step::Fetch(span) => traits.step_us(span.whole().end - span.whole().start),
-        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => traits.request_us(),
+        Step::Fetch(span) => device.step_us(span.whole().end - span.whole().start),
+        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => device.request_us(),
     }
 }
 

@@ -21,8 +21,8 @@
 //! Nor does waiting gain anything where the program's own order is the disk's (a file read from its beginning to its
 //! end): it starts at once, and follows the sweep.
 
-use crate::traits::DeviceTraits;
 use crate::{Piece, Plan, Span, Step};
+use ahead_model::DeviceDescription;
 
 /// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third (by
 /// reckoning: no such program was measured).
@@ -43,22 +43,19 @@ const LONGEST_SWEEP_US: f64 = 8e6;
 /// A gap that is passed while the platter turns instead of being jumped over: one track of a large disk, bytes.
 const TRACK_BYTES: u64 = 1 << 20;
 
-/// A jump within a sweep as a share of an access anywhere: the seek is shorter, the turn of the platter is not.
-const HOP: f64 = 0.5;
-
 /// Chooses among plans in one and in two windows and sets when the program starts. `compute_us`: how long it computes, if
 /// that is known; `upwards`: see [`goes_upwards`].
 pub(super) fn choose(
     compute_us: Option<f64>,
     upwards: bool,
-    traits: &DeviceTraits,
+    device: &DeviceDescription,
     plan: impl Fn(usize) -> Plan,
 ) -> Plan {
     let one = plan(1);
     if upwards {
         return Plan { head_start_steps: one.metadata_steps, ..one };
     }
-    let sweep_us = sweep_us(&one, traits);
+    let sweep_us = sweep_us(&one, device);
     let compute_us = match compute_us {
         Some(compute_us) if compute_us >= AT_ONCE * sweep_us => compute_us,
         _ if sweep_us <= LONGEST_SWEEP_US => return Plan { head_start_steps: one.usual_steps, ..one },
@@ -68,7 +65,7 @@ pub(super) fn choose(
         }
     };
     let two = plan(2);
-    let second_sweep_us = self::sweep_us(&two, traits) - sweep_us;
+    let second_sweep_us = self::sweep_us(&two, device) - sweep_us;
     let gained_us = compute_us.min(sweep_us) * (0.5 - OVERLAPS_ANYWAY);
     let plan = if second_sweep_us < gained_us { two } else { one };
     Plan { head_start_steps: plan.metadata_steps, ..plan }
@@ -76,7 +73,7 @@ pub(super) fn choose(
 
 /// What the program will most likely want, in the order of the plan.
 fn spans_of(plan: &Plan) -> impl Iterator<Item = &Span> {
-    plan.steps[..plan.usual_steps].iter().filter_map(span_of)
+    plan.steps[..plan.usual_steps].iter().filter_map(Step::span)
 }
 
 /// Whether the program's own order is the disk's, for all that we know: what lies at unknown places is no order.
@@ -95,27 +92,21 @@ pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
 }
 
 /// About how long the disk takes for what the program will most likely want.
-fn sweep_us(plan: &Plan, traits: &DeviceTraits) -> f64 {
+fn sweep_us(plan: &Plan, device: &DeviceDescription) -> f64 {
+    let hop_us = device.hop_ns.unwrap_or(device.access_ns) as f64 / 1e3;
     let mut head = 0;
     let mut total_us = 0.0;
     for span in spans_of(plan) {
         let whole = span.whole();
         let at = span.physical_bytes.unwrap_or(head);
         total_us += match at.checked_sub(head) {
-            Some(gap) if gap <= TRACK_BYTES => traits.transfer_us(gap).min(HOP * traits.access_us),
-            _ => HOP * traits.access_us,
+            Some(gap) if gap <= TRACK_BYTES => device.transfer_us(gap).min(hop_us),
+            _ => hop_us,
         };
-        total_us += traits.transfer_us(whole.end - whole.start);
+        total_us += device.transfer_us(whole.end - whole.start);
         head = at.saturating_add(whole.end - whole.start);
     }
     total_us
-}
-
-fn span_of(step: &Step) -> Option<&Span> {
-    match step {
-        Step::Fetch(span) => Some(span),
-        Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => None,
-    }
 }
 
 #[cfg(test)]
@@ -140,11 +131,12 @@ mod tests {
     }
 
     fn planned(alternating: bool, compute_s: Option<f64>) -> Plan {
-        plan(pieces(alternating), Vec::new(), &DeviceTraits::ROTATING, compute_s.map(|s| s * 1e6), u64::MAX)
+        plan(pieces(alternating), Vec::new(), &DeviceDescription::ROTATING, compute_s.map(|s| s * 1e6), u64::MAX)
     }
 
     fn sweeps(plan: &Plan) -> usize {
-        let places: Vec<u64> = plan.steps.iter().filter_map(span_of).filter_map(|span| span.physical_bytes).collect();
+        let places: Vec<u64> =
+            plan.steps.iter().filter_map(Step::span).filter_map(|span| span.physical_bytes).collect();
         1 + places.windows(2).filter(|pair| pair[1] < pair[0]).count()
     }
 
@@ -192,7 +184,7 @@ mod tests {
                 Piece { source, first_use_us, ..piece }
             })
         });
-        let plan = plan(four_times.collect(), Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX);
+        let plan = plan(four_times.collect(), Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX);
         assert_eq!((sweeps(&plan), plan.head_start_steps, plan.steps.len()), (4, 1000, 4000));
     }
 
@@ -201,7 +193,7 @@ mod tests {
     fn unknown_places_are_no_order() {
         let mut pieces = pieces(false);
         pieces.iter_mut().for_each(|piece| piece.physical_bytes = None);
-        assert_eq!(plan(pieces, Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX).head_start_steps, 1000);
+        assert_eq!(plan(pieces, Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX).head_start_steps, 1000);
     }
 
     /// Regression: a file read densely but in any order is one span, and one span has only one order.
@@ -212,7 +204,7 @@ mod tests {
             let (range, physical_bytes) = (at..at + 4096, Some((1 << 30) + at));
             Piece { source: Source::File(0), range, seldom: false, first_use_us: index, physical_bytes }
         };
-        let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceTraits::ROTATING, None, u64::MAX);
+        let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX);
         assert_eq!((plan.steps.len(), plan.head_start_steps), (1, 1));
     }
 }

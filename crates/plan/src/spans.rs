@@ -6,14 +6,14 @@
 //!                                        └ used in a later window, on our way: taken along
 //! ```
 //!
-//! Gaps are bridged smallest first, as long as all of them together stay within the device's share.
+//! Gaps are bridged smallest first, as long as [`crate::bridging`] allows.
 
-use crate::traits::{Bridging, DeviceTraits, Order};
+use crate::bridging::{Bridging, largest_gap};
 use crate::{Piece, Span, total_bytes};
-use std::collections::BTreeMap;
+use ahead_model::DeviceDescription;
 
 /// Forms the spans of each window. Every piece comes to lie in exactly one span, in its own window or an earlier one.
-pub(super) fn form(windows: Vec<Vec<Piece>>, traits: &DeviceTraits) -> Vec<Vec<Span>> {
+pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<Vec<Span>> {
     let count = windows.len();
     let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));
     let mut numbered: Vec<(usize, Piece)> = numbered.collect();
@@ -23,46 +23,17 @@ pub(super) fn form(windows: Vec<Vec<Piece>>, traits: &DeviceTraits) -> Vec<Vec<S
         of_window[*window].push(index);
     }
     let pieces: Vec<Piece> = numbered.into_iter().map(|(_, piece)| piece).collect();
-    let bridging = traits.bridging();
+    let bridging = Bridging::of(device, &pieces);
     let mut former = Former {
         taken: vec![false; pieces.len()],
         max_gap_bytes: bridging.max_gap_bytes,
-        threshold_bytes: largest_gap_within_share(&pieces, &bridging),
-        allowance_bytes: allowance_bytes(total_bytes(&pieces), &bridging),
-        by_position: traits.order == Order::ByPosition,
-        max_span_bytes: match traits.order {
-            Order::ByPosition => u64::MAX,
-            Order::ByFirstUse => MAX_SPAN_BYTES,
-        },
+        threshold_bytes: largest_gap(&pieces, &bridging),
+        allowance_bytes: bridging.allowance_bytes(total_bytes(&pieces)),
+        by_position: device.seeks(),
+        max_span_bytes: if device.seeks() { u64::MAX } else { MAX_SPAN_BYTES },
         pieces,
     };
     of_window.into_iter().map(|indices| former.window(indices)).collect()
-}
-
-/// How much may be bridged when `used_bytes` are fetched for their own sake.
-fn allowance_bytes(used_bytes: u64, bridging: &Bridging) -> u64 {
-    (used_bytes as f64 * bridging.max_share / (1.0 - bridging.max_share)) as u64
-}
-
-/// The gap at which bridging all smaller ones first uses the allowance up. The pieces are in order of source and place.
-fn largest_gap_within_share(pieces: &[Piece], bridging: &Bridging) -> u64 {
-    let mut bytes_by_gap: BTreeMap<u64, u64> = BTreeMap::new();
-    for pair in pieces.windows(2).filter(|pair| pair[0].source == pair[1].source) {
-        let gap = pair[1].range.start.saturating_sub(pair[0].range.end);
-        if (1..=bridging.max_gap_bytes).contains(&gap) {
-            *bytes_by_gap.entry(gap).or_default() += gap;
-        }
-    }
-    let mut left = allowance_bytes(total_bytes(pieces), bridging);
-    let mut largest = 0;
-    for (gap, bytes) in bytes_by_gap {
-        if left < gap {
-            break;
-        }
-        largest = gap;
-        left = left.saturating_sub(bytes);
-    }
-    largest
 }
 
 struct Former {

@@ -49,8 +49,16 @@ fn lookups_of(profile: &Profile) -> Vec<LookUp> {
     profile.lookups.iter().enumerate().map(lookup).collect()
 }
 
-fn device() -> impl Strategy<Value = DeviceTraits> {
-    prop::sample::select(vec![DeviceTraits::ROTATING, DeviceTraits::FLASH])
+/// A network volume that lets few requests through.
+const VOLUME: DeviceDescription = DeviceDescription {
+    access_ns: 1_000_000,
+    request_ns: 333_333,
+    bandwidth_bytes_per_s: 125e6,
+    ..DeviceDescription::FLASH
+};
+
+fn device() -> impl Strategy<Value = DeviceDescription> {
+    prop::sample::select(vec![DeviceDescription::ROTATING, DeviceDescription::FLASH, VOLUME])
 }
 
 fn compute_us() -> impl Strategy<Value = Option<f64>> {
@@ -74,7 +82,7 @@ fn pages<'a>(ranges: impl Iterator<Item = (Source, &'a Range<u64>)>) -> Vec<(Sou
 
 proptest! {
     #[test]
-    fn every_used_page_is_planned_once_and_nothing_else(profile in profile(), traits in device(), compute_us in compute_us()) {
+    fn every_used_page_is_planned_once_and_nothing_else(profile in profile(), device in device(), compute_us in compute_us()) {
         let mut wanted: Vec<(Source, u64)> = Vec::new();
         let cut = |extent: &Extent, size: u64| {
             let end = (extent.offset_bytes + extent.length_bytes).next_multiple_of(PAGE).min(size);
@@ -90,7 +98,7 @@ proptest! {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
+        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &device, compute_us, u64::MAX);
         let mut planned = pages(spans(&plan.steps).iter().flat_map(|s| s.used.iter().map(|range| (s.source, range))));
         planned.sort_unstable();
         prop_assert_eq!(planned, wanted);
@@ -98,8 +106,8 @@ proptest! {
     }
 
     #[test]
-    fn nothing_reaches_beyond_its_file(profile in profile(), traits in device()) {
-        let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, None, u64::MAX);
+    fn nothing_reaches_beyond_its_file(profile in profile(), device in device()) {
+        let plan = plan(pieces(&profile, PAGE), Vec::new(), &device, None, u64::MAX);
         for span in spans(&plan.steps) {
             if let Source::File(index) = span.source {
                 prop_assert!(span.whole().end <= profile.files[index].size_bytes);
@@ -109,11 +117,13 @@ proptest! {
     }
 
     #[test]
-    fn gaps_stay_within_their_share(profile in profile(), traits in device(), compute_us in compute_us()) {
-        let plan = plan(pieces(&profile, PAGE), Vec::new(), &traits, compute_us, u64::MAX);
+    fn gaps_stay_within_their_share(profile in profile(), device in device(), compute_us in compute_us()) {
+        let plan = plan(pieces(&profile, PAGE), Vec::new(), &device, compute_us, u64::MAX);
         let fetched: u64 = spans(&plan.steps).iter().map(|span| span.whole().end - span.whole().start).sum();
         let used: u64 = spans(&plan.steps).iter().map(|span| span.used_bytes()).sum();
-        let bridging = traits.bridging();
+        let mut all = pieces(&profile, PAGE);
+        all.sort_by_key(|piece| (piece.source, piece.range.start));
+        let bridging = bridging::Bridging::of(&device, &all);
         prop_assert_eq!(used, plan.planned_bytes);
         prop_assert!((fetched - used) as f64 <= bridging.max_share * fetched as f64 + 1.0);
         for span in spans(&plan.steps) {
@@ -122,10 +132,10 @@ proptest! {
     }
 
     #[test]
-    fn the_budget_is_kept_and_what_most_runs_used_first_is_kept(profile in profile(), traits in device(), budget in 0..2_000_000u64) {
+    fn the_budget_is_kept_and_what_most_runs_used_first_is_kept(profile in profile(), device in device(), budget in 0..2_000_000u64) {
         let all = pieces(&profile, PAGE);
         let total: u64 = all.iter().map(Piece::bytes).sum();
-        let plan = plan(all.clone(), Vec::new(), &traits, None, budget);
+        let plan = plan(all.clone(), Vec::new(), &device, None, budget);
         prop_assert!(plan.planned_bytes <= budget);
         prop_assert_eq!(plan.planned_bytes + plan.over_budget_bytes, total);
         let is_planned = |piece: &Piece| spans(&plan.steps).iter().any(|span| {
@@ -137,13 +147,13 @@ proptest! {
     }
 
     #[test]
-    fn every_lookup_comes_once(profile in profile(), traits in device(), compute_us in compute_us()) {
-        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &traits, compute_us, u64::MAX);
+    fn every_lookup_comes_once(profile in profile(), device in device(), compute_us in compute_us()) {
+        let plan = plan(pieces(&profile, PAGE), lookups_of(&profile), &device, compute_us, u64::MAX);
         let mut seen: Vec<usize> = plan.steps.iter().filter_map(|step| match step {
             Step::LookUp(index) => Some(*index),
             Step::Fetch(_) | Step::Open(_) | Step::ReadInodes(_) => None,
         }).collect();
-        if traits.order == Order::ByPosition {
+        if device.seeks() {
             prop_assert!(seen.windows(2).all(|pair| profile.lookups[pair[0]].inode <= profile.lookups[pair[1]].inode));
         }
         seen.sort_unstable();
@@ -153,7 +163,7 @@ proptest! {
     #[test]
     fn a_rotating_disk_is_swept_upwards_metadata_first(profile in profile()) {
         let all = pieces(&profile, PAGE);
-        let plan = plan(all, lookups_of(&profile), &DeviceTraits::ROTATING, Some(0.0), u64::MAX);
+        let plan = plan(all, lookups_of(&profile), &DeviceDescription::ROTATING, Some(0.0), u64::MAX);
         let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
         let (metadata, data) = usual.split_at(plan.metadata_steps);
         let brings_data = |step: &Step| step.brings_data();
@@ -173,7 +183,7 @@ proptest! {
     #[test]
     fn elsewhere_the_program_is_followed(profile in profile()) {
         let all = pieces(&profile, PAGE);
-        let plan = plan(all, lookups_of(&profile), &DeviceTraits::FLASH, None, u64::MAX);
+        let plan = plan(all, lookups_of(&profile), &DeviceDescription::FLASH, None, u64::MAX);
         for steps in [&plan.steps[..plan.usual_steps], &plan.steps[plan.usual_steps..]] {
             let spans = spans(steps);
             for is_metadata in [true, false] {
@@ -186,10 +196,10 @@ proptest! {
     /// Regression: on a rotating disk it lay in the sweep, and elsewhere between what every run used.
     #[test]
     fn what_few_runs_used_comes_after_all_others(
-        profile in profile(), traits in device(), compute_us in compute_us()
+        profile in profile(), device in device(), compute_us in compute_us()
     ) {
         let all = pieces(&profile, PAGE);
-        let plan = plan(all.clone(), lookups_of(&profile), &traits, compute_us, u64::MAX);
+        let plan = plan(all.clone(), lookups_of(&profile), &device, compute_us, u64::MAX);
         let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
         let holds = |steps: &[Step], piece: &Piece| spans(steps).iter().any(|span| {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
@@ -213,7 +223,7 @@ fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
 #[test]
 fn what_lies_on_the_way_is_taken_along_though_it_is_used_later() {
     let all = vec![piece(0, 40_960, 1), piece(45_056, 90_112, 2), piece(40_960, 45_056, 9_000_000)];
-    let plan = plan(all, Vec::new(), &DeviceTraits::ROTATING, Some(1e9), u64::MAX);
+    let plan = plan(all, Vec::new(), &DeviceDescription::ROTATING, Some(1e9), u64::MAX);
     let joined = 0..90_112;
     assert_eq!(spans(&plan.steps).iter().flat_map(|span| span.used.clone()).collect::<Vec<_>>(), vec![joined]);
 }
@@ -223,8 +233,8 @@ fn pieces_that_lie_apart_on_a_rotating_disk_stay_apart() {
     let mut far = piece(4096, 8192, 2);
     far.physical_bytes = Some(1 << 30);
     let all = vec![piece(0, 4096, 1), far];
-    assert_eq!(plan(all.clone(), Vec::new(), &DeviceTraits::ROTATING, Some(0.0), u64::MAX).steps.len(), 2);
-    assert_eq!(plan(all, Vec::new(), &DeviceTraits::FLASH, None, u64::MAX).steps.len(), 1);
+    assert_eq!(plan(all.clone(), Vec::new(), &DeviceDescription::ROTATING, Some(0.0), u64::MAX).steps.len(), 2);
+    assert_eq!(plan(all, Vec::new(), &DeviceDescription::FLASH, None, u64::MAX).steps.len(), 1);
 }
 
 #[test]
@@ -244,8 +254,8 @@ fn hostile_extents_neither_panic_nor_reach_beyond() {
     let metadata = Metadata { extents, ..Metadata::default() };
     let profile = Profile { files: vec![file], metadata: vec![metadata], ..Profile::default() };
     let all = pieces(&profile, PAGE);
-    for traits in [DeviceTraits::ROTATING, DeviceTraits::FLASH] {
-        let plan = plan(all.clone(), Vec::new(), &traits, None, u64::MAX);
+    for device in [DeviceDescription::ROTATING, DeviceDescription::FLASH] {
+        let plan = plan(all.clone(), Vec::new(), &device, None, u64::MAX);
         let of_file: Vec<_> =
             spans(&plan.steps).iter().filter(|s| !s.source.is_metadata()).map(|s| s.whole()).collect();
         let whole = 0..10_000;

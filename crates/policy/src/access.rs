@@ -135,7 +135,7 @@ impl Access {
 }
 
 /// Bytes of a page. Policies count pages; kernels with other page sizes scale their limits.
-pub const PAGE_BYTES: u64 = 4096;
+pub use ahead_model::PAGE_BYTES;
 
 /// What happens besides accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -45,11 +45,11 @@
 //!
 //! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what
 //! it has through [`View`], tells of every call and wait, and fetches what comes out. [`policies::ahead`] needs to know
-//! what the storage is like ([`DeviceTraits`]), and how much may lie unread ([`Parameters::budget_pages`]).
+//! what the storage is like ([`DeviceDescription`]), and how much may lie unread ([`Parameters::budget_pages`]).
 //!
 //! ```
 //! use ahead_policy::{
-//!     Access, DeviceTraits, Event, FileId, Found, Limits, Memory, OpenId, Page, Parameters, Queue, Requests, View,
+//!     Access, DeviceDescription, Event, FileId, Found, Limits, Memory, OpenId, Page, Parameters, Queue, Requests, View,
 //!     named,
 //! };
 //! use std::collections::BTreeSet;
@@ -69,7 +69,7 @@
 //!
 //! // A store 30 ms away, 100 MB/s, 16 requests at a time.
 //! let device =
-//!     DeviceTraits { access_ns: 30_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 16, request_ns: 2_000_000 };
+//!     DeviceDescription { access_ns: 30_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 16, request_ns: 2_000_000, ..DeviceDescription::WU_2010 };
 //! let parameters = Parameters { device, budget_pages: Some(2048), ..Parameters::default() };
 //! let mut policy = named("ahead").unwrap().build(&parameters).unwrap();
 //! let (mut pool, mut requests, mut misses) = (Pool(BTreeSet::new()), Requests::default(), 0);
@@ -146,8 +146,9 @@ mod view;
 pub mod policies;
 
 pub use access::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Wants};
+pub use ahead_model::DeviceDescription;
 pub use catalogue::{Argument, CATALOGUE, Choice, Description, UnknownPolicy, named};
-pub use parameters::{DeviceTraits, Parameters};
+pub use parameters::Parameters;
 pub use request::{Folio, Request, Requests, Rest, WhenFull, folios};
 pub use view::{Limits, Memory, Queue, View};
 

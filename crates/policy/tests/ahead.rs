@@ -2,25 +2,30 @@
 
 use ahead_policy::testing::Cache;
 use ahead_policy::{
-    Access, Advice, By, DeviceTraits, Event, FileId, Folio, Found, OpenId, Page, Parameters, Policy, Request, Requests,
-    View, named,
+    Access, Advice, By, DeviceDescription, Event, FileId, Folio, Found, OpenId, Page, Parameters, Policy, Request,
+    Requests, View, named,
 };
 
 /// A solid-state disk: 12 pages in the time of an access.
-const SSD: DeviceTraits =
-    DeviceTraits { access_ns: 100_000, bandwidth_bytes_per_s: 500e6, parallelism: 8, request_ns: 12_500 };
+const SSD: DeviceDescription = DeviceDescription {
+    access_ns: 100_000,
+    bandwidth_bytes_per_s: 500e6,
+    parallelism: 8,
+    request_ns: 12_500,
+    ..DeviceDescription::WU_2010
+};
 
 struct Reader {
     policy: Box<dyn Policy>,
     cache: Cache,
-    device: DeviceTraits,
+    device: DeviceDescription,
     /// Everything that was asked for, in its order.
     asked: Vec<(Page, u64)>,
     misses: u64,
 }
 
 impl Reader {
-    fn new(device: DeviceTraits, file_pages: u64) -> Reader {
+    fn new(device: DeviceDescription, file_pages: u64) -> Reader {
         let parameters = Parameters { device, ..Parameters::default() };
         let policy = named("ahead").unwrap().build(&parameters).unwrap();
         let mut reader = Reader { policy, cache: Cache::new(file_pages, 32), device, asked: vec![], misses: 0 };
@@ -103,7 +108,13 @@ fn random_reads_over_a_file_that_fits_bring_it_while_they_wait() {
 
 #[test]
 fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
-    let disk = DeviceTraits { access_ns: 12_000_000, bandwidth_bytes_per_s: 150e6, parallelism: 1, request_ns: 50_000 };
+    let disk = DeviceDescription {
+        access_ns: 12_000_000,
+        bandwidth_bytes_per_s: 150e6,
+        parallelism: 1,
+        request_ns: 50_000,
+        ..DeviceDescription::WU_2010
+    };
     let (file_pages, group) = (1 << 14, disk.pages_per_access());
     // 37 accesses' worth of transfer; nothing is read in vain before an eighth of them.
     let worth = file_pages / group;
@@ -123,7 +134,13 @@ fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
 /// Each time as much was read as the disk transfers in the time of an access, and nothing of it was used.
 #[test]
 fn files_that_are_opened_for_their_first_pages_alone_are_found_out() {
-    let disk = DeviceTraits { access_ns: 12_000_000, bandwidth_bytes_per_s: 150e6, parallelism: 1, request_ns: 50_000 };
+    let disk = DeviceDescription {
+        access_ns: 12_000_000,
+        bandwidth_bytes_per_s: 150e6,
+        parallelism: 1,
+        request_ns: 50_000,
+        ..DeviceDescription::WU_2010
+    };
     let mut reader = Reader::new(disk, 1 << 14);
     let asked: Vec<u64> = (0..6)
         .map(|_| {
@@ -254,7 +271,7 @@ fn readers_that_begin_near_each_other_keep_their_own_steps() {
 
 #[test]
 fn gaps_are_read_along_where_a_request_costs_more() {
-    let rationed = DeviceTraits { request_ns: 333_000, ..SSD };
+    let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
     for (device, bridges) in [(SSD, false), (rationed, true)] {
         let mut reader = Reader::new(device, 1 << 14);
         (0..200).for_each(|record| reader.read(5 * record + 1, 3));
@@ -278,7 +295,7 @@ fn blocks_of_several_faults_are_steps() {
 /// for.
 #[test]
 fn mapped_records_with_gaps_are_read_along_whole() {
-    let rationed = DeviceTraits { request_ns: 333_000, ..SSD };
+    let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
     let mut reader = Reader::new(rationed, 1 << 14);
     let mut mapped = 0;
     for page in (0..8000).filter(|page| page % 5 != 4) {
@@ -304,7 +321,7 @@ fn what_runs_usually_have_is_read_at_their_first_page() {
 #[test]
 fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
     let gaps = [3, 12, 7, 1, 9, 4, 14, 2, 11, 6];
-    let fast = DeviceTraits { bandwidth_bytes_per_s: 3e9, ..SSD };
+    let fast = DeviceDescription { bandwidth_bytes_per_s: 3e9, ..SSD };
     for (device, through) in [(SSD, false), (fast, true)] {
         let mut reader = Reader::new(device, 1 << 16);
         let mut page = 100;

@@ -7,7 +7,7 @@ pub use page::page;
 pub use table::text;
 
 use crate::Row;
-use ahead_policy::DeviceTraits;
+use ahead_policy::DeviceDescription;
 use ahead_sys::machine;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct Results {
     /// The kernel's window for them, KiB; `None` without a device.
     pub window_kb: Option<u64>,
     /// The description of the disk for policies; `None` if no policy ran.
-    pub traits: Option<DeviceTraits>,
+    pub traits: Option<DeviceDescription>,
     /// The rows.
     pub rows: Vec<Row>,
 }

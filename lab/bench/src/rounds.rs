@@ -5,7 +5,7 @@ use crate::files::Files;
 use crate::job::Job;
 use crate::row::Row;
 use crate::run::{Evicted, Method, Observed, ReadAhead, RunSettings, run};
-use ahead_policy::DeviceTraits;
+use ahead_policy::DeviceDescription;
 use std::sync::atomic::AtomicBool;
 
 /// What to measure, and how.
@@ -17,7 +17,7 @@ pub struct Plan<'a> {
     /// The read-aheads; the others are compared with the first.
     pub read_aheads: &'a [ReadAhead],
     /// The description of the disk for policies.
-    pub device: DeviceTraits,
+    pub device: DeviceDescription,
     /// Number of rounds.
     pub runs: u32,
     /// Everything is cached before a run, instead of nothing.

@@ -8,7 +8,7 @@ use crate::job::{Part, Variant};
 use crate::reader_thread::{ReaderContext, ReaderResult, ReaderThread, in_file};
 use crate::{Error, Result};
 use ahead_live::{Counters, Engine, Reader, Settings};
-use ahead_policy::{Choice, DeviceTraits, PAGE_BYTES, Parameters, UnknownPolicy, named};
+use ahead_policy::{Choice, DeviceDescription, PAGE_BYTES, Parameters, UnknownPolicy, named};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::diskstats::Reads;
 use ahead_sys::{bdi, cache, usage};
@@ -124,7 +124,7 @@ pub struct RunSettings<'a> {
     /// The read-ahead.
     pub read_ahead: &'a ReadAhead,
     /// What policies are told of the disk.
-    pub device: DeviceTraits,
+    pub device: DeviceDescription,
     /// Everything is cached before the run, instead of nothing.
     pub warm: bool,
     /// Probe the cache before each call, which takes time.

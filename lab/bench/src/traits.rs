@@ -1,7 +1,7 @@
 //! Measures the description of a disk for policies, on the files of a job.
 
 use crate::{Error, Files, Result, in_file};
-use ahead_policy::DeviceTraits;
+use ahead_policy::DeviceDescription;
 use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +12,8 @@ const SHORTEST_BYTES: u64 = 128 << 20;
 /// cannot be measured: the reason why the default description is returned.
 ///
 /// Errors: a read failed; the files vanished; `stop` was set.
-pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceTraits, Option<String>)> {
-    let Some(first) = files.held().first() else { return Ok((DeviceTraits::default(), None)) };
+pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescription, Option<String>)> {
+    let Some(first) = files.held().first() else { return Ok((DeviceDescription::default(), None)) };
     let is_short = first.length_bytes().is_ok_and(|bytes| bytes < SHORTEST_BYTES);
     let extra = match is_short.then(|| files.extra(SHORTEST_BYTES, stop)).transpose() {
         Err(error @ Error::Stopped) => return Err(error),
@@ -22,10 +22,10 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceTraits,
     };
     let file = extra.as_ref().map_or(first, |extra| extra.held());
     files.make_cold().map_err(|error| files.explain(error))?;
-    let measured = ahead_live::traits::measure(file);
+    let measured = ahead_live::describe::measure(file);
     files.make_cold().map_err(|error| files.explain(error))?;
     match measured {
-        Err(error) if is_unsupported(&error) => Ok((DeviceTraits::default(), Some(error.to_string()))),
+        Err(error) if is_unsupported(&error) => Ok((DeviceDescription::default(), Some(error.to_string()))),
         Err(error) => Err(files.explain(in_file(error.into(), file.path()))),
         Ok(traits) => Ok((traits, None)),
     }

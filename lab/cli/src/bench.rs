@@ -7,7 +7,7 @@ use ahead_cli::exit::Stopped;
 use ahead_cli::messages;
 use ahead_cli::output::{self, Output};
 use ahead_model::quantity::parse_size;
-use ahead_policy::DeviceTraits;
+use ahead_policy::DeviceDescription;
 use ahead_process::{Signals, end_by_signals};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
@@ -224,7 +224,7 @@ impl Bench {
     }
 
     /// The description of the disk for policies.
-    fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceTraits> {
+    fn traits(&self, files: &Files, progress: &Progress, stop: &AtomicBool) -> anyhow::Result<DeviceDescription> {
         let (traits, why_assumed) = measure_traits(files, stop)?;
         if let Some(why) = why_assumed {
             progress.note(&format!("ahead: the disk cannot be measured ({why}); policies assume 8 ms and 100 MB/s"));

@@ -3,8 +3,10 @@
 mod pages;
 mod verify;
 
+use ahead::device_store;
 use ahead_cli::exit::{Stopped, UsageError};
 use ahead_cli::output::{self, Output};
+use ahead_device::Model;
 use ahead_model::quantity::parse_size;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
@@ -50,7 +52,7 @@ pub struct Probe {
     #[arg(long)]
     timing_only: bool,
     /// Find out only this; several with commas between them [default: everything]
-    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model"])]
+    #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model", "save"])]
     only: Vec<PartChoice>,
     /// Length of the test file that is made in a directory, at least 1M [default: 128M, or what there is room for]
     #[arg(long, value_parser = parse_length)]
@@ -64,6 +66,10 @@ pub struct Probe {
     /// Write the disk's twin, a model for `ahead sim` and `ahead disk`, into this file
     #[arg(long, value_name = "OUT.toml")]
     model: Option<PathBuf>,
+    /// Keep the description of this device (by the serial number of the disk, or the UUID of the file system), so that `ahead run`, `replay`
+    /// and `compare` plan with it: as root for all users (/var/lib/ahead/devices), else for you ($XDG_STATE_HOME/ahead/devices)
+    #[arg(long)]
+    save: bool,
     /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long)]
     json: bool,
@@ -137,6 +143,9 @@ fn as_usage(error: anyhow::Error) -> anyhow::Error {
 impl Probe {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
+        // Before the work: a device that cannot be told from others has no place for its description.
+        let identity = self.save.then(|| device_store::identity_of_path(&self.path).map_err(anyhow::Error::msg));
+        let identity = identity.transpose()?;
         let model = output::with_rights_of(user.as_ref(), || self.prepare_outputs())?;
         // First: the thread that moves the spinner must not be the one that a signal ends.
         let signals = Signals::take()?;
@@ -162,6 +171,12 @@ impl Probe {
         let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
         output::with_rights_of(user.as_ref(), || self.write_outputs(model.as_ref(), &answers, &figures))?;
+        if let Some(identity) = identity {
+            let (model, origin) = (self.twin(&answers, "twin")?, format!("ahead probe of {}", shown(&self.path)));
+            let saved = device_store::save(&identity, &origin, model.device_description());
+            let path = saved.with_context(|| format!("keep the description of {identity}"))?;
+            eprintln!("ahead: the description of {} is kept in {}", printable(identity.as_bytes()), path.display());
+        }
         Ok(ExitCode::from(u8::from(checks.iter().any(|check| check.agrees == Some(false)))))
     }
 
@@ -210,6 +225,13 @@ impl Probe {
         Ok(model)
     }
 
+    /// The model of the disk that was found.
+    fn twin(&self, answers: &Answers, name: &str) -> anyhow::Result<Model> {
+        let twin = answers.disk.twin.as_ref().context("too little is known of the disk for a model")?;
+        let model = twin.model(name, &format!("what `ahead probe` found of {}", shown(&self.path)));
+        model.context("what was found makes no model")
+    }
+
     fn write_outputs(
         &self,
         model: Option<&Output>,
@@ -217,10 +239,8 @@ impl Probe {
         figures: &[ahead_probe::figures::Figure],
     ) -> anyhow::Result<()> {
         if let Some((path, output)) = self.model.as_ref().zip(model) {
-            let twin = answers.disk.twin.as_ref().context("too little is known of the disk for a model")?;
             let name = path.file_stem().map_or("twin".into(), |stem| printable(stem.as_bytes()));
-            let model = twin.model(&name, &format!("what `ahead probe` found of {}", shown(&self.path)));
-            output.commit(model.context("what was found makes no model")?.to_toml().as_bytes())?;
+            output.commit(self.twin(answers, &name)?.to_toml().as_bytes())?;
         }
         if let Some(directory) = &self.figures {
             output::check_link(directory)?;

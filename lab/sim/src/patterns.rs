@@ -1,6 +1,7 @@
 //! The ways in which programs go through files.
 
 use crate::workload::{Mapped, Op, Ops};
+pub use ahead_model::random::SplitMix64 as Chance;
 use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES};
 
 /// A way through a file.
@@ -78,31 +79,6 @@ pub struct Stream {
     pub syncs: bool,
     /// Where chance begins.
     pub seed: u64,
-}
-
-/// Numbers that look random and are the same each time (SplitMix64: Steele, Lea and Flood 2014).
-#[derive(Clone, Copy, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    /// Begins here.
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed)
-    }
-
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`; 0 if that is 0.
-    pub fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.number()) * u128::from(end)) >> 64) as u64
-    }
 }
 
 impl Stream {

@@ -15,7 +15,7 @@ use crate::recording::{NoRecordings, Recording, Recordings};
 use crate::workload::{Ops, foretell};
 use crate::world::World;
 use ahead_device::Model;
-use ahead_policy::{Choice, DeviceTraits, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
+use ahead_policy::{Choice, FileId, Limits, PAGE_BYTES, Page, Parameters, Policy, UnknownPolicy};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,14 +78,6 @@ impl Disk {
             "none" => Scheduler::None,
             _ => Scheduler::Deadline,
         })
-    }
-
-    /// What it is like, as a policy is told: what a small random read takes, and a long one; and how many it serves.
-    pub fn traits(&self) -> DeviceTraits {
-        let access_ns = typical_access_ns(&self.model);
-        let bandwidth_bytes_per_s = self.model.bandwidth_bytes_per_s();
-        let request_ns = typical_request_ns(&self.model);
-        DeviceTraits { access_ns, bandwidth_bytes_per_s, parallelism: self.model.channels(), request_ns }
     }
 }
 
@@ -208,7 +200,7 @@ impl Scenario {
     }
 
     fn policy(&self, choice: &Choice, future: Option<Arc<[(FileId, Page)]>>) -> Result<Box<dyn Policy>, UnknownPolicy> {
-        choice.build(&Parameters { device: self.disk.traits(), budget_pages: None, future })
+        choice.build(&Parameters { device: self.disk.model.device_description(), budget_pages: None, future })
     }
 
     /// The scenario's machine and disk with other programs instead of its workloads. Their files are numbered from 0,
@@ -266,38 +258,4 @@ pub fn read_small(path: &Path) -> std::io::Result<String> {
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         std::io::Error::new(std::io::ErrorKind::InvalidData, format!("line {line}: not UTF-8"))
     })
-}
-
-/// A random read of one page on a fresh disk of 64 GiB: the median of 63.
-fn typical_access_ns(model: &Model) -> u64 {
-    let capacity_bytes: u64 = 64 << 30;
-    let mut device = ahead_device::Device::new(model, capacity_bytes);
-    let mut chance = crate::patterns::Chance::new(1);
-    let mut now_ns = 0;
-    let mut times: Vec<u64> = (0..63)
-        .map(|_| {
-            let offset_bytes = chance.below(capacity_bytes / PAGE_BYTES) * PAGE_BYTES;
-            let request = ahead_device::Request { op: ahead_device::Op::Read, offset_bytes, length_bytes: PAGE_BYTES };
-            let served = device.submit(&request, now_ns);
-            let took_ns = served.end_ns - now_ns;
-            now_ns = served.end_ns + 1_000_000;
-            took_ns
-        })
-        .collect();
-    times.sort_unstable();
-    times[31]
-}
-
-/// What each of many reads of a page takes, asked for all at once, every second page of a part of a fresh disk.
-fn typical_request_ns(model: &Model) -> u64 {
-    /// So many that what a volume saves up for a burst does not matter.
-    const REQUESTS: u64 = 4096;
-    let mut device = ahead_device::Device::new(model, 64 << 30);
-    let ends = (0..REQUESTS).map(|index| {
-        let offset_bytes = 2 * index * PAGE_BYTES;
-        device
-            .submit(&ahead_device::Request { op: ahead_device::Op::Read, offset_bytes, length_bytes: PAGE_BYTES }, 0)
-            .end_ns
-    });
-    ends.max().unwrap_or(0) / REQUESTS
 }

@@ -4,7 +4,7 @@ use crate::replay::{OpenRegion, ReplayResult, Task, replay};
 use crate::{Error, Result};
 use ahead_bench::{Files, Method, Observed, ReadAhead, RunSettings, Variant, run};
 use ahead_model::DeviceNumber;
-use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_policy::{DeviceDescription, PAGE_BYTES};
 use ahead_sys::directory::HeldFile;
 use ahead_sys::{block, cache};
 use ahead_tune::backing;
@@ -146,7 +146,7 @@ impl TestRegions {
         self.make_cold()?;
         if let Storage::Files(files) = &self.storage {
             let read_ahead = ReadAhead { method: Method::Kernel, pages: None };
-            let device = DeviceTraits::default();
+            let device = DeviceDescription::default();
             let settings = RunSettings {
                 files,
                 read_ahead: &read_ahead,

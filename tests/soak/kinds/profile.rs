@@ -5,7 +5,7 @@ mod exercise;
 
 use super::{Kind, files_of};
 use crate::mutate::{self, Chance};
-use ahead_plan::DeviceTraits;
+use ahead_model::DeviceDescription;
 use ahead_plan::{LookUp, Path as Planned, inodes};
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use ahead_report::profile::{Shown, State};
@@ -74,7 +74,7 @@ fn run(bytes: &[u8]) -> bool {
     let pieces = ahead_plan::pieces(&profile, PAGE_BYTES);
     let used: u64 = pieces.iter().map(ahead_plan::Piece::bytes).sum();
     for (traits, lookups, budget) in
-        [(DeviceTraits::ROTATING, lookups, u64::MAX), (DeviceTraits::FLASH, gathered, used / 2)]
+        [(DeviceDescription::ROTATING, lookups, u64::MAX), (DeviceDescription::FLASH, gathered, used / 2)]
     {
         let plan = ahead_plan::plan(pieces.clone(), lookups, &traits, Some(1e4), budget);
         assert!(plan.planned_bytes <= budget && plan.planned_bytes + plan.over_budget_bytes == used, "{plan:?}");

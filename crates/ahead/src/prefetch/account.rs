@@ -7,8 +7,8 @@
 //!
 //! Whether a byte was useful, late or wasted is not known here: that is seen from the program's side.
 
+use ahead_model::DeviceDescription;
 use ahead_plan::Source;
-use ahead_plan::traits::DeviceTraits;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -79,6 +79,88 @@ pub struct Issued {
     pub bridged: bool,
 }
 
+/// In which order a device is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Ascending on the disk: it seeks.
+    ByPosition,
+    /// As the program will ask: it does not.
+    ByFirstUse,
+}
+
+/// What a device was taken for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsedDevice {
+    /// In which order it is read.
+    pub order: Order,
+    /// Time of one small read anywhere on it, microseconds.
+    pub access_us: f64,
+    /// Sequential bandwidth, bytes per second.
+    pub bandwidth_bytes_per_s: f64,
+    /// Requests that it works on at a time.
+    pub parallelism: u32,
+    /// What each request costs it, microseconds; 0: not known, or nothing.
+    #[serde(default)]
+    pub request_us: f64,
+    /// Its number, `8:1`; `None`: not known.
+    #[serde(default)]
+    pub device: Option<String>,
+    /// Where these figures come from.
+    #[serde(default)]
+    pub source: DescriptionSource,
+    /// The file of the description that was given or saved, whether it was used or discarded.
+    #[serde(default)]
+    pub description_file: Option<String>,
+    /// Why that was discarded, if it was.
+    #[serde(default)]
+    pub discarded: Option<String>,
+}
+
+/// Where a description comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DescriptionSource {
+    /// The user named a file.
+    Given,
+    /// `ahead probe --save` wrote it.
+    Saved,
+    /// The times in the recording.
+    Recording,
+    /// Nothing is known but whether the kernel says that the disk rotates.
+    #[default]
+    Assumed,
+}
+
+impl DescriptionSource {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            DescriptionSource::Given => "given",
+            DescriptionSource::Saved => "saved",
+            DescriptionSource::Recording => "from the recording",
+            DescriptionSource::Assumed => "assumed",
+        }
+    }
+}
+
+impl UsedDevice {
+    /// Of a description from this source.
+    pub fn new(description: &DeviceDescription, source: DescriptionSource) -> UsedDevice {
+        UsedDevice {
+            order: if description.seeks() { Order::ByPosition } else { Order::ByFirstUse },
+            access_us: description.access_us(),
+            bandwidth_bytes_per_s: description.bandwidth_bytes_per_s,
+            parallelism: description.parallelism,
+            request_us: description.request_ns as f64 / 1e3,
+            device: None,
+            source,
+            description_file: None,
+            discarded: None,
+        }
+    }
+}
+
 /// What a fetch did. Sizes in bytes, times in microseconds since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -112,7 +194,7 @@ pub struct Account {
     /// A sample of the profile was resident: the program was started at once and the rest checked beside it.
     pub looked_warm: bool,
     /// What the devices were taken for, one entry per device that had something to fetch.
-    pub devices: Vec<DeviceTraits>,
+    pub devices: Vec<UsedDevice>,
     /// When the program could start.
     pub head_start_us: u64,
     /// When everything was submitted, or given up.

@@ -1,19 +1,28 @@
 //! The devices of a profile, and what it lists on each.
 
 use crate::prefetch::Options;
-use ahead_model::DeviceNumber;
-use ahead_plan::traits::{self, DeviceTraits, Order};
-use ahead_plan::{Piece, Source};
+use crate::prefetch::account::{DescriptionSource, UsedDevice};
+use ahead_model::{DeviceDescription, DeviceNumber};
+use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::Profile;
 use ahead_sys::{block, mounts};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// One device, by the number that it had when the profile was recorded.
 #[derive(Debug)]
 pub struct Device {
-    /// What it is like.
-    pub traits: DeviceTraits,
+    /// What it is like, as far as is known before its first read.
+    pub description: DeviceDescription,
+    /// Where that comes from.
+    source: DescriptionSource,
+    /// The file of a description that was given or saved.
+    file: Option<PathBuf>,
+    /// Its number today.
+    number: Option<DeviceNumber>,
+    /// What it is taken for if its description is discarded, and where that comes from.
+    fallback: (DeviceDescription, DescriptionSource),
     /// What is to be fetched; who plans it takes it.
     pieces: Mutex<Vec<Piece>>,
     /// Indices into `profile.metadata`.
@@ -27,6 +36,33 @@ pub struct Device {
 }
 
 impl Device {
+    /// What it is taken for, as the account has it.
+    pub fn used(&self) -> UsedDevice {
+        UsedDevice {
+            device: self.number.map(|number| number.to_string()),
+            description_file: self.file.as_ref().map(|path| path.display().to_string()),
+            ..UsedDevice::new(&self.description, self.source)
+        }
+    }
+
+    /// Whether its description comes from a file, so that its first reads may contradict it.
+    pub fn is_described(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// What it is taken for if its description is discarded.
+    pub fn fallback(&self) -> DeviceDescription {
+        self.fallback.0
+    }
+
+    /// The same as [`Device::used`] once its description is discarded.
+    pub fn used_without_description(&self, why: String) -> UsedDevice {
+        let (description, source) = &self.fallback;
+        let fallback = UsedDevice::new(description, *source);
+        let UsedDevice { device, description_file, .. } = self.used();
+        UsedDevice { device, description_file, discarded: Some(why), ..fallback }
+    }
+
     /// To look at what is to be fetched, or to take it.
     pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,7 +86,11 @@ impl Devices {
             *known = index;
         }
         let empty = || Device {
-            traits: DeviceTraits::FLASH,
+            description: DeviceDescription::FLASH,
+            source: DescriptionSource::Assumed,
+            file: None,
+            number: None,
+            fallback: (DeviceDescription::FLASH, DescriptionSource::Assumed),
             pieces: Mutex::default(),
             metadata: Vec::new(),
             files: Vec::new(),
@@ -78,10 +118,19 @@ impl Devices {
         for (number, index) in &by_number {
             let device = &mut all[*index];
             let ask = |number| *known.entry(number).or_insert_with(|| rotates(number));
-            let rotates = today.get(number).copied().and_then(ask);
-            let recorded = || traits::from_recording(profile, &device.files, &device.metadata, rotates);
-            let unknown = if rotates == Some(true) { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
-            device.traits = options.traits.or_else(recorded).unwrap_or(unknown);
+            device.number = today.get(number).copied();
+            let rotates = device.number.and_then(ask);
+            device.fallback = match from_recording::description(profile, &device.files, &device.metadata, rotates) {
+                Some(recorded) => (recorded, DescriptionSource::Recording),
+                None if rotates == Some(true) => (DeviceDescription::ROTATING, DescriptionSource::Assumed),
+                None => (DeviceDescription::FLASH, DescriptionSource::Assumed),
+            };
+            (device.description, device.source) = device.fallback;
+            if let Some(known) = options.descriptions.of(device.number) {
+                let source = if known.is_given { DescriptionSource::Given } else { DescriptionSource::Saved };
+                (device.description, device.source) = (known.description, source);
+                device.file = Some(known.path.clone());
+            }
             device.budget_bytes = budget_bytes;
             let planned_bytes = ahead_plan::planned_bytes(&device.pieces(), budget_bytes);
             budget_bytes = budget_bytes.saturating_sub(planned_bytes);
@@ -104,14 +153,14 @@ impl Devices {
         self.by_number[&number_of(profile, source)]
     }
 
-    /// What they are like.
-    pub fn traits(&self) -> impl Iterator<Item = DeviceTraits> {
-        self.all.iter().map(|device| device.traits)
+    /// What they are taken for.
+    pub fn used(&self) -> impl Iterator<Item = UsedDevice> {
+        self.all.iter().map(Device::used)
     }
 
     /// Whether order does not matter on any.
     pub fn are_by_first_use(&self) -> bool {
-        self.traits().all(|traits| traits.order == Order::ByFirstUse)
+        !self.all.iter().any(|device| device.description.seeks())
     }
 }
 

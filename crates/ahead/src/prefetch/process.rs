@@ -9,9 +9,11 @@
 //! ends in time. It has none of the caller's descriptors, and it touches every file for the caller: the profile lies on a file system, too.
 
 use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
+use crate::device_store::Descriptions;
 use crate::machine::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
+use ahead_profile::Profile;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -33,6 +35,9 @@ pub struct Request {
     pub profile: ProfileFile,
     /// How to prefetch it.
     pub options: Options,
+    /// A description of the devices, or a disk model, in place of the saved descriptions. Where no program waits, an unusable file is an
+    /// error; otherwise a notice.
+    pub device: Option<PathBuf>,
     /// The file for the account, as JSON.
     pub account_file: Option<PathBuf>,
     /// Send the account back: [`PrefetchProcess::account`].
@@ -180,9 +185,12 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
         ProfileFile::Named(path) => ahead_profile::load(path)?,
         ProfileFile::OfCommand(command) => ahead_profile::load(&store::profile_path_for(command, None))?,
     };
+    // Before the caller hears of the profile: from then on, only devices of the profile are waited for.
+    let descriptions = find_descriptions(request, &profile, notify)?;
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
-    let running = Prefetcher::new(profile).options(request.options.clone()).start()?;
+    let options = Options { descriptions, ..request.options.clone() };
+    let running = Prefetcher::new(profile).options(options).start()?;
     stop_when(cancelled, running.stopper());
     if request.options.head_start != HeadStart::None {
         running.hold();
@@ -194,6 +202,16 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
         notify(&format!("the account is not kept: {error}"));
     }
     Ok(())
+}
+
+fn find_descriptions(request: &Request, profile: &Profile, notify: Notify<'_>) -> Result<Descriptions> {
+    match request.device.as_deref().map(Descriptions::given) {
+        Some(Ok(given)) => return Ok(given),
+        Some(Err(why)) if request.options.head_start == HeadStart::None => return Err(Error::Failed(why)),
+        Some(Err(why)) => notify(&format!("{why}; using the saved description")),
+        None => {}
+    }
+    Ok(Descriptions::saved(profile))
 }
 
 fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> Result<()> {

@@ -11,18 +11,19 @@
 
 use crate::prefetch::account::{Account, Reason};
 use crate::prefetch::brake::Look;
+use crate::prefetch::description_check::{TIMED_READS, contradiction};
 use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::engine::{Shared, as_us};
 use crate::prefetch::pool::{MOST_OF_DEVICE, WorkerPool};
 use crate::prefetch::warm::Sample;
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Priority, confirm, warm};
+use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes::{self, InodeRange};
-use ahead_plan::traits::{DeviceTraits, Order};
-use ahead_plan::{LookUp, Path, Plan, Source, Step};
+use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::{machine, openat, priority, xfs};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -51,7 +52,7 @@ pub struct Job {
     /// Which.
     pub device: usize,
     /// What it is like.
-    pub traits: DeviceTraits,
+    pub description: DeviceDescription,
     /// What to do.
     pub plan: Plan,
     /// After how many steps it holds the program no longer.
@@ -62,6 +63,10 @@ pub struct Job {
     pub queue_us: f64,
     /// The next step.
     pub cursor: AtomicUsize,
+    /// What was planned, where the description may turn out to be wrong.
+    pieces: Vec<Piece>,
+    /// The lookups that were planned with it.
+    lookups: Vec<LookUp>,
 }
 
 /// What is read by inode numbers instead of looked up.
@@ -94,7 +99,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     if devices.are_by_first_use() || shared.options.head_start == HeadStart::None {
         shared.gate.open();
     }
-    shared.ledger.open().devices = devices.traits().collect();
+    shared.ledger.open().devices = devices.used().collect();
     let pool = Arc::new(WorkerPool::new(devices.count(), shared.since));
     let sample = Sample::new(chosen, |source| devices.of(&shared.profile, source));
     let (stale, looked_warm) = (Mutex::default(), AtomicBool::new(false));
@@ -217,12 +222,14 @@ impl Fetch {
         if self.looked_warm.load(Ordering::Acquire) {
             yield_processor();
         }
-        let job = Arc::new(self.job(device));
+        let mut job = self.job(device);
         if job.head_start_steps == 0 {
             self.release(device);
         }
+        self.check_description(&mut job);
+        let job = Arc::new(job);
         let (steps, workers) = (job.plan.steps.len(), self.workers(&job));
-        if job.traits.order == Order::ByPosition {
+        if job.description.seeks() {
             self.side_by_side(&job, job.plan.metadata_steps, workers);
             self.side_by_side(&job, steps, 1);
         } else {
@@ -234,11 +241,11 @@ impl Fetch {
     /// Threads where order does not matter, or not yet.
     fn workers(&self, job: &Job) -> usize {
         let looks_up = job.plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
-        match job.traits.order {
+        match job.description.seeks() {
             _ if self.looked_warm.load(Ordering::Acquire) => 1,
-            Order::ByFirstUse if !looks_up => WORKERS,
-            Order::ByPosition if !looks_up => 1,
-            Order::ByPosition if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
+            false if !looks_up => WORKERS,
+            true if !looks_up => 1,
+            true if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
             _ => MOST_OF_DEVICE,
         }
     }
@@ -254,38 +261,102 @@ impl Fetch {
         self.pool.join(job.device);
     }
 
+    /// Times the first reads of a device that was described; where they contradict that, what is left is planned anew without it.
+    fn check_description(&self, job: &mut Job) {
+        let device = self.devices.get(job.device);
+        let looked_warm = self.looked_warm.load(Ordering::Acquire);
+        if !device.is_described()
+            || looked_warm
+            || !job.plan.bring_samples_forward(TIMED_READS, job.description.seeks())
+        {
+            return;
+        }
+        if job.head_start_steps > 0 {
+            job.head_start_steps = job.plan.head_start_steps;
+        }
+        let at_a_time = if job.description.seeks() { 1 } else { job.description.parallelism as usize };
+        let mut ratios = Worker::new(self, job).time_steps(TIMED_READS, at_a_time);
+        if let Some(why) = contradiction(&mut ratios) {
+            self.note(job.device, |account| account.devices[job.device] = device.used_without_description(why));
+            self.plan_rest_anew(job, device.fallback());
+        }
+    }
+
+    /// Plans what is left of a job for a device that is like this.
+    fn plan_rest_anew(&self, job: &mut Job, description: DeviceDescription) {
+        let left = job.plan.steps.split_off(job.cursor.load(Ordering::Relaxed));
+        let (mut pieces, mut lookups) = (Vec::new(), Vec::new());
+        let planned: Vec<&Span> = left.iter().filter_map(Step::span).collect();
+        let mut is_left: HashMap<Source, RangeSet> = HashMap::new();
+        for span in &planned {
+            let ranges = is_left.entry(span.source).or_default();
+            span.used.iter().for_each(|range| ranges.insert(range.clone()));
+        }
+        for piece in job.pieces.drain(..) {
+            let ranges = is_left.get(&piece.source);
+            if ranges.is_some_and(|ranges| ranges.count_within(&piece.range) > 0) {
+                pieces.push(piece);
+            }
+        }
+        lookups.append(&mut job.lookups);
+        let was_held = job.head_start_steps > 0;
+        job.plan = ahead_plan::plan(pieces, lookups, &description, self.compute_us, u64::MAX);
+        self.announce(&job.plan);
+        planned.iter().for_each(|span| self.shared.sources.done(span.source));
+        job.description = description;
+        job.cursor = AtomicUsize::new(0);
+        // A program that was started stays started.
+        job.head_start_steps = if was_held { job.plan.head_start_steps } else { 0 };
+        job.queue_us = self.queue_us(job);
+        if job.head_start_steps == 0 {
+            self.release(job.device);
+        }
+    }
+
+    /// Announces the fetches of a plan.
+    fn announce(&self, plan: &Plan) {
+        plan.steps.iter().filter_map(Step::span).for_each(|span| self.shared.sources.need(span.source));
+    }
+
+    /// How much of the device's time each worker has queued at most, microseconds.
+    fn queue_us(&self, job: &Job) -> f64 {
+        match (job.description.seeks(), self.shared.options.priority) {
+            (false, _) => QUEUE_US / self.workers(job) as f64,
+            (true, Priority::Idle) => BACKGROUND_QUEUE_US,
+            // The more is queued, the better the disk's scheduler sorts.
+            (true, Priority::Normal) => f64::INFINITY,
+        }
+    }
+
     fn job(&self, index: usize) -> Job {
         let (shared, device) = (&self.shared, self.devices.get(index));
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
-        let plan = ahead_plan::plan(
-            std::mem::take(&mut *device.pieces()),
-            lookups,
-            &device.traits,
-            self.compute_us,
-            device.budget_bytes,
-        );
+        let pieces = std::mem::take(&mut *device.pieces());
+        // Kept for as long as they may have to be planned anew.
+        let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
+        let plan = ahead_plan::plan(pieces, lookups, &device.description, self.compute_us, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
             self.note(index, |account| account.skip(Reason::OverBudget, plan.over_budget_bytes));
         }
-        for step in &plan.steps {
-            if let Step::Fetch(span) = step {
-                shared.sources.need(span.source);
-            }
-        }
+        self.announce(&plan);
         let head_start_steps = match shared.options.head_start {
             HeadStart::None => 0,
             HeadStart::AsPlanned => plan.head_start_steps,
         };
         let cursor = AtomicUsize::new(0);
-        let mut job =
-            Job { device: index, traits: device.traits, plan, head_start_steps, inodes, queue_us: 0.0, cursor };
-        job.queue_us = match (job.traits.order, shared.options.priority) {
-            (Order::ByFirstUse, _) => QUEUE_US / self.workers(&job) as f64,
-            (Order::ByPosition, Priority::Idle) => BACKGROUND_QUEUE_US,
-            // The more is queued, the better the disk's scheduler sorts.
-            (Order::ByPosition, Priority::Normal) => f64::INFINITY,
+        let mut job = Job {
+            device: index,
+            description: device.description,
+            plan,
+            head_start_steps,
+            inodes,
+            queue_us: 0.0,
+            cursor,
+            pieces: kept.0,
+            lookups: kept.1,
         };
+        job.queue_us = self.queue_us(&job);
         job
     }
 

@@ -12,6 +12,7 @@
 
 use crate::prefetch::account::{Account, Issued, Reason};
 use crate::prefetch::brake::Brake;
+use crate::prefetch::description_check::TimedRead;
 use crate::prefetch::engine::Shared;
 use crate::prefetch::sources::{Closed, Readable, Sources};
 use crate::prefetch::stages::{Fetch, Job};
@@ -27,6 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Entries of a directory that are read at most: some ten thousand blocks of metadata.
 const MAX_ENTRIES: usize = 1 << 20;
@@ -61,14 +63,17 @@ impl Worker<'_> {
 
     /// Works until all steps up to `end` are taken.
     pub fn take_steps(&self, end: usize) {
-        let mut queue = Queue::new(self.job.queue_us);
+        self.take_queued_steps(end, &mut Queue::new(self.job.queue_us));
+    }
+
+    fn take_queued_steps(&self, end: usize, queue: &mut Queue) {
         loop {
             let next = |at: usize| (at < end).then_some(at + 1);
             let taken = self.job.cursor.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
             let Ok(index) = taken else { return };
             match &self.job.plan.steps[index] {
                 Step::Fetch(span) => {
-                    self.fetch(span, &mut queue);
+                    self.fetch(span, queue);
                     self.sources.done(span.source);
                 }
                 Step::LookUp(lookup) => self.look_up(*lookup),
@@ -79,6 +84,25 @@ impl Worker<'_> {
                 self.fetch.release(self.job.device);
             }
         }
+    }
+
+    /// Takes the steps up to `end`, which are fetches far from one another, this many at a time, and gives the ratios of their measured and
+    /// expected times. A step of which it is not known whether it was resident gives none.
+    pub fn time_steps(&self, end: usize, at_a_time: usize) -> Vec<f64> {
+        let mut ratios = Vec::new();
+        while self.job.cursor.load(Ordering::Relaxed) < end {
+            let mut queue = Queue { timed: Some(Vec::new()), ..Queue::new(f64::INFINITY) };
+            let last = (self.job.cursor.load(Ordering::Relaxed) + at_a_time).min(end);
+            self.take_queued_steps(last, &mut queue);
+            let reads = queue.timed.unwrap_or_default();
+            for (before, read) in reads.iter().enumerate() {
+                if self.check().is_err() {
+                    return ratios;
+                }
+                ratios.push(read.ratio(&self.job.description, before));
+            }
+        }
+        ratios
     }
 
     fn look_up(&self, index: usize) {
@@ -144,15 +168,20 @@ impl Worker<'_> {
         let Some(whole) = used.span() else { return };
         let resident = cache::resident(&*readable, whole.start, whole.end - whole.start);
         let resident = resident.map(RangeSet::from_iter);
+        let is_known = resident.is_ok();
         self.note(|account| match &resident {
             Ok(resident) => account.already_resident_bytes += used.count_common(resident),
             Err(_) => account.residency_unknown_bytes += used.count(),
         });
         for request in cut::requests(&used, &resident.unwrap_or_default(), readable.cap_bytes) {
-            let (last, bytes) = (request.range.end - 1, request.range.end - request.range.start);
+            let range = request.range.clone();
+            let (last, bytes, issued) = (range.end - 1, range.end - range.start, Instant::now());
             if self.issue(span.source, &readable, &used, request) {
+                if let Some(timed) = queue.timed.as_mut().filter(|_| is_known) {
+                    timed.push(TimedRead::new(&readable, range, issued));
+                }
                 let most = (self.sources.most_open() / LONGEST_QUEUES).clamp(1, MOST_WAITING);
-                queue.push(&readable, last, self.job.traits.step_us(bytes), most, || self.check().is_ok());
+                queue.push(&readable, last, self.job.description.step_us(bytes), most, || self.check().is_ok());
             }
         }
     }
@@ -205,6 +234,8 @@ struct Queue {
     waiting: VecDeque<(Arc<Readable>, u64, f64)>,
     queued_us: f64,
     most_us: f64,
+    /// What is to be timed, if anything is.
+    timed: Option<Vec<TimedRead>>,
 }
 
 /// Requests that a worker has under way at most: each holds a file open. With four workers twice what a queue of flash
@@ -216,7 +247,7 @@ const LONGEST_QUEUES: usize = 16;
 
 impl Queue {
     fn new(most_us: f64) -> Queue {
-        Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us }
+        Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us, timed: None }
     }
 
     /// Waits for nothing any more.

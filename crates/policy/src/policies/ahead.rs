@@ -48,8 +48,8 @@ mod stream;
 mod whole;
 
 use crate::{
-    Access, Advice, By, DeviceTraits, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests, View,
-    Wants,
+    Access, Advice, By, DeviceDescription, Event, FileId, Found, OpenId, Page, Parameters, Policy, Request, Requests,
+    View, Wants,
 };
 use file::{File, MOST_FAILURES, Pending, RUNS};
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ const MOST_AROUNDS: u32 = 2 * RUNS as u32;
 /// Our own policy.
 #[derive(Clone, Debug)]
 pub struct Ahead {
-    device: DeviceTraits,
+    device: DeviceDescription,
     budget_pages: Option<u64>,
     files: HashMap<FileId, File>,
     opened: HashMap<OpenId, FileId>,

@@ -16,7 +16,7 @@
 //! requests in a row.
 
 use crate::streams::States;
-use crate::{Access, DeviceTraits, Event, Found, Page, Policy, Request, Requests, View, Wants};
+use crate::{Access, DeviceDescription, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -35,7 +35,7 @@ pub struct Competitive {
 
 impl Competitive {
     /// For a disk like this.
-    pub fn new(device: &DeviceTraits) -> Competitive {
+    pub fn new(device: &DeviceDescription) -> Competitive {
         Competitive { depth: device.pages_per_access(), states: States::default() }
     }
 }

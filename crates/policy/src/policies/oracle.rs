@@ -16,7 +16,7 @@
 //! accesses and not their times, and what to evict is left to the machine.
 
 use crate::{
-    Access, DeviceTraits, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
+    Access, DeviceDescription, Event, FileId, Found, Page, Parameters, Policy, Request, Requests, View, Wants, WhenFull,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
@@ -109,7 +109,7 @@ pub struct Oracle {
     total: u64,
     /// How far the program that is farthest has come among all accesses.
     front: u64,
-    device: DeviceTraits,
+    device: DeviceDescription,
     budget_pages: Option<u64>,
     /// What was asked for and not yet used.
     unread: HashSet<(FileId, Page)>,

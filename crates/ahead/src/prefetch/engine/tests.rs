@@ -1,7 +1,8 @@
 //! Whole fetches of real files.
 
 use super::*;
-use crate::prefetch::{DeviceTraits, confirm};
+use crate::device_store::Descriptions;
+use crate::prefetch::{DeviceDescription, confirm};
 use ahead_profile::{Extent, File};
 use proptest::prelude::*;
 use std::os::unix::ffi::OsStrExt;
@@ -95,7 +96,7 @@ proptest! {
     #[test]
     fn every_used_byte_is_in_the_account_once(
         entries in prop::collection::vec(entry(), 0..6),
-        traits in prop::sample::select(vec![DeviceTraits::ROTATING, DeviceTraits::FLASH]),
+        description in prop::sample::select(vec![DeviceDescription::ROTATING, DeviceDescription::FLASH]),
         budget_bytes in prop::option::of(0..2_000_000u64),
         wait: bool,
         late: bool,
@@ -103,8 +104,9 @@ proptest! {
         let (_guard, home) = home();
         let files = entries.iter().enumerate().map(|(index, entry)| listed(entry, &home.join(index.to_string())));
         let profile = Arc::new(Profile { files: files.collect(), ..Profile::default() });
+        let descriptions = Descriptions::of_all(description, std::path::Path::new("given.toml"));
         let deadline = late.then_some(Duration::ZERO);
-        let options = Options { budget_bytes, deadline, traits: Some(traits), wait, keep_ranges: true, ..Options::default() };
+        let options = Options { budget_bytes, deadline, descriptions, wait, keep_ranges: true, ..Options::default() };
         let account = start(profile.clone(), options).unwrap().finish();
         prop_assert_eq!(account.accounted_bytes(), used_bytes(&profile), "{:?}", account);
         prop_assert!(account.issued_bytes <= budget_bytes.unwrap_or(u64::MAX));

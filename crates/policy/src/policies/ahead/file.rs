@@ -2,7 +2,7 @@
 
 use super::stream::{Follows, Stream};
 use super::whole::Whole;
-use crate::{Access, By, DeviceTraits, Page};
+use crate::{Access, By, DeviceDescription, Page};
 
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
 const MOST_STREAMS: usize = 64;
@@ -101,13 +101,13 @@ impl File {
 
     /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access
     /// takes.
-    fn usual_run(&self, device: &DeviceTraits) -> u64 {
+    fn usual_run(&self, device: &DeviceDescription) -> u64 {
         self.runs.iter().copied().min().unwrap_or(0).min(device.pages_per_access())
     }
 
     /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many
     /// pages of the pattern that uses up, and whether the access was foretold.
-    pub fn follow(&mut self, access: &Access, device: &DeviceTraits) -> (usize, u64, bool) {
+    pub fn follow(&mut self, access: &Access, device: &DeviceDescription) -> (usize, u64, bool) {
         let (page, length) = (access.page, access.wanted);
         self.accesses += 1;
         let found = self.find(page, length, access.by != By::Read);

@@ -1,6 +1,6 @@
 //! A pattern in a file: how accesses follow one another, and which pages come next.
 
-use crate::{DeviceTraits, Page};
+use crate::{DeviceDescription, Page};
 
 /// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are
 /// mostly farther apart.
@@ -103,7 +103,7 @@ impl Stream {
     }
 
     /// What may come of this one if its reader has jumped. It stays as it is, for the jump may be another reader's.
-    pub fn jumped(&self, page: Page, length: u64, device: &DeviceTraits) -> Stream {
+    pub fn jumped(&self, page: Page, length: u64, device: &DeviceDescription) -> Stream {
         let mut next = Stream {
             step: page.wrapping_sub(self.run.first) as i64,
             repeated: 1,
@@ -139,7 +139,7 @@ impl Stream {
     }
 
     /// If it has this page ahead: how much it has ahead before it.
-    pub fn ahead_of(&self, page: Page, device: &DeviceTraits) -> Option<u64> {
+    pub fn ahead_of(&self, page: Page, device: &DeviceDescription) -> Option<u64> {
         let pages = match self.way(device) {
             Way::Up => page.checked_sub(self.end())?,
             Way::Down => self.first.checked_sub(page)?.checked_sub(1)?,
@@ -184,7 +184,7 @@ impl Stream {
 
     /// Which pages are fetched. What lies between two accesses is read along if the disk would take longer to be asked
     /// twice.
-    pub fn way(&self, device: &DeviceTraits) -> Way {
+    pub fn way(&self, device: &DeviceDescription) -> Way {
         let gap = self.step.unsigned_abs().saturating_sub(self.length);
         let bridged = gap.saturating_mul(device.page_ns()) < device.request_ns;
         if self.is_forwards() || self.skips || (bridged && self.step > 0) {
@@ -246,7 +246,7 @@ impl Stream {
     }
 
     /// Takes an access for its next one; gives how many pages of the pattern that uses up.
-    pub fn advance(&mut self, page: Page, length: u64, how: Follows, device: &DeviceTraits) -> u64 {
+    pub fn advance(&mut self, page: Page, length: u64, how: Follows, device: &DeviceDescription) -> u64 {
         if how == Follows::Within {
             self.run.end = self.run.end.max(page.saturating_add(length));
             return 0;
@@ -291,7 +291,7 @@ impl Stream {
 
     /// Looks whether it is a reader who skips: to read what lies between takes less time than to wait for each access.
     /// The waits are those that there were, not those of the model: near places may be reached sooner.
-    fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceTraits) {
+    fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceDescription) {
         let end = page.saturating_add(length);
         if page + 1 < from || page > from.saturating_add(NEAR_PAGES) {
             (self.ascents, self.climbed, self.climb_waits_ns, self.skips) = (0, 0, 0, false);
@@ -322,7 +322,7 @@ impl Stream {
     }
 
     /// A fault at `first` has mapped so many pages from there on, and so many before it.
-    pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceTraits) {
+    pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceDescription) {
         let end = first.saturating_add(pages);
         if self.of_runs && (self.first..self.end()).contains(&first) {
             self.run.end = self.run.end.max(end.min(self.end()));
@@ -348,13 +348,13 @@ impl Stream {
     }
 
     /// Whether it has used half of what is transferred in the time of an access.
-    pub fn has_used_look(&self, device: &DeviceTraits) -> bool {
+    pub fn has_used_look(&self, device: &DeviceDescription) -> bool {
         2 * self.used >= device.pages_per_access()
     }
 
     /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each
     /// request costs an access, so that it takes few of them to get there.
-    pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceTraits) {
+    pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceDescription) {
         let longer = if self.distance < size {
             let hurries = turns && device.has_arm() && self.has_used_look(device);
             let histories = if hurries { HISTORIES_IN_TURNS } else { HISTORIES };
@@ -368,7 +368,7 @@ impl Stream {
     }
 
     /// The reader had to wait for its last access.
-    pub fn waited(&mut self, wait_ns: u64, device: &DeviceTraits) {
+    pub fn waited(&mut self, wait_ns: u64, device: &DeviceDescription) {
         // What was read ahead with it, perhaps in vain, makes a wait longer.
         let alone_ns = device.access_ns.saturating_add(self.length.saturating_mul(device.page_ns()));
         self.climb_waits_ns = self.climb_waits_ns.saturating_add(wait_ns.min(alone_ns));

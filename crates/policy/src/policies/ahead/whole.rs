@@ -17,7 +17,7 @@
 //! larger file nothing is read. And it stops when accesses meet what was read clearly less often than chance would have
 //! it.
 
-use crate::{DeviceTraits, Page};
+use crate::{DeviceDescription, Page};
 use std::collections::BTreeMap;
 
 /// So many reads without a pattern are waited for at most before anything is read: so many patterns may begin at the
@@ -94,7 +94,7 @@ impl Whole {
 
     /// An access that no pattern foretold; `met`: it was asked for here, and the wait that it saved is to be spent,
     /// too.
-    pub fn unforeseen(&mut self, met: bool, file_pages: u64, device: &DeviceTraits) {
+    pub fn unforeseen(&mut self, met: bool, file_pages: u64, device: &DeviceDescription) {
         if met {
             self.idle(device.access_ns);
         }
@@ -135,7 +135,7 @@ impl Whole {
         room: u64,
         beside: bool,
         most: u64,
-        device: &DeviceTraits,
+        device: &DeviceDescription,
     ) -> Option<(Page, u64)> {
         let group = device.pages_per_access();
         if page >= file_pages || !self.pays(file_pages, room, group) {
@@ -152,7 +152,7 @@ impl Whole {
     }
 
     /// The next part front to back, if enough has been waited for.
-    fn next(&mut self, file_pages: u64, most: u64, device: &DeviceTraits) -> Option<(Page, u64)> {
+    fn next(&mut self, file_pages: u64, most: u64, device: &DeviceDescription) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
         let pages = (self.idle_ns / device.page_ns().max(1)).min(most).min(rest);
         if rest == 0 || pages < device.pages_per_access().div_ceil(2).min(rest) {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     /// Misses at random places of a file of 10,000 pages; what was asked for.
-    fn reader(device: DeviceTraits, room: u64, misses: u64) -> Vec<(Page, u64)> {
+    fn reader(device: DeviceDescription, room: u64, misses: u64) -> Vec<(Page, u64)> {
         let mut whole = Whole::default();
         let next = |miss| {
             whole.unforeseen(false, 10_000, &device);
@@ -196,12 +196,17 @@ mod tests {
         (0..misses).filter_map(next).collect()
     }
 
-    const SERIAL: DeviceTraits =
-        DeviceTraits { access_ns: 8_000_000, bandwidth_bytes_per_s: 100e6, parallelism: 1, request_ns: 0 };
+    const SERIAL: DeviceDescription = DeviceDescription {
+        access_ns: 8_000_000,
+        bandwidth_bytes_per_s: 100e6,
+        parallelism: 1,
+        request_ns: 0,
+        ..DeviceDescription::WU_2010
+    };
 
     #[test]
     fn what_lay_idle_is_used_where_requests_are_served_side_by_side() {
-        let device = DeviceTraits { parallelism: 8, ..SERIAL };
+        let device = DeviceDescription { parallelism: 8, ..SERIAL };
         // 195 pages fit into an access.
         let parts = reader(device, 10_000, 30);
         assert_eq!(parts[0].0, 0);
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_file_without_room_is_not_read() {
-        assert_eq!(reader(DeviceTraits { parallelism: 8, ..SERIAL }, 9_999, 1000), []);
+        assert_eq!(reader(DeviceDescription { parallelism: 8, ..SERIAL }, 9_999, 1000), []);
         assert_eq!(reader(SERIAL, 9_999, 1000), []);
     }
 
@@ -237,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_is_not_met_is_not_gone_on_with() {
-        let device = DeviceTraits { parallelism: 8, ..SERIAL };
+        let device = DeviceDescription { parallelism: 8, ..SERIAL };
         let mut whole = Whole::default();
         let mut asked = 0;
         for _ in 0..10_000 {

@@ -1,17 +1,16 @@
-//! What a policy has to know of a disk, from some direct reads of a file on it: past the page cache, and never for longer than
-//! some seconds.
+//! The description of a disk from some direct reads of a file on it: past the page cache, and never for longer than some seconds.
 //!
 //! ```text
-//!     4 KiB here and there, one at a time    →  access time (median)
+//!     4 KiB at random places, one at a time  →  access time (median)
 //!     the same, two and then many at a time  →  how many it serves at once
-//!     every second page going upwards        →  what a request costs it
+//!     every second page, ascending           →  cost of a request
 //!     1 MiB one after the other              →  bandwidth
 //! ```
 //!
-//! What `ahead probe` finds out is more, and takes longer; a policy needs no more than this.
+//! `ahead probe` finds more and takes longer; a policy needs no more than this.
 
 use crate::Result;
-use ahead_policy::{DeviceTraits, PAGE_BYTES};
+use ahead_model::{DeviceDescription, PAGE_BYTES};
 use ahead_sys::block::O_DIRECT;
 use ahead_sys::direct::DirectReads;
 use ahead_sys::directory::HeldFile;
@@ -77,10 +76,13 @@ fn scattered(index: u64, places: u64) -> u64 {
     ((u128::from(mixed ^ (mixed >> 31)) * u128::from(places.max(1))) >> 64) as u64
 }
 
+/// A hop as a share of an access, where there is an arm: the seek is shorter, the turn of the platter is not.
+const HOP: f64 = 0.5;
+
 /// Measures the disk under a file of at least some MiB that has all its blocks.
 ///
 /// Errors: no direct I/O there; a read that failed; a file that is too short.
-pub fn measure(file: &HeldFile) -> Result<DeviceTraits> {
+pub fn measure(file: &HeldFile) -> Result<DeviceDescription> {
     let bytes = file.length_bytes()?;
     let (pages, long) = (bytes / PAGE_BYTES, bytes / LONG_BYTES);
     if long == 0 {
@@ -98,12 +100,16 @@ pub fn measure(file: &HeldFile) -> Result<DeviceTraits> {
     };
     let near = take(file, PAGE_BYTES, 4, NEAR_READS.min(pages / 2), |index| index * 2)?;
     let sequential = take(file, LONG_BYTES, 4, LONG_READS.min(long), |index| long - LONG_READS.min(long) + index)?;
-    Ok(DeviceTraits {
+    let measured = DeviceDescription {
         access_ns: single.median.as_nanos() as u64,
+        hop_ns: None,
         bandwidth_bytes_per_s: sequential.per_second() * LONG_BYTES as f64,
         parallelism,
         request_ns: (1e9 / near.per_second()) as u64,
-    })
+        burst: None,
+    };
+    let hop_ns = measured.has_arm().then_some((measured.access_ns as f64 * HOP) as u64);
+    Ok(DeviceDescription { hop_ns, ..measured })
 }
 
 #[cfg(test)]

@@ -1,79 +1,11 @@
-//! What a device is like, as far as order and merging depend on it.
+//! What a recording shows of the device that it was made on, as far as order and merging depend on it.
 //!
-//! Known from the recording itself where it was cold and exact: the time between two uses far apart on the disk is then
-//! an access of that very disk, and one between two uses close together tells whether distance matters, that is, whether
-//! something seeks. Nothing is read to find out. `rotational` in sysfs, which lies on virtual machines, is a hint, and is
-//! believed only where the recording cannot tell.
+//! Known where the recording was cold and exact: the time between two uses far apart on the disk is then an access of that very disk, and
+//! one between two uses close together shows whether distance matters, that is, whether something seeks. Nothing is read to find out.
+//! `rotational` in sysfs, which is wrong on virtual machines, is a hint, and is believed only where the recording cannot show it.
+
+use ahead_model::DeviceDescription;
 use ahead_profile::{Precision, Profile};
-use serde::{Deserialize, Serialize};
-
-/// In which order a device is best read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Ascending on the disk: it seeks.
-    ByPosition,
-    /// As the program will ask: it does not.
-    ByFirstUse,
-}
-
-/// What a device is like.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceTraits {
-    /// In which order it is best read.
-    pub order: Order,
-    /// Time for a small read away from the last one, microseconds.
-    pub access_us: f64,
-    /// Sequential bandwidth, bytes per second.
-    pub bandwidth_bytes_per_s: f64,
-    /// Requests that it works on at a time.
-    pub parallelism: u32,
-}
-
-/// How far requests are joined across what nobody asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bridging {
-    /// Gaps up to this are read through, bytes.
-    pub max_gap_bytes: u64,
-    /// Gaps may make up this share of all that is fetched; the smallest are bridged first.
-    pub max_share: f64,
-}
-
-impl DeviceTraits {
-    /// A rotating disk: 7200 rpm, an average access. The bandwidth is that of its middle.
-    pub const ROTATING: DeviceTraits =
-        DeviceTraits { order: Order::ByPosition, access_us: 12_000.0, bandwidth_bytes_per_s: 120e6, parallelism: 1 };
-
-    /// A SATA solid-state disk, the slowest kind that needs no order. Faster ones lose nothing by being taken for it.
-    pub const FLASH: DeviceTraits =
-        DeviceTraits { order: Order::ByFirstUse, access_us: 100.0, bandwidth_bytes_per_s: 500e6, parallelism: 16 };
-
-    /// How to bridge. On a rotating disk the platter passes under a small gap whether it is read or not: reading through
-    /// saves the command and costs memory. Elsewhere a gap costs its bytes, and the saving is one request, that is about
-    /// 20 us of the processor (system call, block layer, interrupt): two or three pages at 500 MB/s.
-    pub fn bridging(&self) -> Bridging {
-        match self.order {
-            // A fifth, not the quarter that we allow ourselves in all: some of the used pages will be resident.
-            Order::ByPosition => Bridging { max_gap_bytes: 128 << 10, max_share: 0.20 },
-            Order::ByFirstUse => Bridging { max_gap_bytes: 16 << 10, max_share: 0.04 },
-        }
-    }
-
-    /// What one request adds to the time of a full queue, microseconds, its bytes apart.
-    pub fn request_us(&self) -> f64 {
-        self.access_us / f64::from(self.parallelism.max(1))
-    }
-
-    /// What a request of these bytes takes of a full queue's time, microseconds.
-    pub fn step_us(&self, bytes: u64) -> f64 {
-        self.request_us() + self.transfer_us(bytes)
-    }
-
-    /// What these bytes take, microseconds.
-    pub fn transfer_us(&self, bytes: u64) -> f64 {
-        bytes as f64 / self.bandwidth_bytes_per_s * 1e6
-    }
-}
 
 /// One use of a device in the recording.
 #[derive(Clone, Copy, Debug)]
@@ -110,19 +42,19 @@ const HINT: f64 = 0.1;
 /// Far uses are slow this much more often than near ones if something seeks; a slow network volume is slow for both.
 const SEEK_RATIO: f64 = 1.5;
 
-/// What the recording tells about the device of these files and metadata (indices into the profile); `None`: it was not exact
-/// and cold, or too short. `rotates`: what the kernel says, if it does.
+/// What the recording shows of the device of these files and metadata (indices into the profile); `None`: it was not exact and cold, or
+/// too short. `rotates`: what the kernel reports, if it does.
 ///
 /// ```text
 ///     time      ─u0────────u1───────────────u2──▶     a use is noted when it begins:
 ///     position    ╰distance╯╰────elapsed────╯         the time after u1 is the access that its distance from u0 caused
 /// ```
-pub fn from_recording(
+pub fn description(
     profile: &Profile,
     files: &[usize],
     metadata: &[usize],
     rotates: Option<bool>,
-) -> Option<DeviceTraits> {
+) -> Option<DeviceDescription> {
     let recording = &profile.recording;
     if !recording.cold || recording.precision != Precision::Precise {
         return None;
@@ -153,8 +85,8 @@ pub fn from_recording(
     far.retain(|elapsed| !seeks || *elapsed >= SLOW_US);
     let waited = if seeks { far.len() / 2 } else { far.len() * 3 / 4 };
     let (_, access_us, _) = far.select_nth_unstable(waited);
-    let like = if seeks { DeviceTraits::ROTATING } else { DeviceTraits::FLASH };
-    Some(DeviceTraits { access_us: *access_us as f64, ..like })
+    let like = if seeks { DeviceDescription::ROTATING } else { DeviceDescription::FLASH };
+    Some(like.with_access_ns(access_us.saturating_mul(1000)))
 }
 
 fn slow_share(elapsed_us: &[u64]) -> f64 {
@@ -176,12 +108,12 @@ fn uses_of(profile: &Profile, files: &[usize], metadata: &[usize]) -> impl Itera
 mod tests {
     use super::*;
 
-    fn of_device(profile: &Profile, device: u64, rotates: Option<bool>) -> Option<DeviceTraits> {
+    fn of_device(profile: &Profile, device: u64, rotates: Option<bool>) -> Option<DeviceDescription> {
         let files = profile.files.iter().enumerate().filter(|(_, file)| file.device == device);
         let metadata = profile.metadata.iter().enumerate().filter(|(_, metadata)| metadata.device == device);
         let (files, metadata): (Vec<_>, Vec<_>) =
             (files.map(|(at, _)| at).collect(), metadata.map(|(at, _)| at).collect());
-        from_recording(profile, &files, &metadata, rotates)
+        description(profile, &files, &metadata, rotates)
     }
     use ahead_profile::{Extent, File, Recording};
 
@@ -200,13 +132,13 @@ mod tests {
         Profile { recording, files: vec![file], ..Profile::default() }
     }
 
-    fn order(profile: &Profile) -> Option<Order> {
-        of_device(profile, 7, None).map(|traits| traits.order)
+    fn seeks(profile: &Profile) -> Option<bool> {
+        of_device(profile, 7, None).map(|description| description.seeks())
     }
 
     #[test]
     fn what_takes_longer_the_farther_seeks() {
-        assert_eq!(order(&recording(|far| if far { 9000 } else { 150 })), Some(Order::ByPosition));
+        assert_eq!(seeks(&recording(|far| if far { 9000 } else { 150 })), Some(true));
     }
 
     #[test]
@@ -217,16 +149,13 @@ mod tests {
             **mostly_there.borrow_mut() += usize::from(is_far);
             if is_far && **mostly_there.borrow() % 3 == 0 { 9000 } else { 60 }
         });
-        let order = |rotates| of_device(&profile, 7, rotates).unwrap().order;
-        assert_eq!(
-            (order(Some(true)), order(Some(false)), order(None)),
-            (Order::ByPosition, Order::ByFirstUse, Order::ByFirstUse)
-        );
+        let seeks = |rotates| of_device(&profile, 7, rotates).unwrap().seeks();
+        assert_eq!((seeks(Some(true)), seeks(Some(false)), seeks(None)), (true, false, false));
     }
 
     #[test]
     fn a_slow_network_volume_does_not_seek() {
-        assert_eq!(order(&recording(|_| 5000)), Some(Order::ByFirstUse));
+        assert_eq!(seeks(&recording(|_| 5000)), Some(false));
     }
 
     /// Regression: `git status` looks up so many places that a use near the last one often waited for the arm, too; its
@@ -234,13 +163,13 @@ mod tests {
     #[test]
     fn a_rotating_disk_seeks_though_near_uses_are_slow_too() {
         let profile = recording(|_| 9000);
-        assert_eq!(of_device(&profile, 7, Some(true)).unwrap().order, Order::ByPosition);
+        assert!(of_device(&profile, 7, Some(true)).unwrap().seeks());
     }
 
     #[test]
     fn a_solid_state_disk_does_not_seek() {
-        let traits = of_device(&recording(|far| if far { 110 } else { 60 }), 7, Some(true)).unwrap();
-        assert_eq!((traits.order, traits.access_us), (Order::ByFirstUse, 110.0));
+        let description = of_device(&recording(|far| if far { 110 } else { 60 }), 7, Some(true)).unwrap();
+        assert_eq!((description.seeks(), description.access_us()), (false, 110.0));
     }
 
     #[test]

@@ -1,0 +1,74 @@
+//! Whether a described device is still as described: its first reads are timed.
+//!
+//! ```text
+//!     plan as described ──▶ the first reads, far apart, one at a time (or as many as it serves at once) ──▶ median of measured / expected
+//!                                                                                             │ within 3 times: go on
+//!                                                                                             ╰ beyond: the rest is planned anew without it
+//! ```
+//!
+//! The disk may have been exchanged, the image moved to another machine, the volume given other limits.
+
+use crate::prefetch::sources::Readable;
+use ahead_model::DeviceDescription;
+use ahead_sys::cache;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Reads that are timed. An odd number has a median; as many hops of a rotating disk, waited for one by one, cost at most as many half
+/// turns of the platter more than in a queue: 30 ms.
+pub const TIMED_READS: usize = 7;
+
+/// A median this many times shorter or longer than described contradicts. One disk differs from itself by less: a far access takes 2.5
+/// times as long as a hop, a busy volume twice as long as an idle one. Kinds of devices differ by more: flash, volume and rotating disk
+/// take 0.1, 1 and 8 ms.
+const CONTRADICTION: f64 = 3.0;
+
+/// A read that was issued, to be waited for.
+#[derive(Debug)]
+pub struct TimedRead {
+    readable: Arc<Readable>,
+    range: Range<u64>,
+    issued: Instant,
+}
+
+impl TimedRead {
+    /// Of this range, from now on.
+    pub fn new(readable: &Arc<Readable>, range: Range<u64>, issued: Instant) -> TimedRead {
+        TimedRead { readable: readable.clone(), range, issued }
+    }
+
+    /// Waits for its arrival, and gives measured time / expected time. `before`: reads that were issued at the same time before this one.
+    pub fn ratio(&self, description: &DeviceDescription, before: usize) -> f64 {
+        drop(cache::exact_reads(&*self.readable));
+        drop(cache::wait_for(&*self.readable, self.range.end - 1));
+        let measured_ns = self.issued.elapsed().as_nanos() as f64;
+        let access_ns = description.hop_ns.unwrap_or(description.access_ns) + before as u64 * description.request_ns;
+        let expected_ns = access_ns as f64 + description.transfer_us(self.range.end - self.range.start) * 1e3;
+        measured_ns / expected_ns
+    }
+}
+
+/// What is wrong with the description, if anything is: a sentence. Fewer reads than [`TIMED_READS`] contradict nothing.
+pub fn contradiction(ratios: &mut [f64]) -> Option<String> {
+    if ratios.len() < TIMED_READS {
+        return None;
+    }
+    let middle = ratios.len() / 2;
+    let median = *ratios.select_nth_unstable_by(middle, f64::total_cmp).1;
+    let contradicts = !(1.0 / CONTRADICTION..=CONTRADICTION).contains(&median);
+    contradicts.then(|| format!("the first {} reads took {median:.2} times as long as it says (median)", ratios.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_beyond_three_times_contradicts_and_single_slow_reads_do_not() {
+        assert_eq!(contradiction(&mut [1.0, 0.9, 40.0, 1.2, 50.0, 60.0, 1.1]), None);
+        assert!(contradiction(&mut [3.5; 7]).unwrap().contains("first 7 reads took 3.50 times"));
+        assert!(contradiction(&mut [0.2, 0.3, 0.1, 0.2, 0.2, 2.0, 3.0]).is_some());
+        assert_eq!(contradiction(&mut [9.0; 6]), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Which gaps between used ranges are read, too, so that one request serves both sides.
+//!
+//! ```text
+//!     a disk that seeks       the platter passes under a small gap whether it is read or not: reading it saves the command
+//!     a limited volume        requests ├r┤├r┤├r┤├r┤├r┤├r┤      the longer of the two counts: as long as requests are the longer,
+//!                             bytes    ├────────┤              a gap costs nothing
+//!     anything else           a gap costs its bytes, and saves a system call and an interrupt
+//! ```
+
+use crate::{Piece, total_bytes};
+use ahead_model::DeviceDescription;
+use std::collections::BTreeMap;
+
+/// How far requests are joined across what is not used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bridging {
+    /// Gaps up to this are read, bytes.
+    pub max_gap_bytes: u64,
+    /// Gaps may make up this share of all that is fetched; the smallest are bridged first.
+    pub max_share: f64,
+    /// Gaps are read only as long as requests cost more than bytes: what one request costs, bytes.
+    request_bytes: Option<u64>,
+}
+
+/// Gaps of a disk that seeks are read up to this, bytes: it does not cost time, but memory.
+const SEEKING_GAP_BYTES: u64 = 128 << 10;
+
+/// Their share. A fifth, not the quarter that is allowed in all: some of the used pages will be resident.
+const GENEROUS_SHARE: f64 = 0.20;
+
+/// Elsewhere the saving is one request, that is about 20 us of the processor (system call, block layer, interrupt): two or three pages at
+/// 500 MB/s, bytes.
+const CHEAP_GAP_BYTES: u64 = 16 << 10;
+
+/// Their share, where a gap costs as much time as anything else.
+const SMALL_SHARE: f64 = 0.04;
+
+impl Bridging {
+    /// For these pieces, in order of source and place.
+    pub fn of(device: &DeviceDescription, pieces: &[Piece]) -> Bridging {
+        if device.seeks() {
+            return Bridging { max_gap_bytes: SEEKING_GAP_BYTES, max_share: GENEROUS_SHARE, request_bytes: None };
+        }
+        let cheap = Bridging { max_gap_bytes: CHEAP_GAP_BYTES, max_share: SMALL_SHARE, request_bytes: None };
+        // Only a known limit of requests: what a share of an access costs is time in which others are served.
+        let request_bytes = device.pages_per_request() * ahead_model::PAGE_BYTES;
+        let costs_more = joined(pieces).saturating_mul(request_bytes) > total_bytes(pieces);
+        if request_bytes <= CHEAP_GAP_BYTES || !costs_more {
+            return cheap;
+        }
+        Bridging { max_gap_bytes: request_bytes, max_share: GENEROUS_SHARE, request_bytes: Some(request_bytes) }
+    }
+
+    /// How much may be bridged when `used_bytes` are fetched for their own sake.
+    pub fn allowance_bytes(&self, used_bytes: u64) -> u64 {
+        (used_bytes as f64 * self.max_share / (1.0 - self.max_share)) as u64
+    }
+}
+
+/// Requests for these pieces if no gap is bridged. They are in order of source and place.
+fn joined(pieces: &[Piece]) -> u64 {
+    let touch = |pair: &&[Piece]| pair[0].source == pair[1].source && pair[0].range.end >= pair[1].range.start;
+    (pieces.len() - pieces.windows(2).filter(touch).count()) as u64
+}
+
+/// The gap at which bridging all smaller ones first uses the allowance up, or bytes begin to cost more than requests. The pieces are in
+/// order of source and place.
+pub(crate) fn largest_gap(pieces: &[Piece], bridging: &Bridging) -> u64 {
+    let mut bytes_by_gap: BTreeMap<u64, u64> = BTreeMap::new();
+    for pair in pieces.windows(2).filter(|pair| pair[0].source == pair[1].source) {
+        let gap = pair[1].range.start.saturating_sub(pair[0].range.end);
+        if (1..=bridging.max_gap_bytes).contains(&gap) {
+            *bytes_by_gap.entry(gap).or_default() += gap;
+        }
+    }
+    let mut fetched = total_bytes(pieces);
+    let mut requests = joined(pieces);
+    let mut left = bridging.allowance_bytes(fetched);
+    let mut largest = 0;
+    for (gap, bytes) in bytes_by_gap {
+        let pays = bridging.request_bytes.is_none_or(|request_bytes| requests.saturating_mul(request_bytes) > fetched);
+        if left < gap || !pays {
+            break;
+        }
+        largest = gap;
+        left = left.saturating_sub(bytes);
+        requests = requests.saturating_sub(bytes / gap);
+        fetched = fetched.saturating_add(bytes);
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Source;
+
+    const VOLUME: DeviceDescription = DeviceDescription {
+        access_ns: 1_000_000,
+        hop_ns: None,
+        bandwidth_bytes_per_s: 125e6,
+        parallelism: 128,
+        request_ns: 333_333,
+        burst: None,
+    };
+
+    /// `count` pieces of so many pages with as many pages between.
+    fn pieces(count: u64, pages: u64, gap_pages: u64) -> Vec<Piece> {
+        let piece = |index: u64| {
+            let start = index * (pages + gap_pages) * 4096;
+            let range = start..start + pages * 4096;
+            Piece { source: Source::File(0), range, seldom: false, first_use_us: index, physical_bytes: None }
+        };
+        (0..count).map(piece).collect()
+    }
+
+    fn largest(device: &DeviceDescription, pieces: &[Piece]) -> u64 {
+        largest_gap(pieces, &Bridging::of(device, pieces))
+    }
+
+    #[test]
+    fn limited_requests_make_gaps_cheap() {
+        // Eight pages and two between: an eighth of the requests' cost, a fifth of what is fetched.
+        let short = pieces(100, 8, 2);
+        assert_eq!(largest(&VOLUME, &short), 8192);
+        assert_eq!(largest(&DeviceDescription::FLASH, &short), 8192);
+        let wide = pieces(100, 24, 5);
+        assert_eq!((largest(&VOLUME, &wide), largest(&DeviceDescription::FLASH, &wide)), (0, 0));
+        let near_limit = pieces(100, 9, 9);
+        assert_eq!((largest(&VOLUME, &near_limit), largest(&DeviceDescription::FLASH, &near_limit)), (9 * 4096, 0));
+    }
+
+    #[test]
+    fn where_bytes_cost_more_no_gap_is_read_for_a_request() {
+        // Requests of 32 pages take longer to transfer than to be let in.
+        assert_eq!(Bridging::of(&VOLUME, &pieces(100, 32, 9)), Bridging::of(&DeviceDescription::FLASH, &[]));
+    }
+}
