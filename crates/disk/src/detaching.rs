@@ -28,8 +28,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Timeout for a file system to release its device after the unmount, and for udev to close a new device: an ending process can hold
-/// the last reference for some milliseconds.
+/// Timeout for a file system to release its device after the unmount, and for udev to close a new device. An ending process can
+/// hold the last reference for some milliseconds.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
 
 /// Interval of checks; there is no event to wait for.

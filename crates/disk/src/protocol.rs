@@ -44,7 +44,7 @@ pub enum Answer {
     Stat(Box<Stat>),
     /// To [`Ask::Reads`], in the order they were answered.
     Reads(Vec<Read>),
-    /// To [`Ask::Fault`]: what is injected now.
+    /// To [`Ask::Fault`]: the present faults.
     Faults(Faults),
     /// To [`Ask::Engage`], [`Ask::Restart`] and [`Ask::End`].
     Done,
@@ -189,7 +189,7 @@ pub struct Stat {
     pub failed: u64,
     /// Reads answered later than due by more than 60 µs and by more than 5 % of their time.
     pub late_requests: u64,
-    /// Those of them whose data came from the image only after they were due.
+    /// Late reads: their data came from the image after they were due.
     pub late_image_requests: u64,
     /// Median lateness of an answer, microseconds.
     pub lateness_p50_us: f64,

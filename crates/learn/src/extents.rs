@@ -1,4 +1,4 @@
-//! Converts touched pages to extents: selects those that count as used, clips them to the file, in order of first use.
+//! Converts touched pages to extents: selects pages that count as used, clips them to the file, in order of first use.
 
 use crate::observation::AccessKind;
 use ahead_model::{PhysicalExtent, RangeSet};

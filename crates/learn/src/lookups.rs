@@ -30,8 +30,8 @@ const WITHOUT_DEVICE: [&str; 16] = [
     "tracefs",
 ];
 
-/// The lookups of a recording, each path once, in order of time, and the number of those that exceeded the memory limit. `links`: symbolic links
-/// whose pages were read, with the time (microseconds).
+/// The lookups of a recording, each path once, in order of time, and the number of lookups beyond the memory limit. `links`:
+/// symbolic links whose pages were read, with the time (microseconds).
 pub(crate) fn lookups(
     filesystem: &dyn FileSystem,
     host: &Host,

@@ -1,8 +1,8 @@
 //! Files that were renamed within their directory.
 //!
-//! If a program deletes thousands of files in one directory, that directory must not be read thousands of times: each directory is read once, and only
-//! entries of observed inodes are kept. Directories may be large, and there may be many: the number of entries read for one recording is limited
-//! ([`ENTRIES_MOST`]).
+//! If a program deletes thousands of files in one directory, that directory must not be read thousands of times. Therefore each
+//! directory is read once, and only entries of observed inodes are kept. Directories may be large, and there may be many: the
+//! number of entries read for one recording is limited ([`ENTRIES_MOST`]).
 
 use crate::filesystem::{FileSystem, Names};
 use std::cell::{Cell, RefCell};

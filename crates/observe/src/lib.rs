@@ -1,7 +1,7 @@
 //! The BPF observer: which process reads which pages.
 //!
-//! A process, a cgroup or the whole machine comes in; an observation goes out: every page that was touched, with time, task and file,
-//! the paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
+//! Input: a process, a cgroup or the whole machine. Output: an observation, with every touched page (time, task, file), the
+//! paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
 //!
 //! ```text
 //!     kernel                                          │ user space

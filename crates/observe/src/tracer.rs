@@ -323,10 +323,10 @@ fn fill_calls(object: &Object, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it ends, and
-/// the ring buffer must be read before it is full, however busy the machine is.
+/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it
+/// ends. The ring buffer must be read before it is full. Both must succeed on a busy machine.
 ///
-/// This has a cost: each time the thread wakes, it processes the waiting events (a sixteenth of the ring buffer or more, megabytes)
+/// The cost: each time the thread wakes, it processes the waiting events (megabytes, a sixteenth of the ring buffer or more)
 /// before any ordinary thread runs. The thread that answers reads of an emulated disk has the same priority, and may wait for a
 /// processor as long. Therefore `compare` times no run that is observed.
 fn raise_priority() {

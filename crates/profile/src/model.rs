@@ -68,8 +68,8 @@ pub enum Precision {
 /// One file that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// The path by which the recorder can open the file (for a file in an overlay's lower layer: its path in that layer; for a file in
-    /// a chroot: its path outside).
+    /// The path by which the recorder can open the file. For a file in an overlay's lower layer it is the path in that layer;
+    /// for a file in a chroot, the path outside.
     pub path: PathBytes,
     /// The path that the program used, if it differs from `path` (overlay, chroot, bind mount, container).
     pub seen_path: Option<PathBytes>,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 pub(crate) const STYLE: &str = include_str!("html/style.css");
 
-/// Escapes text and attribute values. Characters that HTML does not allow, and those that change how others are shown (text direction),
+/// Escapes text and attribute values. Characters that HTML does not allow, and characters that change the text direction,
 /// become U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

@@ -193,8 +193,8 @@ pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
 
-/// File systems without a page cache of device data, or without one that is worth reading ahead: the kernel generates their files
-/// (`/proc`, `/sys`, …), or they lie in memory. Numbers from linux/magic.h.
+/// File systems without a page cache of device data, or without one that is worth reading ahead. The kernel generates their
+/// files (`/proc`, `/sys`, …), or the files are in memory. Numbers from linux/magic.h.
 const NO_PAGE_CACHE: [u64; 24] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs

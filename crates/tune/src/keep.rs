@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Only our own changes are undone: a window that another process has changed since stays, and so does a file that is not ours.
-//! The earlier value is that before our first change, or that which another process has set between two of our changes. A window has
-//! one state and one rule, by whatever path it is found ([`state`]). Callers hold the machine-wide lock: a window that another
-//! process has set temporarily would be taken for a permanent choice.
+//! The earlier value is the value before our first change, or the value that another process has set between two of our
+//! changes. A window has one state and one rule, whichever path leads to it ([`state`]). Callers hold the machine-wide lock: a
+//! window that another process has set temporarily would be taken for a permanent choice.
 
 mod files;
 mod state;
@@ -276,7 +276,7 @@ impl Store {
         Ok(Checked { rule, rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
     }
 
-    /// Restores the earlier window of a target, by whatever path it is found. Empty: nothing was recorded.
+    /// Restores the earlier window of a target, whichever path leads to it. Empty: nothing was recorded.
     ///
     /// Errors: not root; a file cannot be written or removed; the state is invalid.
     pub fn restore(&self, target: &Target) -> Result<Vec<Restored>> {

@@ -68,7 +68,7 @@ static __always_inline u64 set_bits(u64 *bits, u64 wanted)
 	return wanted & ~__sync_fetch_and_or(bits, wanted);
 }
 
-/* Marks pages of one word, and returns those that were not marked before. */
+/* Marks pages of one word, and returns the newly marked ones. */
 static __always_inline u64 mark(u32 file, u64 page, u64 wanted, u32 kind)
 {
 	struct word *word = word_of(file, page);

@@ -9,9 +9,9 @@
  *         … and not in that window ────────▶ mm_filemap_fault(mapping, page)               the page itself
  *     a miss of any of these ───────────────▶ mm_filemap_add_to_page_cache(folio)          with read-ahead around it
  *
- * Used pages are those of the first and third tracepoint, in a cold run without read-ahead: then an untouched page is never resident,
- * and a page that is not resident cannot be mapped without its own fault. Otherwise the second one gives an upper bound. The metadata
- * of ext2, ext3 and ext4 is in the page cache of the block device: the fourth one reports it, with the inode of the device.
+ * In a cold run without read-ahead the first and third tracepoint show the used pages: an untouched page is never resident, and
+ * an absent page cannot be mapped without its own fault. Otherwise the second one gives an upper bound. The metadata of ext2,
+ * ext3 and ext4 is in the page cache of the block device: the fourth one reports it, with the inode of the device.
  *
  * Kernels before 6.11 or so lack the first three. There, the functions that contain them are probed (fentry, or kprobe if fentry is
  * refused). source.rs decides which programs of this file are loaded.

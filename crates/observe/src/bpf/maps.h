@@ -50,7 +50,7 @@ struct {
 	__type(value, struct file_state);
 } files SEC(".maps");
 
-/* 64 pages of a file: those that were reported, by kind. */
+/* The reported ones of 64 pages of a file, by kind. */
 struct word_key {
 	u64 word;
 	u32 file;
@@ -181,9 +181,9 @@ static __always_inline u32 is_followed(void)
 }
 
 /*
- * Whether accesses are those of the copy of the observer that a program is before its exec. The kernel accesses the new program before
- * it announces the exec (it clears the rest of the last data page), so BEFORE_EXEC is not enough; the kernel clears PF_FORKNOEXEC
- * together with the old memory.
+ * Whether the accesses are by the copy of the observer (a program before its exec). The kernel accesses the new program before
+ * it announces the exec (it clears the rest of the last data page), so BEFORE_EXEC is not enough. The kernel clears
+ * PF_FORKNOEXEC together with the old memory.
  */
 static __always_inline bool is_still_observer(u32 followed)
 {

@@ -4,7 +4,7 @@
  * that task waits, the kernel silently skips the program for all other tasks on the same processor (recursion_misses). Therefore each
  * program is attached three times. The copies run one right after the other, and each does the work that those before it have not done:
  *
- *     task 1   first ──▶ interrupted · · · · · · · · · · · · · · · · · ──▶ goes on     second, last: work done already
+ *     task 1   first ──▶ interrupted · · · · · · · · · · · · · · · · · ──▶ continues   second, last: work done already
  *     task 2                          first: skipped       second: does the work       last: work done already
  *
  * An event is lost if all three copies are skipped, or the last one for one event and the first one for the next. A skipped last copy is

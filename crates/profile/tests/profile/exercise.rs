@@ -25,7 +25,7 @@ pub fn with_header(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Corrects the checksum, whatever the rest of the header says.
+/// Corrects the checksum, for any content of the rest of the header.
 pub fn fix_checksum(bytes: &mut [u8]) {
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&bytes[..COVERED]);
