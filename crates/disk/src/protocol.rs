@@ -52,8 +52,8 @@ pub enum Answer {
     Error(String),
 }
 
-/// The time that a request takes to the daemon and back. It is subtracted from the model's time, so that a program sees the model's
-/// time and not the sum.
+/// The time that a request takes to the daemon and back. It is subtracted from the model's time, so that a program sees the
+/// model's time and not the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lead {

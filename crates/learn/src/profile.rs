@@ -68,8 +68,8 @@ pub struct LeftOut {
     pub made_here: u64,
     /// Neither file nor block device (directories of network file systems, internal inodes).
     pub other_kinds: u64,
-    /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths under which
-    /// the program saw them.
+    /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths
+    /// under which the program saw them.
     pub unseen_namespaces: u64,
     /// Files that count as deleted, because their directories exceed the limit of entries to read.
     pub not_looked_for: u64,
@@ -221,7 +221,8 @@ fn file_of(
     })
 }
 
-/// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be changed during the run.
+/// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be
+/// changed during the run.
 fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
     run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
 }

@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Maximum number of entries read for one recording: some seconds of work on warm directories. A mail spool or a package cache has some hundred
-/// thousand.
+/// Maximum number of entries read for one recording: some seconds of work on warm directories. A mail spool or a package cache
+/// has some hundred thousand.
 const ENTRIES_MOST: usize = 1 << 22;
 
 /// The directories read so far.

@@ -6,9 +6,9 @@
 //! tables ahead (32 blocks). Its setting may be 0, too. Only reads that a file system needs for a lookup remain: in ext4 up to
 //! 8 blocks of a directory at once. Every other run needs them, too, so they count as used.
 //!
-//! During any recording, a fault maps only its page, if the kernel permits that setting. Otherwise a fault maps the cached pages among
-//! the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a locked-down kernel
-//! refuses: then those windows are an upper bound of the used pages.
+//! During any recording, a fault maps only its page, if the kernel permits that setting. Otherwise a fault maps the cached
+//! pages among the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a
+//! locked-down kernel refuses: then those windows are an upper bound of the used pages.
 
 use crate::single_faults::SingleFaults;
 use ahead_sys::{Error, Result};

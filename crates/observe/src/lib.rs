@@ -10,7 +10,8 @@
 //!     fork, exec, exit ┘                              │            lost events are counted
 //! ```
 //!
-//! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their events.
+//! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their
+//! events.
 //!
 //! This crate must never lose an event without counting it, stay attached after its end, trust a length or a path in an event, or
 //! print.

@@ -146,8 +146,8 @@ impl Tracer {
         self.source
     }
 
-    /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed its
-    /// program yet; its accesses to our files do not count.
+    /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed
+    /// its program yet; its accesses to our files do not count.
     pub fn follow(&self, tgid: u32, before_exec: bool) -> Result<()> {
         map(&self.object, "followed")?
             .update(&tgid.to_ne_bytes(), &u32::from(before_exec).to_ne_bytes(), MapFlags::ANY)
@@ -338,8 +338,8 @@ fn raise_priority() {
 const EVENTS: u64 = 0;
 const STOPPED: u64 = 1;
 
-/// Registers the ring buffer edge-triggered, so that the BPF programs decide when to wake the reader. Otherwise it would stay awake while
-/// there are any events, and compete with the program for cache lines.
+/// Registers the ring buffer edge-triggered, so that the BPF programs decide when to wake the reader. Otherwise it would stay
+/// awake while there are any events, and compete with the program for cache lines.
 fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, events, epoll::EventData::new_u64(EVENTS), epoll::EventFlags::IN | epoll::EventFlags::ET)?;

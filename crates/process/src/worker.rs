@@ -108,8 +108,8 @@ impl Worker {
         Ok(self.is_complete())
     }
 
-    /// Waits for the worker's end, at most for `timeout`, and reads its output. Returns whether it has ended. A worker that waits for a
-    /// device ends only after the device has answered.
+    /// Waits for the worker's end, at most for `timeout`, and reads its output. Returns whether it has ended. A worker that
+    /// waits for a device ends only after the device has answered.
     pub fn wait_end(&mut self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {

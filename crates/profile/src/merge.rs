@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Merges profiles of the same command, each of one or more runs.
 ///
-/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single profile is
-/// normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without profiles the result is
-/// empty, with 0 runs.
+/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single
+/// profile is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without
+/// profiles the result is empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     // A stable sort: recordings within one second keep their order.
     profiles.sort_by_key(|profile| profile.recording.created_unix_s);

@@ -25,8 +25,8 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A page under construction. Parts are shown in the order in which they are added. All arguments are plain text and are escaped here,
-/// except pictures, which come from [`crate::svg`].
+/// A page under construction. Parts are shown in the order in which they are added. All arguments are plain text and are
+/// escaped here, except pictures, which come from [`crate::svg`].
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -138,7 +138,8 @@ impl Page {
         self
     }
 
-    /// Returns the file. Its content security policy prevents browsers from running or loading anything, in case an escape is missing.
+    /// Returns the file. Its content security policy prevents browsers from running or loading anything, in case an escape is
+    /// missing.
     pub fn render(mut self) -> String {
         self.close_section();
         let Page { title, body, .. } = self;

@@ -258,8 +258,8 @@ pub fn is_on_disk(magic: u64) -> bool {
     ON_DISK.contains(&(magic & 0xffff_ffff))
 }
 
-/// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path exists. The
-/// kernel caches a negative answer, too.
+/// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path
+/// exists. The kernel caches a negative answer, too.
 pub fn look_up(path: &Path) -> Result<bool> {
     match open_unfollowed(path, OFlags::PATH) {
         Ok(_) => Ok(true),

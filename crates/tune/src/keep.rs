@@ -155,8 +155,8 @@ impl Store {
             .then(|| format!("{reader} does not run here (there is no /{sign}): the rule has no effect until it does"))
     }
 
-    /// Sets a window, KiB, and records the earlier one. With `persist`, a rule sets the window after each restart, and replaces any
-    /// earlier rule of ours for the same window.
+    /// Sets a window, KiB, and records the earlier one. With `persist`, a rule sets the window after each restart, and replaces
+    /// any earlier rule of ours for the same window.
     ///
     /// Errors: not root; a file cannot be written. Then nothing has changed.
     pub fn set(&self, target: &Target, kb: u64, persist: bool) -> Result<Set> {
@@ -286,8 +286,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Restores every recorded window, and returns the result of each by name. For targets that do not exist now, only the rules are
-    /// removed.
+    /// Restores every recorded window, and returns the result of each by name. For targets that do not exist now, only the
+    /// rules are removed.
     ///
     /// Errors: the states cannot be listed.
     pub fn restore_all(&self) -> Result<Vec<(String, Result<Restored>)>> {

@@ -1,4 +1,5 @@
-//! Identities: which file, mount or attachment a note is about. A path is not enough: a file or mount of the user may have it later.
+//! Identities: which file, mount or attachment a note is about. A path is not enough: a file or mount of the user may have it
+//! later.
 //!
 //! Numbers are reused, too: ext4 gives a new file the inode that was freed last, and the kernel gives a new mount the lowest
 //! free number. Therefore a file is identified also by its time of birth. A mount is identified by the number that Linux 6.8

@@ -93,8 +93,8 @@ static __always_inline u64 mask_of(u64 page, u64 end)
 }
 
 /*
- * Not static: then the verifier checks this function once, instead of following every iteration of the loop with its knowledge about
- * the span.
+ * Not static: then the verifier checks this function once, instead of following every iteration of the loop with its knowledge
+ * about the span.
  */
 __noinline int take_word(struct span *span)
 {

@@ -121,8 +121,8 @@ static __always_inline void announce(struct inode *inode, u64 added)
 		count_lost();
 }
 
-/* Reports the offset of a read call without one. Such a call starts where the previous one ended, and waits for that end (f_pos_lock):
- * only then is its offset known. From then until its end, the position stays. */
+/* Reports the offset of a read call without one. Such a call starts where the previous one ended, and waits for that end
+ * (f_pos_lock): only then is its offset known. From then until its end, the position stays. */
 static __always_inline void report_position(void)
 {
 	struct thread *thread = this_thread();

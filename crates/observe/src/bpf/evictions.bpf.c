@@ -5,8 +5,8 @@
  *
  *     mm_filemap_delete_from_page_cache(folio) ──▶ file still linked, page within its size? ──▶ pages of this device
  *
- * Pages removed because their file was deleted or truncated do not count. Reclaim is recognised by a flag that the kernel sets for a
- * task that reclaims memory: kswapd, DAMON's thread, a process that needs memory.
+ * Pages removed because their file was deleted or truncated do not count. Reclaim is recognised by a flag that the kernel sets
+ * for a task that reclaims memory: kswapd, DAMON's thread, a process that needs memory.
  */
 #include "kernel.h"
 

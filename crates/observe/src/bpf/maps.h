@@ -140,8 +140,8 @@ static __always_inline void give_back(struct scratch *scratch)
 }
 
 /*
- * Waking the observer for each event would cost the program a context switch each. It is woken when wake_bytes wait in the buffer, or
- * when it must act at once.
+ * Waking the observer for each event would cost the program a context switch each. It is woken when wake_bytes wait in the
+ * buffer, or when it must act at once.
  */
 static __always_inline u64 wakeup(bool now)
 {
@@ -166,8 +166,8 @@ static __always_inline void fill_head(struct event *head, u32 type)
 }
 
 /*
- * Whether the current thread is followed. Threads are followed by their group: io_uring's workers belong to the group of their program,
- * but raise no fork event. Returns 0, or 1 | the flags of the group << 1.
+ * Whether the current thread is followed. Threads are followed by their group: io_uring's workers belong to the group of their
+ * program, but raise no fork event. Returns 0, or 1 | the flags of the group << 1.
  */
 static __always_inline u32 is_followed(void)
 {

@@ -6,8 +6,8 @@ use ahead_profile::{check, decode, encode, merge};
 const HEADER: usize = 28;
 const COVERED: usize = 24;
 
-/// Decodes the bytes unchanged, and with a correct header: a fuzzer would hardly guess a checksum, and never reach the code after that
-/// check. Returns whether the unchanged bytes were a profile.
+/// Decodes the bytes unchanged, and with a correct header: a fuzzer would hardly guess a checksum, and never reach the code
+/// after that check. Returns whether the unchanged bytes were a profile.
 pub fn bytes(bytes: &[u8]) -> bool {
     if let Some(body) = bytes.get(HEADER..) {
         check_decoding(&with_header(body));
