@@ -1,7 +1,7 @@
 //! Encodes a profile. The same profile always gives the same bytes.
 //!
-//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/formats.md`. Records
-//! that occur once are maps with names. A newer version may add keys to the maps and fields to the ends of the arrays.
+//! Records that occur many times (files, extents, lookups) are arrays without names, in the order of `docs/formats.md`. Records that
+//! occur once are maps with names. A newer version may add keys to the maps and fields to the ends of the arrays.
 
 use crate::cbor::{FALSE, Head, Kind, NULL, TRUE};
 use crate::check::check;

@@ -95,7 +95,7 @@ impl Page {
         self.push(format_args!("<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>", escape(caption)))
     }
 
-    /// Adds the meaning of a picture's colours: class names of [`crate::svg`] and their meanings.
+    /// The legend of a picture: class names of [`crate::svg`] and their meanings.
     pub fn legend(&mut self, entries: &[(&str, &str)]) -> &mut Self {
         self.push(format_args!("<p class=\"legend\">"));
         for (class, meaning) in entries {
