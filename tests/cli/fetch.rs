@@ -21,13 +21,13 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 fn home() -> (tempfile::TempDir, PathBuf) {
-    // In the target directory: /tmp may be a tmpfs, whose files have no page cache of a device.
+    // The target directory: /tmp may be a tmpfs, which has no block device.
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = fs::canonicalize(home.path()).unwrap();
     (home, path)
 }
 
-/// A profile's entry for whatever is at `path`: all of it was used.
+/// A profile's entry for the file at `path`: all of the file was used.
 fn used(path: &Path) -> File {
     let now = fs::symlink_metadata(path).unwrap();
     let size_bytes = now.len().max(4096);
