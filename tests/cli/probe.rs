@@ -13,7 +13,7 @@ fn ahead(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn help_names_the_parts_that_are_read() {
+fn help_says_what_is_read_and_what_is_not() {
     ahead(&["--help"]).assert().success().stdout(contains("No setting is read").and(contains("--timing-only")));
 }
 

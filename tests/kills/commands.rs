@@ -1,4 +1,4 @@
-//! The commands that are killed, and the scene that they work in.
+//! The commands to kill, and their scene.
 
 use crate::{LATEST_KILL, LONGEST, holders_of};
 use ahead_sys::{bdi, block, mounting};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A window that no kernel and none of our commands sets, KiB.
+/// A window that neither the kernel nor the commands set, KiB.
 const ODD_WINDOW_KB: &str = "776";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,26 +45,26 @@ impl Kind {
     ];
 }
 
-/// Where the commands work:
+/// The scene of the commands:
 ///
 /// ```text
-///     HOME/ahead          the program that is killed; what it starts is known by its executable
-///     HOME/mnt            where a disk that is killed is mounted; its image is HOME/new.img or HOME/old.img
-///     HOME/target         an emulated disk, which is tuned and on which jobs run
+///     HOME/ahead          the program to kill; its processes are found by their executable
+///     HOME/mnt            mount point of the disk whose commands are killed; its image is HOME/new.img or HOME/old.img
+///     HOME/target         an emulated disk for tune and for jobs
 ///     HOME/root           the directories for rules and units of `tune`
-///     HOME/other/…        the bystander: another program file, a disk of its own
+///     HOME/other/…        the bystander: another program file with its own disk
 /// ```
 pub struct Scene {
     home: tempfile::TempDir,
     name: String,
     target: Disk,
     bystander: Disk,
-    /// A change that a living process has noted: this one.
+    /// A change that this process has noted.
     _note: Guard,
     _debugfs: Guard,
 }
 
-/// An emulated disk, detached in the end.
+/// An emulated disk. It is detached on drop.
 struct Disk {
     name: String,
     mount: PathBuf,
@@ -73,7 +73,7 @@ struct Disk {
 impl Disk {
     fn new(program: &Path, name: String, home: &Path) -> Disk {
         let mount = home.join("mnt");
-        fs::create_dir_all(&mount).expect("a directory in the memory");
+        fs::create_dir_all(&mount).expect("create a directory in memory");
         let mut create = Command::new(program);
         create
             .args(["disk", "create"])
@@ -92,7 +92,7 @@ impl Drop for Disk {
         if let Ok(disk) = ahead_disk::find(&self.name)
             && let Err(error) = ahead_disk::detach(&disk)
         {
-            eprintln!("left behind: {error}");
+            eprintln!("not detached: {error}");
         }
     }
 }
@@ -102,12 +102,12 @@ fn succeed(command: &mut Command) {
     assert!(done.status.success(), "{command:?}: {} {}", done.status, String::from_utf8_lossy(&done.stderr));
 }
 
-/// The two programs lie beside each other.
+/// The two programs lie in one directory.
 const PROGRAMS: [&str; 2] = ["ahead", "ahead-lab"];
 
 impl Scene {
     pub fn new() -> Scene {
-        let home = tempfile::tempdir_in("/dev/shm").expect("a directory in the memory");
+        let home = tempfile::tempdir_in("/dev/shm").expect("create a directory in memory");
         let (path, name) = (home.path(), format!("kills-{}", std::process::id()));
         let bystander = path.join("other");
         for directory in [
@@ -120,20 +120,20 @@ impl Scene {
             "other",
             "target",
         ] {
-            fs::create_dir_all(path.join(directory)).expect("a directory in the memory");
+            fs::create_dir_all(path.join(directory)).expect("create a directory in memory");
         }
         let programs = PROGRAMS.map(assert_cmd::cargo::cargo_bin);
         for directory in [path, &bystander] {
             succeed(Command::new("cp").args(&programs).arg(directory));
         }
-        let own = ProcessId::own().expect("this process is there");
+        let own = ProcessId::own().expect("this process exists");
         let debugfs =
             ahead_undo::mounts::mount_noted(own, "debugfs".as_ref(), &path.join("debugfs"), "debugfs", false, "");
         let debugfs = debugfs.expect("root may mount debugfs");
         let others = bystander.join("ahead");
         let bystander = Disk::new(&others, format!("{name}-other"), &bystander);
         let target = Disk::new(&others, format!("{name}-target"), &path.join("target"));
-        let device = ahead_disk::find(&bystander.name).expect("it was just made").device;
+        let device = ahead_disk::find(&bystander.name).expect("the disk was just created").device;
         let number = block::device_number(&device).expect("a block device has a number");
         let setting = bdi::read_ahead_file(number).expect("a disk has a window");
         let note = ahead_undo::set_file(&setting, ODD_WINDOW_KB).expect("root may set a window");
@@ -148,12 +148,12 @@ impl Scene {
         self.home.path()
     }
 
-    /// Where the disk is mounted that is tuned and on which jobs run.
+    /// The mount point of the target disk.
     pub fn target(&self) -> &Path {
         &self.target.mount
     }
 
-    /// Where the other user's disk is mounted.
+    /// The mount point of the bystander's disk.
     pub fn bystander(&self) -> &Path {
         &self.bystander.mount
     }
@@ -173,7 +173,7 @@ impl Scene {
         command
     }
 
-    /// Reads the target's files, and ends.
+    /// A program that reads the target's files and ends.
     fn program(&self) -> Vec<String> {
         let files = (0..8).map(|index| self.target.mount.join(format!("file{index}")).display().to_string());
         ["cat".to_owned()].into_iter().chain(files).collect()
@@ -198,9 +198,9 @@ impl Scene {
 
     /// The command of this kind.
     pub fn command(&self, kind: Kind) -> Command {
-        let target = self.target.mount.to_str().expect("our own path");
+        let target = self.target.mount.to_str().expect("the path is UTF-8");
         let root = self.path("root");
-        let root = root.to_str().expect("our own path");
+        let root = root.to_str().expect("the path is UTF-8");
         let record = |how: &[&str]| {
             let mut record = self.ahead(&[&["record", "--cold"], how, &["-o"]].concat());
             record.arg(self.path("out/p.ahead")).arg("--").args(self.program());
@@ -230,14 +230,14 @@ impl Scene {
         }
     }
 
-    /// What has to be there before a command of this kind.
+    /// Creates what a command of this kind needs.
     pub fn prepare(&self, kind: Kind) {
         if kind == Kind::Detach {
             succeed(&mut self.on_victim("attach", "old.img"));
         }
     }
 
-    /// Takes away what the command has made for its user, finished or not.
+    /// Removes the command's results, complete or not.
     pub fn clean_up(&self, kind: Kind) {
         match kind {
             Kind::Record | Kind::RecordPrecise => drop(fs::remove_file(self.path("out/p.ahead"))),
@@ -250,10 +250,10 @@ impl Scene {
         }
     }
 
-    /// How long a command takes that nobody kills.
+    /// The duration of a command without a kill.
     pub fn undisturbed(&self, kind: Kind) -> Duration {
         if kind == Kind::TuneMeasure {
-            // It takes minutes; every phase but the last begins within the first seconds.
+            // The whole command takes minutes; every phase but the last begins within the first seconds.
             return LATEST_KILL;
         }
         self.prepare(kind);
@@ -266,7 +266,7 @@ impl Scene {
         took
     }
 
-    /// Detaches the victim, as far as there is one; its daemon may be ending just now.
+    /// Detaches the victim, if it exists; its daemon may be ending already.
     pub fn detach(&self) {
         if let Ok(disk) = ahead_disk::find(&self.name) {
             let _ = ahead_disk::detach(&disk);
@@ -279,17 +279,17 @@ impl Scene {
         assert!(began.elapsed() < LONGEST, "restore took {:?}", began.elapsed());
     }
 
-    /// The victim's daemon has its log open from before it runs, and so has what it starts.
+    /// The processes that have the victim's log open: the daemon, from before its start, and its children.
     pub fn daemons(&self) -> Vec<ProcessId> {
         holders_of(&Path::new("/run/ahead/disk").join(format!("{}.log", self.name)))
     }
 
-    /// Processes of the program that is killed.
+    /// Processes of the program to kill.
     pub fn own_processes(&self) -> Vec<ProcessId> {
         PROGRAMS.iter().flat_map(|program| self.processes_of(&self.path(program))).collect()
     }
 
-    /// These, and the bystander's.
+    /// These, and the bystander's processes.
     pub fn all_processes(&self) -> Vec<ProcessId> {
         let bystander = PROGRAMS.iter().flat_map(|program| self.processes_of(&self.path("other").join(program)));
         self.own_processes().into_iter().chain(bystander).collect()
@@ -308,10 +308,10 @@ impl Scene {
         ProcessId::own().is_ok_and(|own| own == process) || disks.contains(&Some(process))
     }
 
-    /// Whether the note of the living process is still there.
-    pub fn is_note_there(&self) -> bool {
-        let own = ProcessId::own().expect("this process is there");
-        let notes = ahead_undo::notes().expect("the notes can be read");
+    /// Whether this process's note still exists.
+    pub fn has_own_note(&self) -> bool {
+        let own = ProcessId::own().expect("this process exists");
+        let notes = ahead_undo::notes().expect("read the notes");
         notes.iter().any(|(_, note)| note.owner == own && matches!(note.action, Action::SetFile { .. }))
     }
 }

@@ -1,5 +1,5 @@
-//! The kill campaign of `make soak`: commands that change the machine get SIGKILL at random moments, and after `ahead restore`
-//! the machine has to be as it was before.
+//! The kill campaign of `make soak`: commands that change the machine get SIGKILL at random moments. After `ahead restore` the
+//! machine must be unchanged.
 //!
 //! ```text
 //!     snapshot ─▶ start a command ─▶ SIGKILL after a random time ─▶ its daemons end ─▶ ahead restore ─▶ snapshot: the same?
@@ -7,10 +7,10 @@
 //!                 disk, tune, bench)   that it has started)
 //! ```
 //!
-//! A bystander stands beside: an emulated disk of somebody else, with a window of its own and files on it, and a change that a
-//! living process has noted. None of it may be touched. The machine must be quiet: the snapshot is of the whole machine.
+//! The bystander is an emulated disk of another user with its own window and files, and a change that a running process has
+//! noted. The commands must not touch it. The machine must be quiet: the snapshot covers the whole machine.
 //!
-//! `AHEAD_KILLS` says how many (100), `AHEAD_TEST_SEED` repeats the moments of an earlier campaign.
+//! `AHEAD_KILLS` is the number of kills (100); `AHEAD_TEST_SEED` repeats the moments of an earlier campaign.
 
 mod commands;
 mod snapshot;
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
 
-/// No step takes longer, seconds: the slowest command here takes two on a quiet machine.
+/// The limit of each step. The slowest command takes two seconds on a quiet machine.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// The longest time before a kill. Later kills would mostly meet commands that wait for their jobs.
@@ -44,7 +44,9 @@ impl Random {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}: expected a number")))
 }
 
 fn main() -> ExitCode {
@@ -87,12 +89,12 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Who gets the signal.
+/// The processes that get the signal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whom {
     /// The command alone.
     Command,
-    /// The command, and then every process that it has started, daemons and guardians too.
+    /// The command, and then all its descendants, daemons and guardians too.
     All,
 }
 
@@ -102,15 +104,15 @@ impl Whom {
     }
 }
 
-/// Starts a command, kills it after a time, and restores. Returns whether it was killed before its own end.
+/// Starts a command, kills it after a time, and restores. Returns whether the kill came before the command's end.
 fn kill_one(scene: &Scene, kind: Kind, after: Duration, whom: Whom) -> bool {
     scene.prepare(kind);
     let mut child = scene.command(kind).spawn().expect("the command starts");
-    let command = ProcessId::of(child.id()).expect("a process that is not waited for is there");
+    let command = ProcessId::of(child.id()).expect("a process exists until it is waited for");
     // Not a synchronisation: the moment of the kill is the random input.
     std::thread::sleep(after);
     let family = descendants(child.id());
-    let came = child.try_wait().expect("it can be waited for").is_none();
+    let came = child.try_wait().expect("wait for the command").is_none();
     end(&mut child);
     if whom == Whom::All {
         family.into_iter().chain(scene.daemons()).for_each(kill);
@@ -122,45 +124,45 @@ fn kill_one(scene: &Scene, kind: Kind, after: Duration, whom: Whom) -> bool {
 }
 
 fn end(child: &mut Child) {
-    // It may have ended by itself.
+    // The process may have ended already.
     let _ = child.kill();
-    child.wait().expect("it can be waited for");
+    child.wait().expect("wait for the process");
 }
 
 fn kill(process: ProcessId) {
-    // Its number may be another process's by now.
+    // Another process may have the number by now.
     if process.is_alive() {
         let pid = rustix::process::Pid::from_raw(process.pid as i32).expect("a process has a number above 0");
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }
 
-/// Waits for the end of what the command has started: an unfinished disk's daemon ends by itself, that of a finished one is
-/// detached, the recorded program and the workers end when their work does.
+/// Waits for the end of the command's processes. The daemon of an unfinished disk ends without a request; a finished disk is
+/// detached; the recorded program and the workers end with their work.
 fn settle(scene: &Scene, command: Option<ProcessId>) {
     let deadline = Instant::now() + LONGEST;
     loop {
         scene.detach();
-        let notes = ahead_undo::notes().expect("the notes can be read");
+        let notes = ahead_undo::notes().expect("read the notes");
         let owners =
             notes.iter().map(|(_, note)| note.owner).filter(|owner| owner.is_alive() && !scene.is_bystander(*owner));
         let left: Vec<ProcessId> = owners.chain(scene.own_processes()).chain(scene.daemons()).chain(command).collect();
         if left.iter().all(|process| !process.is_alive()) {
             return;
         }
-        assert!(Instant::now() < deadline, "these do not end: {left:?}");
+        assert!(Instant::now() < deadline, "processes did not end: {left:?}");
         std::thread::yield_now();
     }
 }
 
-/// Children, their children, and so on.
+/// All descendants of a process.
 fn descendants(pid: u32) -> Vec<ProcessId> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
     children.flat_map(|child| ProcessId::of(child).ok().flatten().into_iter().chain(descendants(child))).collect()
 }
 
-/// Processes that have this open, as a daemon has its log from before it runs.
+/// Processes that have this file open. A daemon has its log open from before its start.
 pub fn holders_of(path: &Path) -> Vec<ProcessId> {
     holders::of(path).into_iter().filter_map(|holder| ProcessId::of(holder.pid).ok().flatten()).collect()
 }

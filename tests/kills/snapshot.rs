@@ -1,4 +1,4 @@
-//! What `ahead` could change on a machine, and what it could leave there, as lines that can be compared.
+//! All state of a machine that `ahead` could change or leave, as lines to compare.
 
 use crate::commands::Scene;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The kernel ends loop devices and mounts some time after the last user has closed them, seconds.
+/// The kernel removes loop devices and mounts some time after their last close, seconds.
 const LONGEST_SETTLING: Duration = Duration::from_secs(20);
 
-/// By object (a path, a mount, a process): its state.
+/// The state of each object (a path, a mount, a process).
 pub struct Snapshot(BTreeMap<String, String>);
 
 impl Snapshot {
@@ -34,11 +34,11 @@ impl Snapshot {
         }
         let processes: Vec<String> = scene.all_processes().iter().map(|process| process.pid.to_string()).collect();
         lines.insert("processes".into(), processes.join(" "));
-        lines.insert("the bystander's note".into(), scene.is_note_there().to_string());
+        lines.insert("the bystander's note".into(), scene.has_own_note().to_string());
         Snapshot(lines)
     }
 
-    /// What is different now, once the kernel has ended what it ends by itself.
+    /// The differences from the present state, after the kernel has removed unused loop devices and mounts.
     pub fn differences(&self, scene: &Scene) -> Vec<String> {
         let deadline = Instant::now() + LONGEST_SETTLING;
         loop {
@@ -63,18 +63,18 @@ fn names(directory: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// Mount points with type, source and options; the mount's numbers change when another one comes and goes.
+/// Mount points with type, source and options, but without the mounts' numbers, which change when other mounts come and go.
 fn mounts(lines: &mut BTreeMap<String, String>) {
-    let table = fs::read_to_string("/proc/self/mountinfo").expect("the mount table can be read");
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("read the mount table");
     for (index, line) in table.lines().enumerate() {
         let fields: Vec<&str> = line.split(' ').collect();
-        // Fields 0 and 1 are numbers of mounts (proc(5)); several mounts may lie on one point.
+        // Fields 0 and 1 are numbers of mounts (proc(5)); several mounts may have one mount point.
         let order = table.lines().take(index).filter(|line| line.split(' ').nth(4) == Some(fields[4])).count();
         lines.insert(format!("mount {} {order}", fields[4]), fields[2..].join(" "));
     }
 }
 
-/// Settings are the files that root may write.
+/// Settings: the files that root may write.
 fn settings(lines: &mut BTreeMap<String, String>, directory: &Path) {
     for name in names(directory) {
         let path = directory.join(name);
@@ -91,8 +91,8 @@ fn one(lines: &mut BTreeMap<String, String>, path: &Path) {
     }
 }
 
-/// Every file: kind, mode, owner, and of short regular files what is in them. Locks stay, and say nothing. What is mounted below is not
-/// entered: reading debugfs may wait for ever.
+/// Every file: kind, mode, owner, and the content of short regular files. Lock files are left out. Mount points
+/// are not entered: reading debugfs may block for ever.
 fn tree(lines: &mut BTreeMap<String, String>, directory: &Path) {
     let Ok(device) = directory.metadata().map(|metadata| metadata.dev()) else { return };
     for name in names(directory) {

@@ -41,8 +41,8 @@ fn is_left(directory: &Path) -> bool {
     names.any(|name| name.to_string_lossy().starts_with("ahead-bench-"))
 }
 
-/// The policy of this kernel's name makes the device do what the kernel makes it do. Regression: the machine's own proactive reclaim
-/// takes what has just been read, too, and its second reading looked like a miss of the policy.
+/// The policy of this kernel's name makes the device do what the kernel makes it do. Regression: the machine's own proactive
+/// reclaim takes what has just been read, too, and its second reading looked like a miss of the policy.
 #[test]
 fn the_kernel_s_policy_asks_the_device_for_what_the_kernel_does() {
     unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(asks_for_the_same));
@@ -99,8 +99,8 @@ fn who_gets_too_few_threads_is_told() {
     assert!(!is_left(&mounted.root));
 }
 
-/// The policy that knows the future is told it: of blocks here and there, each of which all others miss, nearly all are on their way or
-/// there, and so are all files' that are opened one after the other.
+/// The policy that knows the future is told it: of blocks here and there, each of which all others miss, nearly all are on
+/// their way or there, and so are all files' that are opened one after the other.
 #[test]
 fn who_knows_the_future_misses_nothing() {
     unless_reclaimed(|| {

@@ -1,4 +1,4 @@
-//! Comparing on an emulated disk: the accounts add up, and what is said can be checked against the disk's own counters.
+//! `ahead compare` on an emulated disk: accounts add up, and figures agree with the disk's own counters.
 
 mod dead;
 
@@ -32,7 +32,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// An emulated rotating disk with 40 files on it; detached in the end, whatever happens.
+/// An emulated rotating disk with 40 files. It is detached when the value is dropped.
 struct Disk {
     name: String,
     home: tempfile::TempDir,
@@ -44,7 +44,7 @@ impl Disk {
             eprintln!("skipped: an emulated disk needs root and FUSE");
             return None;
         }
-        // On a tmpfs: caches are dropped while it is in use.
+        // On a tmpfs: its pages stay when caches are dropped.
         let home = tempfile::tempdir_in("/dev/shm").unwrap();
         let disk = Disk { name: format!("{name}-{}", std::process::id()), home };
         fs::create_dir(disk.mount()).unwrap();
@@ -56,7 +56,7 @@ impl Disk {
         .assert()
         .success();
         for index in 0..40u64 {
-            // What is read of each is far from what is read of the next, so that there is something to gain.
+            // The ranges read of two files are far apart, so that prefetching gains something.
             fs::write(disk.file(index), vec![index as u8; 3 << 20]).unwrap();
         }
         Some(disk)
@@ -74,7 +74,7 @@ impl Disk {
         self.home.path().join("p.ahead").to_str().unwrap().to_owned()
     }
 
-    /// Reads the first pages of every file, in an order that is not the disk's.
+    /// Reads the first pages of every file in an order other than the disk's.
     fn program(&self) -> Vec<String> {
         let files: Vec<String> = (0..40u64).map(|i| self.file(i * 17 % 40).to_str().unwrap().to_owned()).collect();
         ["head", "-q", "-c", "12288"].map(str::to_owned).into_iter().chain(files).collect()
@@ -84,14 +84,14 @@ impl Disk {
         ahead(&["record", "--cold", "-o", &self.profile(), "--"]).args(program).assert().success();
     }
 
-    /// Records the program and compares it with that.
+    /// Records the program and compares it with the profile.
     fn compare(&self, more: &[&str]) -> Value {
         let program = self.program();
         self.record(&program);
         self.compare_with(more, &program)
     }
 
-    /// Compares a program with the profile that is there.
+    /// Compares a program with the existing profile.
     fn compare_with(&self, more: &[&str], program: &[String]) -> Value {
         result_of(self.comparison(more, program).success())
     }
@@ -117,7 +117,7 @@ fn every_prefetched_byte_is_used_bridged_or_wasted_and_the_disk_agrees() {
         let number = |key: &str| result[key].as_u64().unwrap_or_else(|| panic!("{key} in {result}"));
         let (prefetched, used) = (number("prefetched_bytes"), number("used_bytes"));
         assert_eq!(prefetched, used + number("bridged_bytes") + number("wasted_bytes"));
-        assert!(used >= 40 * 3 * 4096, "all that head reads was on its way: {result}");
+        assert!(used >= 40 * 3 * 4096, "every page that head reads was prefetched and used: {result}");
         assert_eq!(result["used_according_to"], "a recorded run");
         assert!(result["cold"]["device"]["bytes"].as_u64().unwrap() >= 40 * 3 * 4096, "{result}");
         assert_eq!(result["warm"]["device"]["requests"], 0, "{result}");
@@ -132,13 +132,13 @@ fn every_prefetched_byte_is_used_bridged_or_wasted_and_the_disk_agrees() {
 }
 
 #[test]
-fn a_program_that_is_killed_leaves_nothing_of_a_comparison() {
+fn a_killed_program_leaves_nothing_of_a_comparison() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-kill") else { return };
     let profile = disk.profile();
     ahead(&["record", "--cold", "-o", &profile, "--", "cat"]).arg(disk.file(0)).assert().success();
     let scratch = tempfile::tempdir().unwrap();
-    // The command itself ends the comparison, as somebody at a terminal would.
+    // The compared command itself ends the comparison, as kill in a terminal would.
     let done = ahead(&["compare", "-p", &profile, "--", "sh", "-c", "kill -TERM $PPID; exec tail -f /dev/null"])
         .env("TMPDIR", scratch.path())
         .assert();
@@ -147,18 +147,18 @@ fn a_program_that_is_killed_leaves_nothing_of_a_comparison() {
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
-/// Regression: what the kernel does not tell a user (is this file of root's in memory?) was counted as evicted.
+/// Regression: pages whose state the kernel hides from a user (files of root) counted as evicted.
 #[test]
-fn what_cannot_be_asked_about_is_not_called_cold() {
+fn pages_of_unknown_state_do_not_count_as_evicted() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-user") else { return };
     let profile = disk.profile();
     ahead(&["record", "--cold", "-o", &profile, "--", "head", "-c", "8192"]).arg(disk.file(0)).assert().success();
-    // Whoever may read the profile and the disk, and owns neither.
+    // A user who may read the profile and the disk, and owns neither.
     for (path, mode) in [(disk.home.path().to_path_buf(), 0o755), (profile.clone().into(), 0o644)] {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }
-    // The binary may lie where a stranger cannot reach it: a copy beside the disk can be reached.
+    // That user may not reach the binary: copy it beside the disk.
     let binary = disk.home.path().join("ahead");
     crate::mounted::copy_ahead(&binary);
     let done = Command::new("setpriv")
@@ -173,9 +173,9 @@ fn what_cannot_be_asked_about_is_not_called_cold() {
     assert!(result["cold_state"]["unknown_bytes"].as_u64().unwrap() >= 8192, "{result}");
 }
 
-/// Regression: what the run before had left in the emulated drive's own buffer served the next "cold" one.
+/// Regression: the emulated drive's own buffer served a "cold" run with data of the run before.
 #[test]
-fn the_drive_s_own_buffer_is_empty_in_cold_runs() {
+fn the_drives_own_buffer_is_empty_in_cold_runs() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-buffer") else { return };
     let large = disk.mount().join("large");
@@ -184,14 +184,14 @@ fn the_drive_s_own_buffer_is_empty_in_cold_runs() {
     disk.record(&program);
     let result = disk.compare_with(&["--no-reference"], &program);
     let (cold, bound) = (&result["cold"]["min_s"], result["bound_s"].as_f64().unwrap());
-    // Where the platter stands at the start is chance; a buffer is three times as fast.
+    // The platter's position at the start is random; a buffer is three times as fast.
     assert!(cold.as_f64().unwrap() > 0.9 * bound, "{result}");
 }
 
-/// Regression: files were looked for after everything was evicted, which read their names and inodes, and everything was
-/// evicted once more.
+/// Regression: the search for files followed the eviction, so it read their names and inodes, and everything was evicted
+/// again.
 #[test]
-fn to_look_at_what_stays_in_memory_reads_nothing() {
+fn the_check_of_what_stays_in_memory_reads_nothing() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-look") else { return };
     let program = disk.program();
@@ -205,16 +205,16 @@ fn to_look_at_what_stays_in_memory_reads_nothing() {
         ["cold", "ahead", "warm"].into_iter().flat_map(|kind| [&result[kind]["samples"], &result[kind]["repeated"]]);
     let samples = kinds.flat_map(|samples| samples.as_array().unwrap());
     let in_runs: u64 = samples.map(|sample| sample["requests"].as_u64().unwrap()).sum();
-    // A few may be the machine's; to find the files after each of six evictions takes 24.
+    // Other processes may cause a few reads; a search after each of six evictions causes 24.
     assert!(
         in_runs > 80 && (in_runs..in_runs + 4).contains(&read),
         "{read} requests, {in_runs} of them in runs: {result}"
     );
 }
 
-/// Regression: the bound was that of the recording, though the program used something else now.
+/// Regression: the bound was the recording's, although the program now used something else.
 #[test]
-fn the_bound_is_that_of_what_was_used_and_not_of_the_profile() {
+fn the_bound_follows_the_pages_used_and_not_the_profile() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-bound") else { return };
     disk.record(&disk.program());
@@ -224,11 +224,9 @@ fn the_bound_is_that_of_what_was_used_and_not_of_the_profile() {
     assert!(of_the_run < of_the_profile / 2.0, "{of_the_run} {of_the_profile}");
 }
 
-/// Regression: another recording's read-ahead of 0 got under the cold runs, and nobody was told.
-/// What left the cache, and was not there by chance: a file that the program reads and then gives up. Its deleted copy
-/// does not count.
+/// Evictions are counted from a file that the program reads and then drops from the cache. Its deleted copy does not count.
 #[test]
-fn what_is_evicted_during_a_run_is_counted() {
+fn evictions_during_a_run_are_counted() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("evicted") else { return };
     let (file, copy) = (disk.file(3), disk.mount().join("copy"));
@@ -248,8 +246,9 @@ fn what_is_evicted_during_a_run_is_counted() {
     }
 }
 
+/// Regression: a concurrent recording set read-ahead to 0 during the cold runs, without a warning.
 #[test]
-fn a_changed_read_ahead_is_said() {
+fn a_changed_read_ahead_is_reported() {
     let _alone = machine_lock::alone();
     let Some(disk) = Disk::new("compare-window") else { return };
     disk.record(&disk.program());
@@ -260,13 +259,13 @@ fn a_changed_read_ahead_is_said() {
     assert_eq!(result["read_ahead_kb"], result["read_ahead_kb_seen"][0]);
 }
 
-/// Regression: a recording beside it had every fault of the machine map one page only, and nobody was told.
+/// Regression: a concurrent recording made each fault of the machine map one page only, without a warning.
 #[test]
-fn a_recording_beside_it_is_said() {
+fn a_concurrent_recording_is_reported() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
-    let is_said = || result_of(small.compare(&[], "true").assert().success())["recorded_meanwhile"].clone();
-    assert_eq!(is_said(), false);
+    let is_reported = || result_of(small.compare(&[], "true").assert().success())["recorded_meanwhile"].clone();
+    assert_eq!(is_reported(), false);
     let mut recorder = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
         .args(["record", "-o"])
         .arg(small.path("other.ahead"))
@@ -278,25 +277,25 @@ fn a_recording_beside_it_is_said() {
     let mut line = String::new();
     BufReader::new(recorder.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "runs\n");
-    // Not every kernel lets it be changed.
+    // Only some kernels allow the change.
     let is_changed = |note: &Note| {
         note.owner.pid == recorder.id()
             && matches!(&note.action, Action::SetFile { path, .. } if path.ends_with("fault_around_bytes"))
     };
     let expected = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_changed(note));
     if !expected {
-        eprintln!("skipped: the size of faults cannot be changed here, so nobody's faults are changed");
+        eprintln!("skipped: this kernel does not allow changing the size of faults");
     }
-    let said = is_said();
+    let reported = is_reported();
     drop(recorder.stdin.take());
     assert!(recorder.wait().unwrap().success());
-    assert_eq!(said, expected);
+    assert_eq!(reported, expected);
 }
 
-/// As sudo tells whom it works for.
+/// The variables in which sudo names the calling user.
 const BEHIND_SUDO: [(&str, &str); 3] = [("SUDO_UID", "65534"), ("SUDO_GID", "65534"), ("SUDO_USER", "nobody")];
 
-/// A file and its profile, for what needs no slow disk.
+/// A file and its profile, for tests without a slow disk.
 struct Small {
     home: tempfile::TempDir,
 }
@@ -326,7 +325,7 @@ impl Small {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The comparison of a shell script whose `$0` is the directory, one round and no reference recording.
+    /// Compares a shell script whose `$0` is the directory: one round, no reference recording.
     fn compare(&self, more: &[&str], script: &str) -> Command {
         let profile = self.path("p.ahead");
         let mut command = ahead(&["compare", "--json", "--runs", "1", "--no-reference", "-p"]);
@@ -339,7 +338,7 @@ fn stderr_of(done: &Assert) -> String {
     String::from_utf8_lossy(&done.get_output().stderr).into_owned()
 }
 
-/// Regression: the first run had the input, the others its end.
+/// Regression: the first run read the whole input, later runs nothing.
 #[test]
 fn every_run_reads_the_same_standard_input() {
     let _alone = machine_lock::alone();
@@ -347,7 +346,7 @@ fn every_run_reads_the_same_standard_input() {
     let greedy = ["--against", "greedy=cat >/dev/null"];
     small.compare(&greedy, r#"cat >>"$0/seen""#).write_stdin("piped\n").assert().success();
     assert_eq!(small.read("seen"), "piped\n".repeat(4));
-    // From a file, from where its reading stands.
+    // From a file, starting at its offset.
     fs::write(small.path("input"), "first\nsecond\n").unwrap();
     let done = Command::new("sh")
         .args(["-c", r#"{ read -r first; exec "$0" "$@"; } <"$INPUT""#])
@@ -363,32 +362,32 @@ fn every_run_reads_the_same_standard_input() {
 }
 
 #[test]
-fn what_fails_is_said_and_is_in_the_result() {
+fn failed_runs_are_reported_and_in_the_result() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let page = small.path("page.html");
     let against = ["--against", "exits=exit 4", "--against", "fails=false", "--against", "works=true"];
     let mut compared = small.compare(&[&against[..], &["--html", page.to_str().unwrap()]].concat(), "exit 3");
     let done = compared.arg(std::ffi::OsString::from_vec(b"\xff".to_vec())).assert().success();
-    let said = stderr_of(&done);
-    assert_eq!(said.matches("the command's exit status was 3").count(), 1, "{said}");
-    assert!(said.contains("exits failed with exit status 4") && !said.contains("Cold"), "{said}");
+    let message = stderr_of(&done);
+    assert_eq!(message.matches("the command's exit status was 3").count(), 1, "{message}");
+    assert!(message.contains("exits failed with exit status 4") && !message.contains("Cold"), "{message}");
     let result = result_of(done);
     assert_eq!(result["program_status"], 3);
     let statuses: Vec<_> = (0..3).map(|index| result["against"][index]["status"].as_i64().unwrap()).collect();
     assert_eq!(statuses, [4, 1, 0]);
     assert!((0..2).all(|index| result["against"][index]["recovered_share"].is_null()), "{result}");
     assert!(result["ready"].is_null());
-    // Neither has a time in the table, nor a bar.
+    // Failed runs have no time in the table, and no bar.
     let page = fs::read_to_string(page).unwrap();
     assert_eq!(page.matches(">failed<").count(), 2, "{page}");
     assert!(page.contains("works: ") && !page.contains("exits: ") && !page.contains("fails: "), "{page}");
-    // The command is a list of words, exact where one is not UTF-8.
+    // The command is a list of words, as bytes where one is not UTF-8.
     assert_eq!((&result["command"][0], &result["command_percent"][4]), (&"sh".into(), &"%FF".into()));
 }
 
 #[test]
-fn a_program_that_never_gets_ready_is_not_timed_as_if_it_had() {
+fn a_program_that_never_gets_ready_is_reported() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let done = small.compare(&["--until-output", "NEVER"], "echo no").assert().success();
@@ -398,9 +397,9 @@ fn a_program_that_never_gets_ready_is_not_timed_as_if_it_had() {
     assert_eq!(result_of(done)["ready"], true);
 }
 
-/// Regression: everything was measured first and then thrown away.
+/// Regression: the report's path was checked after the measurement, and the measurement was lost.
 #[test]
-fn a_report_that_cannot_be_written_is_said_before_anything_is_run() {
+fn an_unwritable_report_is_an_error_before_the_first_run() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let out = small.path("missing/report.html");
@@ -409,9 +408,9 @@ fn a_report_that_cannot_be_written_is_said_before_anything_is_run() {
     assert!(!small.path("ran").exists());
 }
 
-/// Regression: half a report was left, and the earlier one was gone.
+/// Regression: a partial report replaced the earlier one.
 #[test]
-fn a_full_disk_leaves_the_earlier_report() {
+fn a_full_disk_keeps_the_earlier_report() {
     // A mount namespace holds a copy of every mount.
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
@@ -428,37 +427,36 @@ fn a_full_disk_leaves_the_earlier_report() {
     assert!(String::from_utf8_lossy(&done.get_output().stdout).ends_with("earlier\nfill\nreport\n"));
 }
 
-/// Regression: a report went through the user's link and took the place of root's file, and one in his own directory was
-/// root's.
+/// Regression: root followed the user's link and replaced a file of root; a report in the user's directory belonged to root.
 #[test]
-fn a_report_is_the_users_and_no_link_of_his_leads_root_elsewhere() {
+fn a_report_belongs_to_the_user_and_a_link_does_not_lead_root_elsewhere() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
-    let (his, roots) = (small.path("his"), small.path("roots"));
-    fs::create_dir(&his).unwrap();
+    let (users, roots) = (small.path("users"), small.path("roots"));
+    fs::create_dir(&users).unwrap();
     fs::write(&roots, "root's").unwrap();
-    for (name, mode) in [("", 0o755), ("his", 0o777), ("roots", 0o644), ("p.ahead", 0o644)] {
+    for (name, mode) in [("", 0o755), ("users", 0o777), ("roots", 0o644), ("p.ahead", 0o644)] {
         fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
-    let (link, report) = (his.join("link"), his.join("report"));
+    let (link, report) = (users.join("link"), users.join("report"));
     symlink(&roots, &link).unwrap();
     let show = |out: &Path| ahead(&["show", "--html"]).args([out, &small.path("p.ahead")]).envs(BEHIND_SUDO).assert();
-    let said = stderr_of(&show(&link).code(1));
-    assert!(said.contains("as nobody") && said.contains("ermission denied"), "{said}");
+    let message = stderr_of(&show(&link).code(1));
+    assert!(message.contains("as nobody") && message.contains("ermission denied"), "{message}");
     let html = ["--html", link.to_str().unwrap()];
-    let done = small.compare(&html, r#"touch "$0/his/ran""#).envs(BEHIND_SUDO).assert().code(1);
-    assert!(stderr_of(&done).contains("as nobody") && !his.join("ran").exists(), "{}", stderr_of(&done));
+    let done = small.compare(&html, r#"touch "$0/users/ran""#).envs(BEHIND_SUDO).assert().code(1);
+    assert!(stderr_of(&done).contains("as nobody") && !users.join("ran").exists(), "{}", stderr_of(&done));
     assert_eq!((small.read("roots").as_str(), fs::metadata(&roots).unwrap().uid()), ("root's", 0));
     show(&report).success();
     assert_eq!(fs::metadata(&report).unwrap().uid(), 65_534);
-    // What root has made there is not his to replace; that is known before the runs.
+    // The user may not replace a file of root there; ahead reports this before the runs.
     std::os::unix::fs::chown(&report, Some(0), Some(0)).unwrap();
     let html = ["--html", report.to_str().unwrap()];
-    let done = small.compare(&html, r#"touch "$0/his/ran""#).envs(BEHIND_SUDO).assert().code(1);
-    assert!(stderr_of(&done).contains("cannot write") && !his.join("ran").exists(), "{}", stderr_of(&done));
+    let done = small.compare(&html, r#"touch "$0/users/ran""#).envs(BEHIND_SUDO).assert().code(1);
+    assert!(stderr_of(&done).contains("cannot write") && !users.join("ran").exists(), "{}", stderr_of(&done));
 }
 
-/// Regression: a recording switched read-ahead off under the cold runs of a comparison.
+/// Regression: a recording switched read-ahead off during the cold runs of a comparison.
 #[test]
 fn no_cold_recording_starts_during_a_comparison() {
     let _alone = machine_lock::alone();
@@ -467,9 +465,9 @@ fn no_cold_recording_starts_during_a_comparison() {
     assert!(small.path("ran").exists() && !small.path("free").exists());
 }
 
-/// Regression: a comparison that was killed left its directory for ever.
+/// Regression: the directory of a killed comparison stayed for ever.
 #[test]
-fn restore_removes_what_a_killed_comparison_left() {
+fn restore_removes_the_directory_of_a_killed_comparison() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let scratch = tempfile::tempdir().unwrap();
@@ -481,9 +479,9 @@ fn restore_removes_what_a_killed_comparison_left() {
     assert_eq!(left(), 0);
 }
 
-/// Regression: root opened the FIFO that had been refused, and waited for ever; and whatever was wrong was the owner's fault.
+/// Regression: root opened a refused FIFO and hung; and each failure was reported as one of the file's owner.
 #[test]
-fn what_is_no_profile_is_nobody_s_fault() {
+fn a_file_that_is_not_a_profile_is_not_the_owners_fault() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     fs::set_permissions(small.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -493,12 +491,12 @@ fn what_is_no_profile_is_nobody_s_fault() {
         Command::new(make).arg(&profile).assert().success();
         fs::set_permissions(&profile, fs::Permissions::from_mode(0o644)).unwrap();
         let done = small.compare(&[], "true").envs(BEHIND_SUDO).timeout(Duration::from_secs(60)).assert().code(1);
-        let said = stderr_of(&done);
-        assert!(said.contains("p.ahead") && !said.contains("chown"), "{said}");
+        let message = stderr_of(&done);
+        assert!(message.contains("p.ahead") && !message.contains("chown"), "{message}");
     }
 }
 
-/// Regression: root recorded into a directory of the user's, who can put a link in its place.
+/// Regression: root recorded into a directory of the user, who can put a link there.
 #[test]
 fn root_writes_nothing_where_the_user_can_put_a_link() {
     let _alone = machine_lock::alone();
@@ -506,7 +504,7 @@ fn root_writes_nothing_where_the_user_can_put_a_link() {
     let (scratch, roots, binary) = (small.path("scratch"), small.path("roots"), small.path("ahead"));
     fs::create_dir(&scratch).unwrap();
     fs::create_dir(&roots).unwrap();
-    // The binary may lie where a stranger cannot reach it.
+    // A stranger may not reach the binary.
     crate::mounted::copy_ahead(&binary);
     for (name, mode) in [("", 0o755), ("scratch", 0o1777), ("p.ahead", 0o644)] {
         fs::set_permissions(small.path(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -521,12 +519,12 @@ fn root_writes_nothing_where_the_user_can_put_a_link() {
         .envs(BEHIND_SUDO)
         .env("TMPDIR", &scratch)
         .assert();
-    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0, "root was led astray");
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0, "root wrote through the user's link");
     assert_eq!(result_of(done.success())["used_according_to"], "a recorded run");
     assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
 }
 
-/// Regression: a signal was heard only while a run was under way, and was a failure like any other.
+/// Regression: a signal took effect only during a run, and counted as a failed run.
 #[test]
 fn a_signal_between_two_runs_ends_a_comparison() {
     let _alone = machine_lock::alone();
@@ -536,44 +534,47 @@ fn a_signal_between_two_runs_ends_a_comparison() {
     assert!(!small.path("ran").exists());
 }
 
-/// Regression: it was taken for the program's output, and the user never saw it.
+/// Regression: a message of `ahead run` counted as the program's output, and did not reach the user.
 #[test]
-fn what_ahead_run_says_is_not_what_is_waited_for() {
+fn a_message_of_ahead_run_does_not_count_as_readiness() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
-    // Nothing is fetched without a profile, so there is no account, and that is an error.
+    // Without a profile there is no account, and that is an error.
     let prepare = format!("rm -f '{}'", small.path("p.ahead").display());
     let options = ["--prepare", &prepare, "--until-output", "runs without"];
     let done = small.compare(&options, r#"echo no; echo ended >>"$0/runs""#).assert().code(1);
-    let said = stderr_of(&done);
-    assert!(said.contains("runs without a profile") && said.contains("without being ready"), "{said}");
+    let message = stderr_of(&done);
+    assert!(message.contains("runs without a profile") && message.contains("without being ready"), "{message}");
     assert_eq!(small.read("runs"), "ended\n".repeat(2));
 }
 
 #[test]
-fn a_profile_that_the_user_behind_sudo_cannot_read_is_named_before_anything_is_run() {
+fn a_profile_that_the_sudo_user_cannot_read_is_reported_before_the_first_run() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     for path in [small.home.path().to_path_buf(), small.path("data")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let done = small.compare(&[], r#"touch "$0/ran""#).envs(BEHIND_SUDO).assert().code(1);
-    let said = stderr_of(&done);
-    assert!(said.contains("nobody") && said.contains("p.ahead") && said.contains("ermission denied"), "{said}");
+    let message = stderr_of(&done);
+    assert!(
+        message.contains("nobody") && message.contains("p.ahead") && message.contains("ermission denied"),
+        "{message}"
+    );
     assert!(!small.path("ran").exists());
 }
 
-/// Regression: what `ahead run` had to say went to /dev/null with the program's output.
+/// Regression: messages of `ahead run` went to /dev/null together with the program's output.
 #[test]
-fn what_ahead_run_says_reaches_the_user() {
+fn messages_of_ahead_run_reach_the_user() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
-    // The cold run removes the program; the run with ahead finds none.
+    // The cold run removes the program, so the run with ahead does not find it.
     let program = small.path("once");
     fs::write(&program, "#!/bin/sh\nrm -- \"$0\"\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let profile = small.path("p.ahead");
     let done = ahead(&["compare", "--no-reference", "-p"]).arg(profile).arg("--").arg(&program).assert().code(127);
-    let said = stderr_of(&done);
-    assert!(said.contains("once: not found") && said.contains("status was 127"), "{said}");
+    let message = stderr_of(&done);
+    assert!(message.contains("once: not found") && message.contains("status was 127"), "{message}");
 }

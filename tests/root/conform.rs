@@ -1,5 +1,5 @@
-//! The kernel's read-ahead beside the policy that is named after it, recorded afresh: whatever kernel this is, if there is a policy
-//! of it.
+//! The kernel's read-ahead beside the policy that is named after it, recorded afresh: whatever kernel this is, if there is a
+//! policy of it.
 
 use crate::mounted::Mounted;
 use ahead_conform::{Report, conform, policy_of};
@@ -196,8 +196,8 @@ impl Drop for Group {
     }
 }
 
-/// Regression: files that no read-ahead is for (sysfs, tmpfs), or that are read through another one (overlayfs), were each a decision
-/// that the kernel did not take.
+/// Regression: files that no read-ahead is for (sysfs, tmpfs), or that are read through another one (overlayfs), were each a
+/// decision that the kernel did not take.
 #[test]
 fn what_is_not_read_ahead_is_no_decision() {
     if !is_possible() {

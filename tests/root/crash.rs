@@ -1,6 +1,6 @@
-//! Killed at any moment, nothing is left: `ahead` (and the daemon of a disk, too) gets SIGKILL when it has noted its n-th
-//! change, n and all else by a printed seed, and `ahead restore` has to leave the machine as it was. How many changes a
-//! command notes, a run that nobody kills tells before.
+//! A command killed at any moment leaves nothing. `ahead` (and sometimes a disk's daemon, too) gets SIGKILL after its n-th
+//! noted change; then `ahead restore` must restore the machine. A printed seed determines n and all other choices. A run
+//! without a kill shows first how many changes a command notes.
 
 use crate::machine_lock;
 use ahead_sys::{holders, loopdev, machine, mounting};
@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A number to run the same moments again: `AHEAD_TEST_SEED=… cargo test …`.
+/// The seed to repeat a run: `AHEAD_TEST_SEED=… cargo test …`.
 const SEED: &str = "AHEAD_TEST_SEED";
 
-/// No step here takes more than seconds; one that hangs shall not hang for ever.
+/// Each step takes seconds at most. The limit ends a step that hangs.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Rounds of create, attach, detach and a recording each; more, up to so many, as long as one of them ended before its kill.
+/// Rounds of create, attach, detach and a recording each. More rounds, up to the limit, follow if a command ended before its kill.
 const ROUNDS: u64 = 2;
 const MOST_ROUNDS: u64 = 6;
 
 struct Random(u64);
 
 impl Random {
-    /// A change before the last, of so many: after the last, a command may end before the kill.
+    /// A change before the last of `count`: after the last, a command may end before the kill.
     fn change(&mut self, count: u64) -> u64 {
         assert!(count > 1, "only {count} changes were seen");
         1 + self.below(count - 1)
@@ -55,23 +55,22 @@ fn ahead(arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits until this is so.
+/// Waits until `done` holds.
 pub fn wait_until(what: &str, done: impl Fn() -> bool) {
     let deadline = Instant::now() + LONGEST;
     while !done() {
-        assert!(Instant::now() < deadline, "{what} does not come");
+        assert!(Instant::now() < deadline, "{what}: not within the deadline");
         std::thread::yield_now();
     }
 }
 
-/// Whoever has the log of a disk open, noted as an owner or not yet: its daemon has, from before it runs, and so has what
-/// the daemon starts.
+/// The processes that have a disk's log open, noted as owner or not: the daemon, from before its start, and its children.
 pub fn daemons(disk: &str) -> impl Iterator<Item = ProcessId> {
     let log = Path::new("/run/ahead/disk").join(format!("{disk}.log"));
     holders::of(&log).into_iter().filter_map(|holder| ProcessId::of(holder.pid).unwrap())
 }
 
-/// What a command has noted, and who it was.
+/// The changes that a command has noted, and its process.
 #[derive(Default)]
 struct Seen {
     files: BTreeSet<PathBuf>,
@@ -80,7 +79,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Looks at the notes that this process wrote itself.
+    /// Reads the notes that this process wrote.
     fn look(&mut self, pid: u32) {
         let writer = format!("-{pid}-");
         for (path, Note { owner, action, .. }) in ahead_undo::notes().unwrap() {
@@ -97,7 +96,7 @@ impl Seen {
     }
 }
 
-/// Kills a command when it has come so far, or has ended by itself. Tells, too, how it ended.
+/// Kills a command when it has come far enough or has ended. Returns also its exit status.
 fn kill_when(mut child: Child, is_far_enough: impl Fn(&Seen) -> bool) -> (Seen, ExitStatus) {
     let mut seen = Seen::default();
     let deadline = Instant::now() + LONGEST;
@@ -117,7 +116,7 @@ fn was_killed(ended: ExitStatus) -> bool {
     ended.signal() == Some(9)
 }
 
-/// How many changes a command notes that nobody kills, as far as they can be seen.
+/// The number of changes that a command notes without a kill, as far as they can be seen.
 fn count(mut command: Command) -> u64 {
     let (seen, ended) = kill_when(command.spawn().unwrap(), |_| false);
     assert!(ended.success(), "{command:?}: {ended}");
@@ -125,7 +124,7 @@ fn count(mut command: Command) -> u64 {
 }
 
 fn kill(process: ProcessId) {
-    // Its number may be another's by now.
+    // Another process may have the number by now.
     if process.is_alive() {
         let _ = Command::new("kill").args(["-9", &process.pid.to_string()]).stderr(Stdio::null()).status().unwrap();
     }
@@ -137,7 +136,7 @@ impl Seen {
     }
 }
 
-/// A place for one disk.
+/// A directory for one disk.
 struct Place {
     directory: tempfile::TempDir,
     name: String,
@@ -167,7 +166,7 @@ impl Place {
         self.command("create", &["--size", size, "--fs", filesystem])
     }
 
-    /// Kills a command that makes the disk when it has noted so many changes, and its daemon with it.
+    /// Kills a command that makes the disk after so many noted changes, and optionally its daemon.
     fn kill_at(&self, changes: u64, mut command: Command, daemon_too: bool) -> (Seen, ExitStatus) {
         let killed = kill_when(command.spawn().unwrap(), |seen| seen.count() >= changes);
         if daemon_too {
@@ -176,8 +175,8 @@ impl Place {
         killed
     }
 
-    /// Waits for the end of the processes whose changes those are, and of the daemon. An unfinished disk's daemon ends by
-    /// itself; that of a finished one has to be told, and may be ending just then.
+    /// Waits until these owners and the daemon end. The daemon of an unfinished disk ends without a request. That of a
+    /// finished disk needs one, and may be ending already.
     fn restore(&self, owners: &[ProcessId]) {
         wait_until("the daemon's end", || {
             if let Ok(disk) = ahead_disk::find(&self.name) {
@@ -200,7 +199,7 @@ impl Place {
             let status = loopdev::status(device).unwrap();
             status.is_some_and(|status| status.backing.to_string_lossy().contains(&self.name))
         };
-        // A mkfs that lives on for a moment keeps the device for so long.
+        // A mkfs process may keep the device open for a moment after the kill.
         let devices =
             || fs::read_dir("/sys/block").unwrap().map(|entry| Path::new("/dev").join(entry.unwrap().file_name()));
         wait_until("the loop device's end", || !devices().any(|device| is_ours(&device)));
@@ -218,7 +217,7 @@ fn restore() {
 }
 
 #[test]
-fn whatever_is_killed_at_any_moment_nothing_is_left() {
+fn commands_killed_at_any_moment_leave_nothing() {
     if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
         eprintln!("skipped: needs root, FUSE and loop devices");
         return;
@@ -247,14 +246,14 @@ fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u6
     let (seen, ended) = place.kill_at(changes, place.create(filesystem), daemon_too);
     let image = place.path("x.img");
     let is_noted = |note: &Note| matches!(&note.action, Action::Remove { path, .. } if *path == image);
-    // Once the disk is complete the image is there to stay.
+    // The image of a complete disk stays.
     let unfinished = ahead_undo::notes().unwrap().iter().any(|(_, note)| is_noted(note));
     place.restore(&seen.owners);
     assert!(!unfinished || !image.exists(), "the image is left");
     was_killed(ended)
 }
 
-/// Of a disk that is attached.
+/// Kills `attach` and `detach` of a disk.
 fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str) -> bool {
     let disk = ahead_disk::find(&place.name).unwrap();
     let (stage, daemon_too) = (random.below(4), random.below(2) == 0);

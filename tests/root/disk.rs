@@ -242,8 +242,8 @@ fn served_times_are_the_model_s() {
                 _ if best.holds() => {}
                 Some(why) => eprintln!("skipped: the disk itself says that it is beyond this machine: {why}"),
                 None if !calm => eprintln!("skipped: other programs used the processors meanwhile"),
-                // Not often enough as the reader sees it. How long the reader takes to wake up is the machine's share, and differs by
-                // 1 % of reads from one minute to the next; when the disk answers, and the median, are not.
+                // Not often enough as the reader sees it. How long the reader takes to wake up is the machine's share, and
+                // differs by 1 % of reads from one minute to the next; when the disk answers, and the median, are not.
                 None => {
                     let stat = Client::new(&disk).stat().unwrap();
                     let is_right = stat.lateness_p99_us <= TOLERANCE_US && best.off_us[1].abs() <= TOLERANCE_US;

@@ -1,5 +1,5 @@
-//! Fetching on real file systems: what a replay brings is what the profile says and nothing else, and afterwards the
-//! device has nothing left to read.
+//! Replays on real file systems: a replay fetches exactly the profile's ranges, and the device has nothing left to read
+//! afterwards.
 
 mod budget;
 mod silent;
@@ -23,11 +23,11 @@ use std::time::Duration;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// No replay here takes seconds; one that hangs shall not hang for ever.
+/// Each replay takes less than a second. The limit ends one that hangs.
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Mounted {
-    /// The same block device, as stat tells it.
+    /// The block device's number, as in stat.
     fn key(&self) -> u64 {
         openat::handle(&self.root).unwrap().identity().device
     }
@@ -55,7 +55,7 @@ impl Mounted {
         }
     }
 
-    /// The metadata that is cached now, as a profile has it: what a cold listing of the tree has just used.
+    /// The metadata that is cached now, in a profile's form: a cold listing of the tree has just used it.
     fn cached_metadata(&self) -> Metadata {
         let node = fs::File::open(&self.device.device).unwrap();
         let cached = cache::resident(&node, 0, block::size_bytes(self.number()).unwrap()).unwrap();
@@ -85,7 +85,7 @@ impl Mounted {
         }
     }
 
-    /// Looks at everything in the tree, as `ls -lR` does.
+    /// Reads the attributes of everything in the tree, as `ls -lR` does.
     fn list_all(&self) {
         let listed = std::process::Command::new("ls").arg("-lR").arg(&self.root).output().unwrap();
         assert!(listed.status.success());
@@ -110,7 +110,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Before the loop device goes.
+        // Before the loop device is detached.
         drop(self.mount.take());
     }
 }
@@ -141,10 +141,10 @@ fn whole(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|range| range.end - range.start).sum()
 }
 
-fn brings_exactly_the_profile(fs_type: &'static str) {
+fn assert_exactly_the_profile_is_fetched(fs_type: &'static str) {
     let Some(mut mounted) = Mounted::new(fs_type) else { return };
     let (large, small) = (mounted.file("large", 24 * MIB), mounted.file("small", 5000));
-    // The second and third lie a page apart; the fourth is longer than any single request.
+    // The second and third lie a page apart; the fourth is longer than the largest request.
     let ranges = [20 * MIB..20 * MIB + 64 * KIB, MIB..MIB + 4 * KIB, MIB + 8 * KIB..MIB + 16 * KIB, 4 * MIB..16 * MIB];
     mounted.make_cold();
     let whole_file = 0..5000;
@@ -171,25 +171,25 @@ fn brings_exactly_the_profile(fs_type: &'static str) {
         assert_eq!(cached, expected);
     }
     assert_eq!(resident(&small).last().unwrap().end, 8 * KIB);
-    // Once more: nothing is left to do.
+    // A second replay has nothing to do.
     let again = replay(&Profile { files: vec![mounted.used(&large, &ranges)], ..Profile::default() }, &[]);
     assert_eq!((&again["issued_bytes"], &again["already_resident_bytes"]), (&0.into(), &whole(&ranges).into()));
     assert_eq!(again["looked_warm"], true);
 }
 
 #[test]
-fn a_replay_brings_exactly_the_profile_on_ext4() {
-    unless_reclaimed(|| brings_exactly_the_profile("ext4"));
+fn a_replay_fetches_exactly_the_profile_on_ext4() {
+    unless_reclaimed(|| assert_exactly_the_profile_is_fetched("ext4"));
 }
 
 #[test]
-fn a_replay_brings_exactly_the_profile_on_xfs() {
-    unless_reclaimed(|| brings_exactly_the_profile("xfs"));
+fn a_replay_fetches_exactly_the_profile_on_xfs() {
+    unless_reclaimed(|| assert_exactly_the_profile_is_fetched("xfs"));
 }
 
 #[test]
-fn a_replay_brings_exactly_the_profile_on_btrfs() {
-    unless_reclaimed(|| brings_exactly_the_profile("btrfs"));
+fn a_replay_fetches_exactly_the_profile_on_btrfs() {
+    unless_reclaimed(|| assert_exactly_the_profile_is_fetched("btrfs"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn after_the_metadata_sweep_a_cold_listing_reads_nothing_on_ext4() {
 }
 
 #[test]
-fn where_metadata_is_not_on_the_device_it_is_looked_up() {
+fn metadata_outside_the_device_is_fetched_by_lookups() {
     unless_reclaimed(|| {
         for fs_type in ["xfs", "btrfs"] {
             let Some(mut mounted) = Mounted::new(fs_type) else { return };
@@ -231,7 +231,7 @@ fn where_metadata_is_not_on_the_device_it_is_looked_up() {
 }
 
 #[test]
-fn inodes_of_xfs_come_by_ranges_in_fewer_requests() {
+fn xfs_inodes_are_fetched_by_ranges_in_fewer_requests() {
     let Some(mut mounted) = Mounted::alone("xfs") else { return };
     mounted.make_tree();
     let lookups = mounted.lookups();
@@ -241,14 +241,14 @@ fn inodes_of_xfs_come_by_ranges_in_fewer_requests() {
     let profile = Profile { lookups, ..Profile::default() };
     let fetched = mounted.requests(|| drop(replay(&profile, &[])));
     let left = mounted.requests(|| mounted.list_all());
-    // How many neighbours the block layer joins depends on when the workers meet: from 190 to 234 requests of 249 were seen. That
-    // no inode is left, and that none costs a request more than a lookup, does not.
+    // How many neighbours the block layer joins depends on the workers' timing: 190 to 234 requests of 249 were seen. These
+    // two facts do not depend on it: no inode is left, and none costs more requests than a lookup.
     assert!(left == 0 && fetched < cold, "{fetched} requests of the replay and {left} that are left, of {cold}");
 }
 
-/// Regression: where chunks that nobody wants lie between, those at the end of a range were not read.
+/// Regression: when unneeded chunks lay between, the chunks at the end of a range were not read.
 #[test]
-fn inodes_of_xfs_come_though_others_lie_between() {
+fn xfs_inodes_are_fetched_across_unneeded_chunks() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("xfs") else { return };
         mounted.make_tree();
@@ -277,7 +277,7 @@ fn inodes_of_xfs_come_though_others_lie_between() {
 }
 
 #[test]
-fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
+fn a_user_without_access_to_the_device_fetches_by_lookups_and_files() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let (open, closed) = (mounted.file("open", MIB), mounted.file("closed", MIB));
@@ -290,7 +290,7 @@ fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
         mounted.make_cold();
         let file = saved(&profile);
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
-        // The binary may lie where a stranger cannot reach it: a copy beside the file system can be reached.
+        // A stranger may not reach the binary: copy it beside the file system.
         let binary = mounted.root.parent().unwrap().join("ahead");
         crate::mounted::copy_ahead(&binary);
         let output = std::process::Command::new("setpriv")
@@ -312,9 +312,9 @@ fn who_may_not_read_the_device_looks_up_and_reads_his_files() {
     });
 }
 
-/// Regression: a thread that the system refused was a failure, or a panic.
+/// Regression: a thread that the system refused caused a failure or a panic.
 #[test]
-fn a_replay_needs_no_thread() {
+fn a_replay_works_without_threads() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let path = mounted.file("file", MIB);
@@ -326,7 +326,7 @@ fn a_replay_needs_no_thread() {
         let binary = mounted.root.parent().unwrap().join("ahead");
         crate::mounted::copy_ahead(&binary);
         let mut replay = std::process::Command::new("setpriv");
-        // Nobody else has this number; there may be two processes, and one is the command itself.
+        // No other process has this user id. The limit allows two processes; the command is one of them.
         replay.args(["--reuid=54322", "--regid=54322", "--clear-groups", "prlimit", "--nproc=2"]).arg(&binary);
         let output = replay.arg("replay").arg(file.path()).args(["--wait", "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -337,7 +337,7 @@ fn a_replay_needs_no_thread() {
 }
 
 #[test]
-fn a_changed_file_is_left_out_and_counted() {
+fn a_changed_file_is_skipped_and_counted() {
     unless_reclaimed(|| {
         let Some(mut mounted) = Mounted::new("ext4") else { return };
         let (kept, changed, gone) =
@@ -381,7 +381,7 @@ fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
     mounted.list_all();
     let metadata = mounted.cached_metadata();
     let bytes = Profile { metadata: vec![metadata.clone()], ..Profile::default() }.metadata_bytes();
-    // Nothing is mounted in this directory; and /proc is no file system on a device.
+    // Nothing is mounted on this directory; /proc is not a file system on a device.
     for mount_point in [mounted.root.join("directory-1"), "/proc".into(), "/nowhere".into()] {
         let mount_point = mount_point.as_os_str().as_bytes().to_vec();
         let metadata = Metadata { mount_point, ..metadata.clone() };
@@ -392,7 +392,7 @@ fn a_device_is_read_only_if_it_is_under_the_recorded_mount_point() {
     }
 }
 
-/// Whether a disk rotates, as the kernel says it until this is dropped.
+/// Makes the kernel report a disk as rotational or not, until dropped.
 struct Rotational {
     setting: String,
     before: String,
@@ -413,16 +413,16 @@ impl Drop for Rotational {
     }
 }
 
-/// Regression: what has the number now that a disk had when it was recorded told in which order to read the disk.
+/// Regression: the device that has the recorded number today determined the order of the reads.
 #[test]
-fn a_disk_that_has_another_number_today_is_taken_for_what_it_is() {
+fn a_disk_with_a_new_number_is_ordered_by_its_own_properties() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let whole_file = 0..MIB;
     let used = mounted.used(&mounted.file("file", MIB), std::slice::from_ref(&whole_file));
     let order_of = |profile: Profile| replay(&profile, &[])["devices"][0]["order"].clone();
     for (rotates, order) in [(true, "by_position"), (false, "by_first_use")] {
         let _set = Rotational::set(&mounted, rotates);
-        // No disk has the one number, and of a disk that has the other the opposite may be true.
+        // No disk has the first number; a disk with the second may differ in this property.
         for device in [4095 << 32, 254 << 32] {
             let file = File { device, ..used.clone() };
             assert_eq!(order_of(Profile { files: vec![file], ..Profile::default() }), order);
@@ -432,7 +432,7 @@ fn a_disk_that_has_another_number_today_is_taken_for_what_it_is() {
     }
 }
 
-/// A mount that is taken out of the tree in the end.
+/// A mount that is removed on drop.
 struct Taken(PathBuf);
 
 impl Drop for Taken {
@@ -441,14 +441,14 @@ impl Drop for Taken {
     }
 }
 
-/// Regression: a profile could make whoever replayed it list any directory, and so mount what an automounter offers.
+/// Regression: a profile could make replay list any directory, and so trigger an automounter.
 #[test]
-fn nothing_is_mounted_for_a_listing() {
+fn a_listing_triggers_no_automount() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let offered = mounted.root.join("offered");
     fs::create_dir(&offered).unwrap();
     let (mut requests, to_daemon) = std::io::pipe().unwrap();
-    // Of another process group: ours would be taken for the automounter.
+    // Another process group: the kernel would take the test's own group for the automounter.
     let options = format!("fd={},pgrp=1,minproto=5,maxproto=5,direct", to_daemon.as_raw_fd());
     if let Err(error) = mounting::mount(Path::new("offered"), &offered, "autofs", false, &options) {
         return eprintln!("skipped: {error}");
@@ -459,7 +459,7 @@ fn nothing_is_mounted_for_a_listing() {
     let lookups = vec![Lookup { path: offered.as_os_str().as_bytes().to_vec().into(), ..on_disk.clone() }, on_disk];
     let account = replay(&Profile { lookups, ..Profile::default() }, &[]);
     assert_eq!(account["lookups"], 2);
-    // The kernel's end is closed with the mount.
+    // Unmounting closes the kernel's end of the pipe.
     drop(automount);
     let mut asked = Vec::new();
     requests.read_to_end(&mut asked).unwrap();

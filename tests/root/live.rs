@@ -1,4 +1,4 @@
-//! A policy on a disk that answers late: what the reader sees of its cache does not depend on who is quicker.
+//! A policy on a slow disk: what the reader sees of its cache does not depend on timing.
 
 use crate::crash::wait_until;
 use crate::disk::Home;
@@ -12,8 +12,8 @@ use std::path::Path;
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
 
-/// Time that each read of the disk takes, milliseconds. A look (`preadv2` with `RWF_NOWAIT`) makes the kernel start a read of an
-/// absent page; the look has to return before that read ends, also where both processors are busy.
+/// Time of each disk read, milliseconds. A look (`preadv2` with `RWF_NOWAIT`) at an absent page makes the kernel start a read.
+/// The look must return before that read ends, also when both processors are busy.
 const STALL_MS: u64 = 500;
 
 /// Reads the file once, evicts it, and makes the disk slow; then the reader reads `again`. Returns the counters.
@@ -38,7 +38,7 @@ fn evicted(call: usize, again: fn(&mut Reader)) -> Option<Counters> {
     Some(engine.counters())
 }
 
-/// The last reads' pages stay for a moment in lists that each processor has.
+/// Pages of the last reads stay for a moment in lists of each processor.
 fn make_cold(file: &File) {
     wait_until("a cold file", || {
         evict::file(file).unwrap();
@@ -54,7 +54,7 @@ fn read_all(reader: &mut Reader, call: usize) {
     }
 }
 
-/// Regression: each evicted page was found by its own read, one after the other.
+/// Regression: the reader found evicted pages one by one, each with its own read.
 #[test]
 fn pages_evicted_together_are_found_together() {
     let reads_one = |reader: &mut Reader| assert_eq!(reader.read_at(&mut [0; PAGE], 0).unwrap(), PAGE);

@@ -1,11 +1,11 @@
-//! Who may change the whole machine: a cold recording evicts everything and switches read-ahead off on every disk, and a
-//! test that measures a cache or a device at that time would see it.
+//! The lock on the whole machine. A cold recording evicts everything and switches read-ahead off on every disk, which would
+//! disturb a concurrent test that measures a cache or a device.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// Held while a test runs: with others, or alone.
+/// The lock during a test: shared or exclusive.
 pub enum Held {
     Shared { _lock: RwLockReadGuard<'static, ()> },
     Alone { _lock: RwLockWriteGuard<'static, ()> },
@@ -21,12 +21,12 @@ impl Held {
     }
 }
 
-/// For a test that needs caches and settings to stay as they are.
+/// For a test that needs unchanged caches and settings.
 pub fn shared() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For a test that changes them.
+/// For a test that changes caches or settings.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }

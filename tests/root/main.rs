@@ -1,4 +1,4 @@
-//! Tests.
+//! Tests that need root.
 mod bench;
 mod compare;
 mod conform;

@@ -1,4 +1,4 @@
-//! A file system on a loop device, for tests that need one of their own.
+//! A file system on a loop device, for tests that need their own.
 
 use crate::crash::wait_until;
 use crate::machine_lock::Held;
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// A file system on a loop device, taken away with its guards.
+/// A file system on a loop device. Dropping its guards unmounts and detaches it.
 pub struct Mounted {
     pub fs_type: &'static str,
     pub root: PathBuf,
     pub mount: Option<Guard>,
     pub device: ahead_undo::loops::Loop,
     home: tempfile::TempDir,
-    // What was brought in must stay.
+    // Fetched pages must stay in the cache.
     _machine: Held,
 }
 
-/// Copies the program, and the laboratory's beside it. By another process: what a test forks has open for a moment what the test is writing, and a program that is
-/// open for writing cannot be run.
+/// Copies the program and the laboratory's program beside it, in another process. A file that this process writes is briefly
+/// open in the children that other tests fork, and the kernel does not execute a file that is open for writing.
 pub fn copy_ahead(to: &Path) {
     for (program, to) in [("ahead", to.to_owned()), ("ahead-lab", to.with_file_name("ahead-lab"))] {
         let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin(program)).arg(to).status();
@@ -37,12 +37,12 @@ fn is_ext(fs_type: &str) -> bool {
 }
 
 impl Mounted {
-    /// `None`, with the reason printed, where that cannot be had.
+    /// `None`, with the reason printed, where that is impossible.
     pub fn new(fs_type: &'static str) -> Option<Mounted> {
         Mounted::with(fs_type, Held::shared)
     }
 
-    /// The same for a test that counts how requests of several threads meet: other tests take the processors.
+    /// The same for a test that counts merged requests of several threads: concurrent tests would take the processors.
     pub fn alone(fs_type: &'static str) -> Option<Mounted> {
         Mounted::with(fs_type, Held::alone)
     }
@@ -54,13 +54,13 @@ impl Mounted {
         }
         let machine = hold();
         let home = tempfile::tempdir().unwrap();
-        // The profile of a stranger must be able to reach it.
+        // A stranger's profile must be able to reach it.
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let image = home.path().join("image");
         fs::File::create(&image).unwrap().set_len(512 * MIB).unwrap();
         let mut mkfs = std::process::Command::new(format!("mkfs.{fs_type}"));
         if is_ext(fs_type) {
-            // The kernel would write the inode tables and the journal later, into what is measured.
+            // Otherwise the kernel writes the inode tables and the journal later, during the measurement.
             mkfs.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         }
         let mkfs = mkfs.arg(&image).output();
@@ -87,14 +87,14 @@ impl Mounted {
         let mount = |options| {
             ahead_undo::mounts::mount_noted(own, &self.device.device, &self.root, self.fs_type, false, options)
         };
-        // Since Linux 5.13 the kernel reads the maps of free blocks at a moment by chance in the first five seconds.
+        // Since Linux 5.13 the kernel reads the block bitmaps at a random moment within the first five seconds.
         let mounted = if is_ext(self.fs_type) { mount("no_prefetch_block_bitmaps") } else { mount("") };
         self.mount = Some(mounted.or_else(|_| mount("")).unwrap());
     }
 
-    /// Unmounts and mounts again, and evicts the device's own pages: nothing of it is cached any more.
+    /// Unmounts, mounts again, and evicts the device's own pages: nothing of it stays cached.
     pub fn make_cold(&mut self) {
-        // Not lazily, as the guard does it: a process that another test has just forked would keep all that is cached.
+        // Not a lazy unmount as in the guard: a process that another test has just forked would keep all cached pages.
         if let Some(mount) = self.mount.take() {
             wait_until("the unmount", || mounting::unmount(&self.root).is_ok());
             drop(mount);
@@ -103,7 +103,7 @@ impl Mounted {
         self.mount();
     }
 
-    /// What lies below the loop device.
+    /// The backing file of the loop device.
     pub fn image(&self) -> PathBuf {
         self.home.path().join("image")
     }
@@ -112,14 +112,14 @@ impl Mounted {
         block::device_number(&self.device.device).unwrap()
     }
 
-    /// Device requests that `work` causes.
+    /// The device requests that `work` causes.
     pub fn requests(&self, work: impl FnOnce()) -> u64 {
         let before = diskstats::reads(self.number()).unwrap();
         work();
         (diskstats::reads(self.number()).unwrap() - before).requests
     }
 
-    /// A file of this many bytes; no block is a hole or like another.
+    /// A file of this many bytes, without holes or equal blocks.
     pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.root.join(name);
         let content: Vec<u8> = (0..bytes).map(|at| (at / KIB * 31 + at % 251) as u8).collect();

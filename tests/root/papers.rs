@@ -1,5 +1,4 @@
-//! Papers against the real page cache: what the kernel does on a real ext2 is seen in the times of the reads, and nothing of the
-//! disk is left.
+//! Papers against the real page cache: read times show the kernel's behaviour on a real ext2, and no disk stays afterwards.
 
 use crate::crash::wait_until;
 use crate::machine_lock;
@@ -20,7 +19,7 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split(", ").map(|word| word.parse().unwrap()).collect()
 }
 
-/// What is left of `ahead papers` with this process id: disks, mounts, its directory.
+/// What `ahead papers` with this process id has left: disks, mounts, its directory.
 fn left_of(pid: u32) -> Vec<String> {
     let (disk, directory) = (format!("papers-{pid}"), format!("ahead-papers-{pid}"));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -32,7 +31,7 @@ fn left_of(pid: u32) -> Vec<String> {
     left
 }
 
-/// Regression: its daemon lived on and kept the disk mounted in the directory that was to be removed.
+/// Regression: the disk's daemon stayed alive and kept the disk mounted in the directory to remove.
 #[test]
 fn after_a_kill_restore_detaches_the_disk_and_removes_its_directory() {
     if !machine::is_root() || !Path::new("/dev/fuse").exists() {
@@ -48,29 +47,29 @@ fn after_a_kill_restore_detaches_the_disk_and_removes_its_directory() {
         .unwrap();
     let (pid, name) = (child.id(), format!("papers-{}", child.id()));
     let directory = PathBuf::from(format!("/dev/shm/ahead-papers-{pid}"));
-    // The first file comes when the disk is complete; writing it takes seconds.
+    // The first file appears when the disk is complete; writing it takes seconds.
     wait_until("the disk", || directory.join("mnt/0").exists());
     let daemon = ahead_disk::find(&name).unwrap().daemon;
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(daemon.is_alive() && !left_of(pid).is_empty(), "nothing was left to undo");
     let restored = Command::cargo_bin("ahead").unwrap().arg("restore").assert().success();
-    let said = String::from_utf8_lossy(&restored.get_output().stdout).into_owned();
-    assert!(said.contains(&format!("undone: process {}", daemon.pid)), "{said}");
-    assert!(said.contains(&format!("undone: directory {}", directory.display())), "{said}");
-    assert_eq!(left_of(pid), Vec::<String>::new(), "{said}");
+    let stdout = String::from_utf8_lossy(&restored.get_output().stdout).into_owned();
+    assert!(stdout.contains(&format!("undone: process {}", daemon.pid)), "{stdout}");
+    assert!(stdout.contains(&format!("undone: directory {}", directory.display())), "{stdout}");
+    assert_eq!(left_of(pid), Vec::<String>::new(), "{stdout}");
     assert!(!daemon.is_alive());
     let none = predicates::str::contains("NOT undone").not();
     Command::cargo_bin("ahead").unwrap().arg("restore").assert().success().stdout(none);
 }
 
 #[test]
-fn pelouins_drops_are_where_he_saw_them() {
+fn pelouins_drops_are_at_his_places() {
     if !machine::is_root() || !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: an emulated disk needs root and FUSE");
         return;
     }
-    // Another program that measures a disk would be in the times.
+    // Another measuring program would change the times.
     let _alone = machine_lock::alone();
     let output =
         Command::cargo_bin("ahead").unwrap().args(["papers", "pelouin", "--live", "--json"]).assert().success();

@@ -1,4 +1,4 @@
-//! `ahead probe` on real file systems with settings that it is not told.
+//! `ahead probe` on real file systems with settings that it does not know.
 
 use crate::machine_lock::Held;
 use crate::mounted::Mounted;
@@ -26,22 +26,22 @@ fn probe(path: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Windows (read_ahead_kb) and largest requests (max_sectors_kb) that nobody would choose, and the usual ones.
+/// Windows (read_ahead_kb) and largest requests (max_sectors_kb): unusual ones and the usual ones.
 const SETTINGS: [(u64, u64); 6] = [(0, 512), (4, 256), (20, 64), (100, 256), (128, 1024), (1764, 512)];
 
-fn windows_are_found(fs_type: &'static str) {
+fn assert_windows_are_found(fs_type: &'static str) {
     let Some(mounted) = Mounted::new(fs_type) else { return };
     let window = read_ahead_file(mounted.number()).unwrap();
     let request = block::queue_file(mounted.number(), "max_sectors_kb");
     for (window_kb, request_kb) in SETTINGS {
-        // The limit first: when it is set, the kernel makes the window anew (`blk_apply_bdi_limits`).
+        // The limit first: setting it makes the kernel reset the window (`blk_apply_bdi_limits`).
         fs::write(&request, request_kb.to_string()).unwrap();
         fs::write(&window, window_kb.to_string()).unwrap();
         let found = probe(&mounted.root, &["--only", "windows", "--size", "64M", "--verify"]);
         let value = |name: &str| found[name]["value"].as_u64();
         assert_eq!(value("window"), Some(window_kb << 10), "{fs_type}: {found:#}");
         assert_eq!(value("willneed_cap"), Some(window_kb.max(request_kb) << 10), "{fs_type}: {found:#}");
-        // Of a window of a page or less there is no page that triggers the next.
+        // A window of a page or less has no page that triggers the next window.
         let trigger = (window_kb > 4).then_some(window_kb << 10);
         assert_eq!(value("trigger"), trigger, "{fs_type}: {found:#}");
         assert_eq!(value("max_request"), (request_kb > window_kb).then_some(request_kb << 10), "{fs_type}: {found:#}");
@@ -49,9 +49,9 @@ fn windows_are_found(fs_type: &'static str) {
     }
 }
 
-/// Regression: what squashfs brings to the end of its blocks was taken for the window: 576 KiB where it is 512.
+/// Regression: squashfs reads whole blocks of its own, and these counted as the window: 576 KiB instead of 512.
 #[test]
-fn where_a_file_system_brings_its_own_blocks_no_window_is_told() {
+fn a_file_system_with_its_own_blocks_has_no_window() {
     if !machine::is_root() {
         return eprintln!("skipped: needs root");
     }
@@ -87,17 +87,17 @@ fn where_a_file_system_brings_its_own_blocks_no_window_is_told() {
 
 #[test]
 fn windows_are_found_on_ext4() {
-    windows_are_found("ext4");
+    assert_windows_are_found("ext4");
 }
 
 #[test]
 fn windows_are_found_on_xfs() {
-    windows_are_found("xfs");
+    assert_windows_are_found("xfs");
 }
 
 #[test]
 fn windows_and_direct_blocks_are_found_on_ext2() {
-    windows_are_found("ext2");
+    assert_windows_are_found("ext2");
     let Some(mounted) = Mounted::new("ext2") else { return };
     let found = probe(&mounted.root, &["--only", "layout", "--size", "16M", "--verify"]);
     assert_eq!(found["block_size"]["value"], 4096, "{found:#}");
@@ -105,7 +105,7 @@ fn windows_and_direct_blocks_are_found_on_ext2() {
     assert_eq!(found["indirect_at"].as_array().unwrap()[..2], [49_152, (12 + 1024) * 4096], "{found:#}");
 }
 
-/// Regression: blocks of pointers that the journal held in memory could not be evicted, and it was said that there were extents.
+/// Regression: pointer blocks that the journal kept in memory could not be evicted, and probe reported extents.
 #[test]
 fn direct_blocks_are_found_below_a_journal() {
     let Some(mounted) = Mounted::new("ext3") else { return };
@@ -115,7 +115,7 @@ fn direct_blocks_are_found_below_a_journal() {
     assert!(found["indirect_by"]["confidence"].as_f64().unwrap() > 0.5, "{found:#}");
 }
 
-/// Regression: a file whose bytes lie in inodes ended everything with ENXIO.
+/// Regression: a file whose bytes lie in its inode ended probe with ENXIO.
 #[test]
 fn a_file_of_one_byte_may_lie_in_its_inode() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
@@ -131,10 +131,10 @@ fn a_file_of_one_byte_may_lie_in_its_inode() {
     assert!(found["block_size"]["method"].as_str().unwrap().contains("inode"), "{found:#}");
 }
 
-/// Regression: before each run every page was looked at: a file of a terabyte took minutes. What was allocated and never written was a
+/// Regression: probe checked every page before each run, minutes for a terabyte. Allocated and unwritten space looked like a
 /// disk of 3 us.
 #[test]
-fn a_huge_file_of_holes_is_probed_at_once() {
+fn a_huge_sparse_file_is_probed_quickly() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let file = mounted.root.join("file");
     fs::File::create(&file).unwrap().set_len(1 << 40).unwrap();
@@ -173,7 +173,7 @@ fn a_device_in_use_is_refused_and_a_free_one_is_read() {
 }
 
 #[test]
-fn who_interrupts_it_finds_nothing_left() {
+fn an_interrupted_probe_leaves_nothing() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let before = fs::read_dir(&mounted.root).unwrap().count();
     for signal in ["-INT", "-TERM", "-KILL"] {
@@ -197,9 +197,9 @@ fn who_interrupts_it_finds_nothing_left() {
     }
 }
 
-/// A file on a file system can be read whatever becomes of the rest of it; a test file wants room, and permission.
+/// An existing file needs only a readable file system; a test file needs space and permission.
 #[test]
-fn read_only_and_full_file_systems_are_told_apart() {
+fn read_only_and_full_file_systems_have_different_errors() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
     let file = mounted.file("file", 8 << 20);
     let ahead = |path: &Path| {
@@ -221,11 +221,11 @@ fn read_only_and_full_file_systems_are_told_apart() {
 }
 
 #[test]
-fn a_stranger_is_told_what_may_be_given() {
+fn a_path_without_permission_is_named() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let file = mounted.file("file", 8 << 20);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    // The binary's own directory may be closed to strangers.
+    // Other users may not enter the binary's own directory.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
     for path in [&mounted.root, &file, &mounted.device.device] {
@@ -235,9 +235,9 @@ fn a_stranger_is_told_what_may_be_given() {
     }
 }
 
-/// Regression: cachestat sees nothing of a file of overlayfs, and a fault and one WILLNEED were said to bring 0 bytes.
+/// Regression: cachestat sees no pages of a file on overlayfs, and probe reported 0 bytes for a fault and one WILLNEED.
 #[test]
-fn of_an_overlay_nothing_is_told_that_is_not_seen() {
+fn unobservable_answers_on_an_overlay_are_not_zero() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mounted.root.join(name));
     for directory in [&lower, &upper, &work, &merged] {
@@ -274,7 +274,7 @@ fn a_tiny_disk_has_no_rates() {
     }
 }
 
-/// Regression: a disk whose reads fail was a file system that cannot read directly, and all was well.
+/// Regression: probe took a disk whose reads fail for a file system without direct I/O, and succeeded.
 #[test]
 fn a_disk_that_always_fails_is_an_error() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
@@ -287,9 +287,9 @@ fn a_disk_that_always_fails_is_an_error() {
     }
 }
 
-/// Regression: where too little was known for a model nothing was told at all.
+/// Regression: without enough data for a model probe printed no answers at all.
 #[test]
-fn answers_are_told_whatever_becomes_of_the_model() {
+fn answers_are_printed_even_without_a_model() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let home = tempfile::tempdir().unwrap();
     let file = mounted.root.join("file");
@@ -297,15 +297,15 @@ fn answers_are_told_whatever_becomes_of_the_model() {
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    // A stranger may read 4 MiB of the disk: that is too little for rates.
+    // This user may read 4 MiB of the disk: too little for rates.
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary).arg("probe").arg(&file);
     command.arg("--model").arg(home.path().join("twin.toml")).assert().code(1).stdout(contains("access time"));
 }
 
-/// What was there when it began is gone: an error with its reason, and not a signal.
+/// The backing data disappears during the probe: the result is an error with its reason, not a signal.
 #[test]
-fn a_disk_that_fails_in_the_middle_is_an_error() {
+fn a_disk_that_fails_during_the_probe_is_an_error() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let file = mounted.file("file", 64 << 20);
     fs::File::open(&file).unwrap().sync_all().unwrap();
@@ -317,7 +317,7 @@ fn a_disk_that_fails_in_the_middle_is_an_error() {
         .spawn()
         .unwrap();
     crate::crash::wait_until("the file to be open", || has_open_below(child.id(), &mounted.root));
-    // Reads beyond the end of what lies below a loop device fail.
+    // Reads beyond the end of a loop device's backing file fail.
     fs::OpenOptions::new().write(true).open(mounted.image()).unwrap().set_len(0).unwrap();
     let output = child.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
@@ -325,10 +325,9 @@ fn a_disk_that_fails_in_the_middle_is_an_error() {
     assert!(message.contains("Input/output error"), "{message}");
 }
 
-/// The group's memory is 64 MiB. What the program itself needs of it, and what the kernel gives back at a time, is less than a
-/// quarter of that.
+/// The group's memory is 64 MiB. The program's own memory and the kernel's reclaim batch are less than a quarter of that.
 #[test]
-fn where_a_control_group_ends_cached_data_is_found() {
+fn the_cache_limit_of_a_control_group_is_found() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let group = Path::new("/sys/fs/cgroup/memory").join(format!("ahead-probe-test-{}", std::process::id()));
     if fs::create_dir(&group).is_err() {
@@ -349,7 +348,7 @@ fn where_a_control_group_ends_cached_data_is_found() {
     assert!((48.0..=64.0).contains(&(bytes / f64::from(1 << 20))), "{found:#}");
 }
 
-/// Whether a process has a file open in this directory, be it without a name.
+/// Whether a process has a file in this directory open, also a deleted one.
 fn has_open_below(pid: u32, directory: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     open.into_iter().filter_map(|entry| fs::read_link(entry.path()).ok()).any(|link| link.starts_with(directory))

@@ -1,5 +1,5 @@
-//! The kernel may take pages out of the cache by itself: for want of memory, or because DAMON finds that nobody has used
-//! them for a while. A test that counts cached pages cannot go on then, and begins anew.
+//! The kernel may reclaim cached pages: for lack of memory, or because DAMON finds them unused. A test that counts cached
+//! pages then starts again.
 
 use ahead_model::DeviceNumber;
 use ahead_observe::{Evicted, Evictions};
@@ -10,12 +10,12 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Stdio;
 
-/// How often a test is begun at most. Where the kernel does that every five seconds, a test of one second meets it once
-/// in five times.
+/// The largest number of attempts of a test. If the kernel reclaims every five seconds, one attempt in five of a one-second test
+/// fails.
 const ATTEMPTS: u32 = 4;
 
-/// Runs a test of what is cached of loop devices' file systems. One that fails while pages of these were reclaimed is run
-/// again, and that is printed; any other failure counts.
+/// Runs a test of pages cached from loop devices. A test that fails while such pages are reclaimed runs again, with a printed
+/// line; any other failure counts.
 pub fn unless_reclaimed(test: impl Fn()) {
     let Ok(evictions) = Evictions::start() else { return test() };
     for attempt in 1.. {
@@ -25,26 +25,26 @@ pub fn unless_reclaimed(test: impl Fn()) {
         if bytes == 0 || attempt == ATTEMPTS {
             resume_unwind(failure);
         }
-        eprintln!("begins anew: the kernel has reclaimed {bytes} bytes of loop devices meanwhile");
+        eprintln!("starts again: the kernel reclaimed {bytes} bytes of loop devices during the test");
     }
 }
 
-/// Of all loop devices, and of the superblocks that have numbers of their own (btrfs).
+/// Reclaimed bytes of all loop devices and of superblocks with anonymous device numbers (btrfs).
 fn reclaimed_bytes(evictions: &Evictions) -> u64 {
     let loops = (0..256).map(|minor| DeviceNumber::new(LOOP_MAJOR, minor));
     let anonymous = (0..1024).map(|minor| DeviceNumber::new(0, minor));
     loops.chain(anonymous).map(|device| evictions.of(device).unwrap().reclaimed_bytes).sum()
 }
 
-/// Of loop devices (Documentation/admin-guide/devices.txt).
+/// The major number of loop devices (Documentation/admin-guide/devices.txt).
 const LOOP_MAJOR: u32 = 7;
 
-/// Of the file that is evicted in one way and in the other.
+/// Size of the file that is evicted in both ways.
 const BYTES: u64 = 4 << 20;
 
-/// What the kernel does for want of memory and what somebody asks for are not the same.
+/// Reclaim for lack of memory differs from an eviction that a process asks for.
 #[test]
-fn reclaim_is_told_from_what_is_dropped() {
+fn reclaim_differs_from_requested_eviction() {
     let evictions = match Evictions::start() {
         Ok(evictions) => evictions,
         Err(error) => return eprintln!("skipped: {error}"),
@@ -64,7 +64,7 @@ fn reclaim_is_told_from_what_is_dropped() {
         let (before, of_file_before) = (evictions.of(device).unwrap(), evictions.of_file(device, inode).unwrap());
         work();
         let (after, of_file) = (evictions.of(device).unwrap(), evictions.of_file(device, inode).unwrap());
-        // To watch it again changes nothing.
+        // A second watch changes nothing.
         evictions.watch(device, inode).unwrap();
         let of_file = (of_file.bytes - of_file_before.bytes, of_file.reclaimed_bytes - of_file_before.reclaimed_bytes);
         assert_eq!(of_file.0, BYTES);
@@ -76,7 +76,7 @@ fn reclaim_is_told_from_what_is_dropped() {
     let mut command = std::process::Command::new("python3");
     command.args(["-c", page_out]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // What was taken away before the program looked at it is there again.
+    // What was evicted before the program read it is cached again.
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
     let child = RefCell::new(child);
     let (bytes, reclaimed_bytes) = evicted(&|| {

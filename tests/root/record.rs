@@ -1,4 +1,4 @@
-//! Recording real programs on real file systems: the profile holds exactly what was used, under paths that can be opened.
+//! Recordings of real programs on real file systems: a profile holds exactly the pages used, under paths that can be opened.
 
 mod end;
 mod others;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Reads `length` bytes at `offset` with sysread, so that no buffer of the interpreter's rounds them up.
+/// Reads `length` bytes at `offset` with sysread: perl's buffers do not round the range up.
 fn perl_read(path: &Path, offset: u64, length: u64) -> String {
     format!("open(F,'<',q({}));sysseek(F,{offset},0);sysread(F,$b,{length});", path.display())
 }
@@ -34,14 +34,14 @@ fn a_cold_precise_recording_equals_the_resident_set() {
         volume.install(&perl);
         let data = volume.file("data", 300);
         volume.file("untouched", 10);
-        // perl opens it to read a script that is given as an argument.
+        // perl opens it to read a script that is an argument.
         volume.file("dev/null", 0);
         let inside = Path::new("/data");
         let script = [perl_read(inside, 5 * PAGE + 1, 2 * PAGE), perl_read(inside, 100 * PAGE, 64 * PAGE)].concat();
         let home = Home::new();
         let root = volume.root.to_str().unwrap();
         let command = ["chroot", root, "/usr/bin/env", "-i", "/usr/bin/perl", "-e", &script];
-        // Held until the resident set has been looked at: another test's cold run would evict it.
+        // Held until the resident set is read: another test's cold run would evict it.
         let (profile, _alone) = home.record_cold(&command);
         let (read_ahead, inode_blocks) = settings(&volume);
         assert_ne!((read_ahead.as_str(), inode_blocks.as_str()), ("0", "0"), "the settings were not restored");
@@ -72,14 +72,14 @@ fn a_cold_precise_recording_equals_the_resident_set() {
     });
 }
 
-/// Regression: a signal that does not ask for an end, SIGUSR1 say, ended us with read-ahead off on every disk.
+/// Regression: SIGUSR1, which need not end a program, ended the recorder with read-ahead off on every disk.
 #[test]
-fn settings_are_set_back_whatever_signal_comes() {
+fn settings_are_restored_after_any_signal() {
     let Some(volume) = Volume::new("ext4") else { return };
     let home = Home::new();
     let _alone = crate::machine_lock::alone();
     let before = settings(&volume);
-    // Its parent passes it on.
+    // The parent process passes it on.
     let recorded = ahead()
         .args(["record", "--cold", "-o"])
         .arg(home.profile())
@@ -97,9 +97,9 @@ fn settings(volume: &Volume) -> (String, String) {
     (read(format!("/sys/block/{name}/queue/read_ahead_kb")), read(format!("/sys/fs/ext4/{name}/inode_readahead_blks")))
 }
 
-/// Regression: the recorded program set the read-ahead of its disk, and what was read ahead was recorded as used.
+/// Regression: the recorded program set its disk's read-ahead, and pages read ahead were recorded as used.
 #[test]
-fn a_recording_during_which_read_ahead_came_back_is_an_upper_bound() {
+fn a_recording_with_read_ahead_switched_on_is_an_upper_bound() {
     let (Some(volume), Some(other)) = (Volume::new("ext4"), Volume::new("ext4")) else { return };
     let file = volume.file("data", 256);
     let home = Home::new();
@@ -107,7 +107,7 @@ fn a_recording_during_which_read_ahead_came_back_is_an_upper_bound() {
         let name = changed.device().file_name().unwrap().to_str().unwrap();
         let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
         let before = {
-            // That of a cold recording beside is none.
+            // The setting of a concurrent cold recording does not count.
             let _still = undisturbed();
             fs::read_to_string(&setting).unwrap()
         };
@@ -116,13 +116,13 @@ fn a_recording_during_which_read_ahead_came_back_is_an_upper_bound() {
         fs::write(&setting, before).unwrap();
         (String::from_utf8(output.stderr).unwrap(), profile.recording.precision)
     };
-    let (said, precision) = record_with(&volume);
-    assert_eq!(precision, Precision::UpperBound, "{said}");
-    assert!(said.contains("read-ahead came back") && said.contains("upper bound"), "{said}");
-    // Of a disk that was not read from it does not matter.
-    let (said, precision) = record_with(&other);
-    assert_eq!(precision, Precision::Precise, "{said}");
-    assert!(!said.contains("came back"), "{said}");
+    let (message, precision) = record_with(&volume);
+    assert_eq!(precision, Precision::UpperBound, "{message}");
+    assert!(message.contains("read-ahead came back") && message.contains("upper bound"), "{message}");
+    // The setting of a disk without reads does not matter.
+    let (message, precision) = record_with(&other);
+    assert_eq!(precision, Precision::Precise, "{message}");
+    assert!(!message.contains("came back"), "{message}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_cold_recording_of_a_listing_sees_its_metadata_and_lookups() {
 }
 
 #[test]
-fn a_warm_recording_sees_what_is_cached_and_repeats_cost_no_event() {
+fn a_warm_recording_sees_cached_pages_and_repeats_cost_no_event() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("cached", 64);
@@ -161,7 +161,7 @@ fn a_warm_recording_sees_what_is_cached_and_repeats_cost_no_event() {
 }
 
 #[test]
-fn reads_of_io_urings_workers_belong_to_their_program() {
+fn reads_of_io_uring_workers_belong_to_their_program() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     if Command::new("fio").arg("--version").output().is_err() {
@@ -200,7 +200,7 @@ fn children_and_threads_are_followed_and_strangers_are_not() {
 }
 
 #[test]
-fn several_runs_keep_how_many_used_each_page() {
+fn several_runs_record_how_many_used_each_page() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let [always, sometimes] = ["always", "sometimes"].map(|name| volume.file(name, 2));
@@ -215,7 +215,7 @@ fn several_runs_keep_how_many_used_each_page() {
 }
 
 #[test]
-fn what_a_program_writes_itself_is_not_fetched() {
+fn pages_that_the_program_wrote_are_not_fetched() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let old = volume.file("old", 3);
@@ -226,7 +226,7 @@ fn what_a_program_writes_itself_is_not_fetched() {
     );
     let log = volume.file("old.log", 2);
     let data = volume.file("data", 2);
-    // As where the clock is wrong until the network is there.
+    // As on a machine whose clock is wrong until the network is up.
     let future = volume.file("future", 1);
     let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
     fs::File::options().write(true).open(&future).unwrap().set_modified(tomorrow).unwrap();
@@ -234,26 +234,26 @@ fn what_a_program_writes_itself_is_not_fetched() {
     let (_, profile) = home.record(&[], &["sh", "-c", &script]);
     assert_eq!(ranges(entry(&profile, &old)), vec![0..3 * PAGE]);
     assert!(find(&profile, &volume.root.join("new")).is_none());
-    // It is another one after each run: what is listed of it would be stale.
+    // Each run changes the file, so an entry for it would be stale.
     assert!(find(&profile, &log).is_none());
-    // Regression: what was written in place, or is of tomorrow, was left out, too.
+    // Regression: files written in place, or with a time in the future, were skipped, too.
     assert_eq!(ranges(entry(&profile, &data)), vec![0..2 * PAGE]);
     assert_eq!(ranges(entry(&profile, &future)), vec![0..PAGE]);
-    // The same with a redirection from before the recording.
+    // The same with a redirection opened before the recording.
     let redirected = volume.file("redirected", 2);
     let output = fs::File::options().append(true).open(&redirected).unwrap();
     let (from, to) = (old.display(), redirected.display());
     let script = format!("cat {to} > /dev/null; cat {from}; cat {to} > /dev/null");
     let mut command = ahead();
     command.args(["record", "--json", "-o"]).arg(home.profile()).args(["--", "sh", "-c", &script]);
-    let said = command.stdout(output).output().unwrap().stderr;
+    let message = command.stdout(output).output().unwrap().stderr;
     assert!(find(&home.load(), &redirected).is_none());
-    let told = said.rsplit(|byte| *byte == b'\n').find(|line| line.starts_with(b"{")).unwrap();
-    let told: serde_json::Value = serde_json::from_slice(told).unwrap();
-    assert_eq!(told["files_made_here"], 1, "{told}");
+    let json = message.rsplit(|byte| *byte == b'\n').find(|line| line.starts_with(b"{")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(json).unwrap();
+    assert_eq!(json["files_made_here"], 1, "{json}");
 }
 
-/// Regression: each change was a line that it was not permitted, and the status 1.
+/// Regression: each change had its own line "not permitted", and the status was 1.
 #[test]
 fn a_restore_without_root_names_the_remedy_in_one_line() {
     if !can_record() {
@@ -274,13 +274,13 @@ fn a_restore_without_root_names_the_remedy_in_one_line() {
         .output();
     ahead_undo::restore_owned_by(gone).unwrap();
     let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len(), said.lines().count()), (Some(77), 0, 1), "{said}");
-    assert!(said.contains("sudo ahead restore"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len(), message.lines().count()), (Some(77), 0, 1), "{message}");
+    assert!(message.contains("sudo ahead restore"), "{message}");
 }
 
 #[test]
-fn without_root_it_says_so_with_status_77() {
+fn without_root_record_has_status_77() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -293,8 +293,8 @@ fn without_root_it_says_so_with_status_77() {
         .current_dir("/")
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(77), "{said}");
-    assert!(said.contains("root") && said.lines().count() == 1, "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(77), "{message}");
+    assert!(message.contains("root") && message.lines().count() == 1, "{message}");
     drop(home);
 }

@@ -1,5 +1,5 @@
-//! Where there is no room left: `/run` (notes and locks), `/tmp` (scratch files) or the whole root, which may also be read-only.
-//! A command says what it lacks and changes nothing, or does its work without; `ahead run` starts the program in any case.
+//! No space left: in `/run` (notes and locks), in `/tmp` (scratch files) or on the whole root, also read-only. A command names
+//! what it lacks and changes nothing, or works without it; `ahead run` starts the program in any case.
 
 use crate::mounted::{Mounted, copy_ahead};
 use ahead_sys::{bdi, loopdev};
@@ -14,7 +14,7 @@ const FULL: &str =
 const READ_ONLY: &str =
     "mount -o remount,bind,ro / && { mountpoint -q /run && mount -o remount,bind,ro /run || true; } && exec \"$@\"";
 
-/// A target, and a place in memory for what the commands make.
+/// A target, and a directory in memory for the commands' files.
 struct Scene {
     mounted: Mounted,
     home: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Scene {
         Some(Scene { mounted, home, windows_kb })
     }
 
-    /// Runs a command in a mount namespace of its own that `set_up` has made scarce.
+    /// Runs a command in its own mount namespace, prepared by `set_up`.
     fn run(&self, set_up: &str, place: &str, arguments: &[&str]) -> Output {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", set_up, "sh"]).env("WHERE", place);
@@ -50,11 +50,11 @@ impl Scene {
         done
     }
 
-    /// The command fails, and its message names this.
+    /// Asserts that the command fails with a message that contains `why`.
     fn refuses(&self, set_up: &str, place: &str, arguments: &[&str], codes: &[i32], why: &str) {
         let done = self.run(set_up, place, arguments);
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(codes.contains(&done.status.code().unwrap()) && said.contains(why), "{arguments:?}: {done:?}");
+        let message = String::from_utf8_lossy(&done.stderr);
+        assert!(codes.contains(&done.status.code().unwrap()) && message.contains(why), "{arguments:?}: {done:?}");
     }
 
     fn works(&self, set_up: &str, place: &str, arguments: &[&str], says: &str) {
@@ -72,7 +72,7 @@ fn program(mounted: &Mounted) -> [String; 2] {
     ["cat".into(), mounted.root.join("file").to_str().unwrap().into()]
 }
 
-/// Whether a loop device has a file of this directory behind it.
+/// Whether a loop device has a backing file in this directory.
 fn is_loop_left(home: &Path) -> bool {
     let devices = fs::read_dir("/sys/block").unwrap().map(|entry| Path::new("/dev").join(entry.unwrap().file_name()));
     let is_of_home = |device: PathBuf| {

@@ -1,4 +1,4 @@
-//! The other users of the machine: they can neither keep root waiting nor have it do something for them.
+//! Other users of the machine can neither make root wait nor act through root.
 
 use crate::machine_lock;
 use ahead_sys::machine;
@@ -12,9 +12,9 @@ fn ahead() -> Command {
     command
 }
 
-/// Regression: whoever could read a lock's file could hold it, and root waited for him in `record` and `restore`.
+/// Regression: each user who could read a lock file could hold the lock, and `record` and `restore` of root waited.
 #[test]
-fn a_stranger_cannot_hold_a_lock_of_root_s() {
+fn a_stranger_cannot_hold_a_lock_of_root() {
     if !machine::is_root() {
         eprintln!("skipped: needs root");
         return;
@@ -28,18 +28,18 @@ fn a_stranger_cannot_hold_a_lock_of_root_s() {
     }
     let recorded = ahead().args(["record", "--cold", "-o"]).arg(home.path().join("p")).args(["--", "true"]).status();
     assert!(recorded.unwrap().success() && ahead().arg("restore").status().unwrap().success());
-    // The one of the size of faults is made only where that can be changed.
+    // The lock for the size of faults exists only where that size can be changed.
     for lock in locks.iter().filter(|lock| fs::exists(lock).unwrap()) {
         let stranger = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "flock", "--nonblock", lock, "true"];
         let tried = Command::new("setpriv").args(stranger).output().unwrap();
-        let said = String::from_utf8_lossy(&tried.stderr);
-        assert!(!tried.status.success() && said.contains("Permission denied"), "{lock}: {said}");
+        let message = String::from_utf8_lossy(&tried.stderr);
+        assert!(!tried.status.success() && message.contains("Permission denied"), "{lock}: {message}");
     }
 }
 
-/// Regression: with umask 0, anybody could put notes there, and root did what they said.
+/// Regression: with umask 0 any user could write notes there, and root followed them.
 #[test]
-fn whatever_the_umask_only_root_can_write_there() {
+fn only_root_can_write_notes_with_any_umask() {
     if !machine::is_root() || !fs::exists("/dev/fuse").unwrap() || !fs::exists("/dev/loop-control").unwrap() {
         eprintln!("skipped: needs root, FUSE and loop devices");
         return;
@@ -47,10 +47,10 @@ fn whatever_the_umask_only_root_can_write_there() {
     // A mount namespace holds copies of other tests' mounts.
     let _alone = machine_lock::alone();
     let home = tempfile::tempdir().unwrap();
-    // A /run where nothing is yet, of the test alone.
+    // An empty /run in the test's own mount namespace.
     let script = r#"mount -t tmpfs -o mode=755 none /run && umask "$2" && cd "$1" &&
-        "$0" disk create x.img --size 1M --fs none --model ssd --name strangers >said &&
-        find /run/ahead -printf '%m %y %P\n' && "$0" disk detach strangers >said && rm x.img said"#;
+        "$0" disk create x.img --size 1M --fs none --model ssd --name strangers >message &&
+        find /run/ahead -printf '%m %y %P\n' && "$0" disk detach strangers >message && rm x.img message"#;
     for umask in ["0", "077"] {
         let done = Command::new("unshare")
             .args(["-m", "--propagation", "private", "sh", "-c", script])
@@ -64,7 +64,7 @@ fn whatever_the_umask_only_root_can_write_there() {
         for expected in ["755 d ", "755 d undo", "755 d disk"] {
             assert!(found.lines().any(|line| line == expected), "{umask}: {found}");
         }
-        // The file system of the disk is not a file of ours.
+        // The disk's file system is not a file of ahead.
         for line in found.lines().filter(|line| !line.starts_with("755 d")) {
             let mode = u32::from_str_radix(line.split(' ').next().unwrap(), 8).unwrap();
             assert_eq!(mode & 0o022, 0, "{line}");

@@ -297,7 +297,8 @@ fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
     tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
     assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
     let found = answer(&[place]);
-    // Regression: a file that was open still while it was removed, which FUSE keeps under another name, was removed again for ever.
+    // Regression: a file that was open still while it was removed, which FUSE keeps under another name, was removed again for
+    // ever.
     assert!(!is_left(&below));
     assert!(found["doubt"].as_str().unwrap().contains("may be about memory"), "{found:#}");
     // Nobody counts its reads, and opening a file drops what is cached of it.

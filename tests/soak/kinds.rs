@@ -1,4 +1,4 @@
-//! The kinds of input: how a changed one is made, and what is done with it.
+//! The kinds of input: how each is made, and how it is used.
 
 mod profile;
 mod state;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// Makes an input.
 pub type Make = Box<dyn Fn(&mut Chance) -> Vec<u8>>;
-/// Reads and uses an input; whether it was accepted.
+/// Reads and uses an input. Returns whether it was accepted.
 pub type Run = Box<dyn Fn(&[u8]) -> bool>;
 
 /// One kind of input.
 pub struct Kind {
     pub name: &'static str,
-    /// How many of the cases, by those of the others.
+    /// The share of the cases, relative to the other kinds.
     pub weight: usize,
     pub make: Make,
     pub run: Run,
@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// All of them.
+/// All kinds.
 pub fn all() -> Vec<Kind> {
     vec![
         profile::kind(),
@@ -49,7 +49,7 @@ pub fn all() -> Vec<Kind> {
     ]
 }
 
-/// One of them by its name.
+/// The kind with this name.
 pub fn named(name: &str) -> Kind {
     all().into_iter().find(|kind| kind.name == name).unwrap_or_else(|| panic!("no kind {name}"))
 }
@@ -58,7 +58,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The files of a directory of the repository, in the order of their names.
+/// The contents of the files in a directory of the repository, sorted by name.
 fn files_of(directory: &str) -> Vec<Vec<u8>> {
     let directory = repository().join(directory);
     let entries = std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));

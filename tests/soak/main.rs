@@ -1,16 +1,14 @@
-//! Hostile input in process: whatever a file from outside holds, nothing panics, hangs, or takes more memory than its length
-//! pays for.
+//! Hostile input in process: no content of an outside file causes a panic, a hang, or more memory than its length allows.
 //!
 //! ```text
-//!     seed, number of the case ─▶ kind ─▶ a good input ─▶ changed here and there ─▶ read, and used
+//!     seed, number of the case ─▶ kind ─▶ a good input ─▶ changed at some places ─▶ read, and used
 //!                                                                    │
 //!          watchdog: longer than CASE_TIME, or more than HEAP_LIMIT_BYTES ─▶ input saved, the program ends
 //! ```
 //!
-//! `make soak` runs it: `AHEAD_SOAK_SECONDS` or `AHEAD_SOAK_CASES` say how long, `AHEAD_SOAK_SEED` begins it again where it
-//! failed, `AHEAD_SOAK_FIRST` at that case. `AHEAD_SOAK_KIND` tries one kind of input alone (its cases have other numbers).
-//! Inputs that did harm are saved in `target/soak/`, and the number of the last case. With the other tests, [`ALWAYS`] cases
-//! are tried.
+//! `make soak` runs it: `AHEAD_SOAK_SECONDS` or `AHEAD_SOAK_CASES` set the length, `AHEAD_SOAK_SEED` repeats a run,
+//! `AHEAD_SOAK_FIRST` starts it at a case. `AHEAD_SOAK_KIND` selects one kind of input (its cases have other numbers).
+//! Harmful inputs and the number of the last case are saved in `target/soak/`. `cargo test` runs [`ALWAYS`] cases.
 
 mod kinds;
 mod mutate;
@@ -29,28 +27,28 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Cases that `cargo test` tries, with the same seed each time.
+/// The cases of `cargo test`, with the same seed each time.
 const ALWAYS: u64 = 2_000;
 const ALWAYS_SEED: u64 = 15;
 
-/// How long a case may take. On a busy machine a case of milliseconds takes some tenths of a second.
+/// The time limit of a case. On a busy machine a case of milliseconds takes some tenths of a second.
 const CASE_TIME: Duration = Duration::from_secs(30);
 
-/// What a case may allocate at once, bytes, and for each byte of its input.
+/// Memory that a case may allocate, bytes: a constant, and a number for each byte of its input.
 const HEAP_BYTES: usize = 64 << 20;
 const HEAP_BYTES_PER_BYTE: usize = 256;
 
-/// Where the watchdog ends the program before the machine runs short of memory, bytes.
+/// The watchdog ends the program at this size, before the machine runs short of memory, bytes.
 const HEAP_LIMIT_BYTES: usize = 3 << 30;
 
-/// How often the watchdog looks, and how often progress is printed.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Time between two checks of the watchdog, and between two lines of progress.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+const PROGRESS_EVERY: Duration = Duration::from_secs(60);
 
-/// More failures than these are not worth waiting for.
+/// The run ends after this many failures.
 const FAILURES_MOST: usize = 20;
 
-/// How much is tried.
+/// The length and the content of a run.
 #[derive(Clone, Debug)]
 struct Task {
     seed: u64,
@@ -60,7 +58,7 @@ struct Task {
     kind: Option<String>,
 }
 
-/// The case that is under way.
+/// The case that is running.
 struct Current {
     case: u64,
     kind: &'static str,
@@ -76,7 +74,7 @@ fn number(name: &str) -> Option<u64> {
     variable(name).map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: expected a number")))
 }
 
-/// [`ALWAYS`] cases, or as many as the variables say.
+/// Runs [`ALWAYS`] cases, or as many as the variables set.
 #[test]
 fn hostile_input_does_no_harm() {
     let time = number("AHEAD_SOAK_SECONDS").map(Duration::from_secs);
@@ -90,14 +88,14 @@ fn hostile_input_does_no_harm() {
 }
 
 fn run(task: &Task) {
-    println!("seed {} (AHEAD_SOAK_SEED={0} begins it again)", task.seed);
+    println!("seed {} (AHEAD_SOAK_SEED={0} repeats it)", task.seed);
     let kinds: Vec<Kind> =
         kinds::all().into_iter().filter(|kind| task.kind.as_deref().is_none_or(|k| k == kind.name)).collect();
-    assert!(!kinds.is_empty(), "there is no such kind of input");
+    assert!(!kinds.is_empty(), "no kind of input has this name");
     let turns: Vec<usize> = kinds.iter().enumerate().flat_map(|(at, kind)| [at].repeat(kind.weight)).collect();
     let trial = Trial::new(task.seed);
     let (mut counts, mut failures) = (vec![(0_u64, 0_u64); kinds.len()], Vec::new());
-    let (began, mut told) = (Instant::now(), Instant::now());
+    let (began, mut reported) = (Instant::now(), Instant::now());
     let is_over = |done: u64| done >= task.cases || task.time.is_some_and(|time| began.elapsed() >= time);
     for done in 0.. {
         if is_over(done) || failures.len() >= FAILURES_MOST {
@@ -113,8 +111,8 @@ fn run(task: &Task) {
             Err(why) => failures.push(save(task.seed, case, kinds[at].name, &input, &why)),
         }
         *tried += 1;
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported.elapsed() >= PROGRESS_EVERY {
+            reported = Instant::now();
             println!("{} cases, {} failures, {:.0} s", done + 1, failures.len(), began.elapsed().as_secs_f64());
         }
     }
@@ -130,11 +128,11 @@ fn run(task: &Task) {
 struct Trial {
     seed: u64,
     current: Arc<Mutex<Option<Current>>>,
-    /// Which case it is: of one that kills the program at once (a stack overflow) nothing else is left.
+    /// A file with the number of the case: the only trace of a case that ends the program (a stack overflow).
     last_case: Option<File>,
 }
 
-/// Memory is counted for the whole program.
+/// One run at a time, since memory is counted for the whole program.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 impl Trial {
@@ -146,12 +144,12 @@ impl Trial {
         Trial { seed, current, last_case }
     }
 
-    /// Whether the input was taken for a good one; or why it did harm.
+    /// Returns whether the input was accepted, or the harm.
     fn run(&self, kind: &Kind, case: u64, input: &[u8]) -> Result<bool, String> {
         let _alone = lock(&ONE_AT_A_TIME);
         if let Some(file) = &self.last_case {
             let line = format!("AHEAD_SOAK_SEED={} AHEAD_SOAK_FIRST={case:020} {:<20}\n", self.seed, kind.name);
-            file.write_all_at(line.as_bytes(), 0).expect("write which case it is");
+            file.write_all_at(line.as_bytes(), 0).expect("write the number of the case");
         }
         let before = allocation::allocated_bytes();
         *lock(&self.current) = Some(Current { case, kind: kind.name, input: input.to_vec(), began: Instant::now() });
@@ -161,7 +159,7 @@ impl Trial {
         *lock(&self.current) = None;
         let accepted = done.map_err(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words"))
+            format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message"))
         })?;
         match took > HEAP_BYTES + HEAP_BYTES_PER_BYTE * input.len() {
             true => Err(format!("{} MiB of memory for {} bytes", took >> 20, input.len())),
@@ -174,12 +172,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where inputs that did harm are saved.
+/// The directory of harmful inputs.
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/soak")
 }
 
-/// Saves an input, and gives the line for the report.
+/// Saves an input. Returns a line for the report.
 fn save(seed: u64, case: u64, kind: &str, input: &[u8], why: &str) -> String {
     let path = directory().join(format!("{kind}-{seed}-{case}"));
     let saved = std::fs::create_dir_all(directory()).and_then(|()| std::fs::write(&path, input));
@@ -189,16 +187,16 @@ fn save(seed: u64, case: u64, kind: &str, input: &[u8], why: &str) -> String {
     line
 }
 
-/// A case that hangs cannot be ended from outside: the program ends.
+/// Ends the program on a case that hangs: the case cannot be ended alone.
 fn watch(seed: u64, current: Arc<Mutex<Option<Current>>>) {
-    let look = move || {
+    let check = move || {
         let heap = allocation::allocated_bytes();
         let current = lock(&current);
         let Some(case) = &*current else { return };
         let why = if heap > HEAP_LIMIT_BYTES {
             format!("{} MiB of memory are allocated", heap >> 20)
         } else if case.began.elapsed() > CASE_TIME {
-            format!("it has not ended after {CASE_TIME:?}")
+            format!("the case has not ended after {CASE_TIME:?}")
         } else {
             return;
         };
@@ -207,8 +205,8 @@ fn watch(seed: u64, current: Arc<Mutex<Option<Current>>>) {
     };
     std::thread::spawn(move || {
         loop {
-            std::thread::sleep(LOOK_EVERY);
-            look();
+            std::thread::sleep(CHECK_EVERY);
+            check();
         }
     });
 }

@@ -1,6 +1,6 @@
-//! Chance that a seed decides, and what is done to bytes and to text.
+//! Pseudo-random choices from a seed, and random changes of bytes and text.
 
-/// Numbers that parsers get wrong.
+/// Numbers that parsers often handle wrongly.
 pub const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -25,7 +25,7 @@ pub const NUMBERS: [u64; 16] = [
 pub struct Chance(u64);
 
 impl Chance {
-    /// Of one case: whatever came before it does not matter.
+    /// The choices of one case. They do not depend on earlier cases.
     pub fn of_case(seed: u64, case: u64) -> Chance {
         let mut chance = Chance(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         chance.next();
@@ -39,12 +39,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to below `end`; 0 if that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % (end.max(1) as u64)) as usize
     }
 
-    /// One time in `of`.
+    /// True with probability 1/`of`.
     pub fn one_in(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }
@@ -53,7 +53,7 @@ impl Chance {
         &from[self.below(from.len())]
     }
 
-    /// A few, mostly: how often something is changed.
+    /// A small number, usually of changes.
     pub fn few(&mut self) -> usize {
         [1, 1, 1, 2, 4, 8][self.below(6)]
     }
@@ -69,7 +69,7 @@ impl Chance {
     }
 }
 
-/// Changes bytes here and there: bits, bytes, numbers, lengths, pieces that are cut out, doubled, or taken from `other`.
+/// Changes some bytes: bits, bytes, numbers, lengths; removes or doubles pieces, or takes them from `other`.
 pub fn bytes(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..chance.few() {
         let at = chance.below(bytes.len());
@@ -102,7 +102,7 @@ fn repeat(chance: &mut Chance, bytes: &mut Vec<u8>, at: usize, piece: &[u8]) {
     bytes.splice(at..at, piece.repeat(times));
 }
 
-/// A number in place of others, in one of the usual widths and orders.
+/// Overwrites bytes with a number in one of the usual widths and byte orders.
 fn overwrite(bytes: &mut [u8], at: usize, chance: &mut Chance) {
     let number = chance.number();
     let mut written = if chance.one_in(2) { number.to_le_bytes() } else { number.to_be_bytes() };
@@ -115,7 +115,7 @@ fn overwrite(bytes: &mut [u8], at: usize, chance: &mut Chance) {
     }
 }
 
-/// Changes text: numbers, words, lines that are dropped, doubled, moved, or taken from `other`; now and then bytes.
+/// Changes text: numbers, words; drops, doubles or moves lines, or takes them from `other`; sometimes changes bytes.
 pub fn text(chance: &mut Chance, before: &str, other: &str, words: &[&str]) -> Vec<u8> {
     let mut lines: Vec<String> = before.lines().map(str::to_owned).collect();
     for _ in 0..chance.few() {
@@ -163,7 +163,7 @@ fn number_text(chance: &mut Chance) -> String {
     }
 }
 
-/// One of the numbers of a line is another one.
+/// Replaces one of the numbers of a line.
 fn with_other_number(chance: &mut Chance, line: &str) -> String {
     let digit = |c: char| c.is_ascii_digit() || c == '.';
     let starts: Vec<usize> = line
@@ -179,7 +179,7 @@ fn with_other_number(chance: &mut Chance, line: &str) -> String {
     format!("{}{}{}", &line[..start], number_text(chance), &line[end..])
 }
 
-/// One of the quoted words of a line is another one, or the value as a whole.
+/// Replaces one of the quoted words of a line, or the whole value.
 fn with_other_word(chance: &mut Chance, line: &str, words: &[&str]) -> String {
     let word = if words.is_empty() { "x" } else { *chance.pick(words) };
     let quotes: Vec<usize> = line.match_indices('"').map(|(at, _)| at).collect();

@@ -4,7 +4,7 @@ use crate::{ALWAYS_SEED, Trial, kinds};
 use ahead_traces::{Cached, Event, FileSeen, Header, Record, Writer};
 use std::path::Path;
 
-/// Whether an input of this kind is taken for a good one; harm is a failure.
+/// Whether an input of this kind is accepted. Harm fails the test.
 fn is_accepted(kind: &str, input: &[u8]) -> bool {
     Trial::new(ALWAYS_SEED).run(&kinds::named(kind), 0, input).unwrap_or_else(|why| panic!("{why}"))
 }
@@ -17,9 +17,9 @@ fn trace(events: impl Iterator<Item = Event>) -> Vec<u8> {
     writer.finish(0).unwrap().1
 }
 
-/// Regression: each page of a folio that is removed was kept by itself, 2048 of them for a record of some bytes.
+/// Regression: each page of a removed folio took memory, 2048 pages for a record of some bytes.
 #[test]
-fn removed_folios_take_memory_for_each_folio_and_not_for_each_page() {
+fn removed_folios_take_memory_per_folio_and_not_per_page() {
     let seen = FileSeen { file: 0, device: 8, inode: 2, cached_pages: 0, folio_order: 9, least_order: 0 };
     let removed = |number: u64| Event::Removed(Cached { file: 0, first: number << 11, order: 11, special: false });
     let records = (0..30_000).map(removed);
@@ -34,7 +34,7 @@ fn inputs_that_once_did_harm_do_none() {
     paths.sort();
     assert!(!paths.is_empty());
     for path in paths {
-        // Whether it is accepted does not matter.
+        // Acceptance does not matter.
         is_accepted(path.file_stem().unwrap().to_str().unwrap(), &std::fs::read(&path).unwrap());
     }
 }

@@ -1,4 +1,5 @@
-//! Timing accuracy of an emulated disk: its server measures it when the disk is attached; it is stored with the disk and reported with results.
+//! Timing accuracy of an emulated disk: its server measures it when the disk is attached; it is stored with the disk and
+//! reported with results.
 
 use crate::protocol::Lead;
 use serde::{Deserialize, Serialize};

@@ -5,10 +5,10 @@
 //!          └─ refused, untouched     └─ busy: refused      └─ mounted again, refused
 //! ```
 //!
-//! As with umount(8), a disk in use is refused and does not change; the message names its users where they can be seen. Other mount
-//! namespaces cannot be checked in advance (an unmount may reach them or not). If they keep the disk, that is detected after the
-//! unmount, and the disk is mounted again. A signal during a wait has the same effect. After the loop device is detached, the rest is
-//! always completed.
+//! As with umount(8), a disk in use is refused and does not change; the message names its users where they can be seen. Other
+//! mount namespaces cannot be checked in advance (an unmount may reach them or not). If they keep the disk, that is detected
+//! after the unmount, and the disk is mounted again. A signal during a wait has the same effect. After the loop device is
+//! detached, the rest is always completed.
 
 use crate::state::{self, DiskInfo, Paths};
 use crate::teardown::{END_TIME, require_root, restore_settings_of, undo_all_of};
@@ -28,8 +28,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Timeout for a file system to release its device after the unmount, and for udev to close a new device: an ending process can hold
-/// the last reference for some milliseconds.
+/// Timeout for a file system to release its device after the unmount, and for udev to close a new device. An ending process can
+/// hold the last reference for some milliseconds.
 const RELEASE_TIME: Duration = Duration::from_secs(2);
 
 /// Interval of checks; there is no event to wait for.
@@ -95,8 +95,8 @@ impl Detaching<'_> {
         undo_all_of(disk.daemon)
     }
 
-    /// Repeats for a while if no user is visible: a process that was just forked keeps its parent's descriptors until it executes its own
-    /// program.
+    /// Repeats for a while if no user is visible: a process that was just forked keeps its parent's descriptors until it
+    /// executes its own program.
     fn unmount(&self, mount: &Mount, entry: &DirectoryEntry) -> Result<()> {
         let target = point(mount);
         if mounting::mount_number(entry).is_some_and(|number| number != mount.id) {

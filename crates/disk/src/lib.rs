@@ -6,8 +6,8 @@
 //!     detach  ──▶ unmount ──▶ detach the loop device ──▶ end the server
 //! ```
 //!
-//! Names and requests come in, descriptions and counters go out. The server, which serves reads in the time of a model, belongs to the
-//! laboratory. This crate ships, so that `ahead restore` can detach a disk and `ahead compare` can count its reads.
+//! Names and requests come in, descriptions and counters go out. The server, which serves reads in the time of a model, belongs
+//! to the laboratory. This crate ships, so that `ahead restore` can detach a disk and `ahead compare` can count its reads.
 //!
 //! This crate must never change a disk that it did not find in `/run/ahead/disk`, and never wait for a server without a timeout.
 

@@ -44,7 +44,7 @@ pub enum Answer {
     Stat(Box<Stat>),
     /// To [`Ask::Reads`], in the order they were answered.
     Reads(Vec<Read>),
-    /// To [`Ask::Fault`]: what is injected now.
+    /// To [`Ask::Fault`]: the present faults.
     Faults(Faults),
     /// To [`Ask::Engage`], [`Ask::Restart`] and [`Ask::End`].
     Done,
@@ -52,8 +52,8 @@ pub enum Answer {
     Error(String),
 }
 
-/// The time that a request takes to the daemon and back. It is subtracted from the model's time, so that a program sees the model's
-/// time and not the sum.
+/// The time that a request takes to the daemon and back. It is subtracted from the model's time, so that a program sees the
+/// model's time and not the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lead {
@@ -189,7 +189,7 @@ pub struct Stat {
     pub failed: u64,
     /// Reads answered later than due by more than 60 µs and by more than 5 % of their time.
     pub late_requests: u64,
-    /// Those of them whose data came from the image only after they were due.
+    /// Late reads: their data came from the image after they were due.
     pub late_image_requests: u64,
     /// Median lateness of an answer, microseconds.
     pub lateness_p50_us: f64,

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The directory of disks. `ahead restore` or the next boot removes what is left in it.
+/// The directory of disks. `ahead restore` or the next boot removes its content.
 pub const HOME: &str = "/run/ahead/disk";
 
 /// Creates the directory of disks.
@@ -68,7 +68,7 @@ pub struct DiskInfo {
     pub floor: Floor,
     /// The timing accuracy when it was attached, at each depth of its model.
     pub punctuality: Vec<Punctuality>,
-    /// Whether the model is faster than the emulation, or times were inaccurate: then times are not those of the model.
+    /// Whether the model is faster than the emulation, or times were inaccurate: then times differ from the model's.
     pub beyond_rig: bool,
     /// The reason, in one line.
     pub beyond_rig_why: Option<String>,

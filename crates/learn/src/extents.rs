@@ -1,4 +1,4 @@
-//! Converts touched pages to extents: selects those that count as used, clips them to the file, in order of first use.
+//! Converts touched pages to extents: selects pages that count as used, clips them to the file, in order of first use.
 
 use crate::observation::AccessKind;
 use ahead_model::{PhysicalExtent, RangeSet};
@@ -43,8 +43,8 @@ pub(crate) fn used(touches: &[Touch], counting: CountedKinds) -> Vec<Touch> {
     used
 }
 
-/// Extents in order of first use. Consecutive touches without another file's between them become one extent if each begins where the
-/// last one ended.
+/// Extents in order of first use. Consecutive touches without another file's between them become one extent if each begins
+/// where the last one ended.
 pub(crate) fn extents(used: &[Touch], page_bytes: u64, size_bytes: u64) -> Vec<Extent> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut last_order = None;

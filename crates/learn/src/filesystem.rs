@@ -38,15 +38,16 @@ pub trait FileSystem {
     /// The path without symbolic links, `.` and `..`. `None`: it cannot be resolved.
     fn canonicalize(&self, path: &Path) -> Option<PathBuf>;
 
-    /// The generation of the inode at a path, which distinguishes files that had the same inode number at different times. `None`: its file system
-    /// does not report it.
+    /// The generation of the inode at a path, which distinguishes files that had the same inode number at different times.
+    /// `None`: its file system does not report it.
     fn generation(&self, path: &Path) -> Option<u32>;
 
-    /// The current path of the inode with this number on the file system mounted at `mount_point`. `None`: the file system cannot open inodes by
-    /// number, or has no such inode.
+    /// The current path of the inode with this number on the file system mounted at `mount_point`. `None`: the file system
+    /// cannot open inodes by number, or has no such inode.
     fn path_of_inode(&self, mount_point: &Path, fs_type: &str, inode: u64, generation: u32) -> Option<PathBuf>;
 
-    /// The names of the `wanted` inodes in a directory, and the number of entries read, at most `limit`. An unreadable directory has no entries.
+    /// The names of the `wanted` inodes in a directory, and the number of entries read, at most `limit`. An unreadable
+    /// directory has no entries.
     fn names_in(&self, directory: &Path, wanted: &HashSet<u64>, limit: usize) -> (Names, usize);
 
     /// The positions of a file's data on its disk, in file order. Empty: the file system does not report them.

@@ -9,11 +9,11 @@
 //!                          FileSystem: stat, names of a directory, positions of blocks (a trait: the machine, or a test's table)
 //! ```
 //!
-//! Events and answers of a file system come in; a profile and counts of omitted items go out. This crate makes no system call: it queries the
-//! machine only through [`FileSystem`].
+//! Events and answers of a file system come in; a profile and counts of omitted items go out. This crate makes no system call:
+//! it queries the machine only through [`FileSystem`].
 //!
-//! It must never trust a path, a number or a length in an event, keep more than [`Host::memory_bytes`] allows, or omit something without
-//! counting it.
+//! It must never trust a path, a number or a length in an event, keep more than [`Host::memory_bytes`] allows, or omit
+//! something without counting it.
 
 mod extents;
 mod filesystem;

@@ -30,8 +30,8 @@ const WITHOUT_DEVICE: [&str; 16] = [
     "tracefs",
 ];
 
-/// The lookups of a recording, each path once, in order of time, and the number of those that exceeded the memory limit. `links`: symbolic links
-/// whose pages were read, with the time (microseconds).
+/// The lookups of a recording, each path once, in order of time, and the number of lookups beyond the memory limit. `links`:
+/// symbolic links whose pages were read, with the time (microseconds).
 pub(crate) fn lookups(
     filesystem: &dyn FileSystem,
     host: &Host,
@@ -70,8 +70,8 @@ pub(crate) fn lookups(
     (found, limit.refused())
 }
 
-/// The path of a name that is looked up from a directory, without double slashes and dots. A path with `..` is resolved, since after a symbolic
-/// link `..` has another meaning; `None` if that fails.
+/// The path of a name that is looked up from a directory, without double slashes and dots. A path with `..` is resolved, since
+/// after a symbolic link `..` has another meaning; `None` if that fails.
 pub(crate) fn whole_path(filesystem: &dyn FileSystem, base: &[u8], named: &[u8]) -> Option<PathBytes> {
     let mut path = Vec::with_capacity(base.len() + 1 + named.len());
     let names = base.split(|byte| *byte == b'/').chain(named.split(|byte| *byte == b'/'));

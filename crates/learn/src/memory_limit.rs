@@ -1,7 +1,7 @@
 //! The memory limit of an observation.
 //!
-//! A program may look up millions of paths, or start processes until it is stopped. The recorder runs as root and must not exhaust the memory of the
-//! machine. Elements beyond the limit are counted, and the profile reports that it is incomplete.
+//! A program may look up millions of paths, or start processes until it is stopped. The recorder runs as root and must not
+//! exhaust the memory of the machine. Elements beyond the limit are counted, and the profile reports that it is incomplete.
 
 /// The limit is the machine's memory divided by this. Evaluating the observation takes about twice as much in addition.
 const SHARE: u64 = 16;
@@ -32,7 +32,8 @@ impl MemoryLimit {
         MemoryLimit { left_bytes: bytes, refused: 0 }
     }
 
-    /// Takes memory for `elements` of a type that own further `elsewhere_bytes`. `false`: the limit is reached, and the elements are counted.
+    /// Takes memory for `elements` of a type that own further `elsewhere_bytes`. `false`: the limit is reached, and the
+    /// elements are counted.
     pub fn take<T>(&mut self, elements: usize, elsewhere_bytes: usize) -> bool {
         let bytes = elements.saturating_mul(size_of::<T>() + OVERHEAD_BYTES).saturating_add(elsewhere_bytes);
         let left = self.left_bytes.checked_sub(bytes);

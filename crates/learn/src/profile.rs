@@ -50,8 +50,8 @@ pub struct Host {
     pub memory_bytes: usize,
     /// The mount table of the recorder.
     pub mounts: Vec<Mount>,
-    /// Files that the recorder itself has mapped, by device and inode number: before its exec the program is a copy of the recorder, and may
-    /// add pages of them to the cache.
+    /// Files that the recorder itself has mapped, by device and inode number. Before its exec the program is a copy of the
+    /// recorder, and may add their pages to the cache.
     pub own_files: BTreeSet<(DeviceNumber, u64)>,
     /// Time of the evaluation, on CLOCK_MONOTONIC.
     pub now_ns: u64,
@@ -68,8 +68,8 @@ pub struct LeftOut {
     pub made_here: u64,
     /// Neither file nor block device (directories of network file systems, internal inodes).
     pub other_kinds: u64,
-    /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths under which
-    /// the program saw them.
+    /// Not files but mount namespaces that ended before their table was read: files read there are kept, but not the paths
+    /// under which the program saw them.
     pub unseen_namespaces: u64,
     /// Files that count as deleted, because their directories exceed the limit of entries to read.
     pub not_looked_for: u64,
@@ -221,13 +221,15 @@ fn file_of(
     })
 }
 
-/// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be changed during the run.
+/// The range of file times that the run can produce. Its length comes from CLOCK_MONOTONIC, because the wall clock may be
+/// changed during the run.
 fn span_of(run: &Run, now_ns: u64) -> RangeInclusive<SystemTime> {
     run.started - CLOCK_TICK..=run.started + Duration::from_nanos(now_ns.saturating_sub(run.started_ns))
 }
 
-/// Whether the run has created a file (then it was read back from memory), or extended it, such as a log: extents of that file are stale after the
-/// next run. A file written in place, such as a database, stays valid until it is written again, and a run skips changed files anyway.
+/// Whether the run has created a file (then it was read back from memory) or extended it, such as a log. Extents of that file
+/// are stale after the next run. A file written in place, such as a database, stays valid until it is written again, and a run
+/// skips changed files anyway.
 fn is_product(span: &RangeInclusive<SystemTime>, now: &Stat, size_at_first: u64) -> bool {
     let is_in = |time: Option<SystemTime>| time.is_some_and(|time| span.contains(&time));
     is_in(now.created) || (now.size_bytes > size_at_first && is_in(now.modified))

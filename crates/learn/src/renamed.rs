@@ -1,8 +1,8 @@
 //! Files that were renamed within their directory.
 //!
-//! If a program deletes thousands of files in one directory, that directory must not be read thousands of times: each directory is read once, and only
-//! entries of observed inodes are kept. Directories may be large, and there may be many: the number of entries read for one recording is limited
-//! ([`ENTRIES_MOST`]).
+//! If a program deletes thousands of files in one directory, that directory must not be read thousands of times. Therefore each
+//! directory is read once, and only entries of observed inodes are kept. Directories may be large, and there may be many: the
+//! number of entries read for one recording is limited ([`ENTRIES_MOST`]).
 
 use crate::filesystem::{FileSystem, Names};
 use std::cell::{Cell, RefCell};
@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// Maximum number of entries read for one recording: some seconds of work on warm directories. A mail spool or a package cache has some hundred
-/// thousand.
+/// Maximum number of entries read for one recording: some seconds of work on warm directories. A mail spool or a package cache
+/// has some hundred thousand.
 const ENTRIES_MOST: usize = 1 << 22;
 
 /// The directories read so far.

@@ -221,7 +221,8 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// The layers of all overlays. Their paths are those that the mounting process used, with symbolic links (container engines use short ones).
+/// The layers of all overlays. Their paths are those that the mounting process used, with symbolic links (container engines use
+/// short ones).
 fn layers(filesystem: &dyn FileSystem, table: &[Mount]) -> Vec<(PathBuf, Vec<u8>)> {
     let of_mount = |mount: &Mount| {
         let point = mount.mount_point.clone();

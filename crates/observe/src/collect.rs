@@ -7,8 +7,8 @@ use ahead_sys::machine;
 use ahead_sys::mounts::{self, Mount, Table};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Maximum number of open mount tables of other namespaces, one descriptor each; beyond it, a namespace counts as unseen. A machine
-/// has a few containers, and a process 1024 descriptors.
+/// Maximum number of open mount tables of other namespaces, one descriptor each; beyond it, a namespace counts as unseen. A
+/// machine has a few containers, and a process 1024 descriptors.
 const TABLES_MOST: usize = 256;
 
 /// The identity of a lookup: the directory that it starts from, whether that was listed, and the path.
@@ -94,8 +94,8 @@ impl Collector {
         if !self.limit.take::<ExecSeen>(1, exec.name.len() + size_of::<usize>()) {
             return;
         }
-        // Paths in a mount table begin at the root directory of the process that it was opened for. The first programs of a container
-        // have another root than later ones.
+        // Paths in a mount table begin at the root directory of the process that it was opened for. The first programs of a
+        // container have another root than later ones.
         let (namespace, key) = (exec.mount_namespace, (exec.mount_namespace, exec.root));
         let is_new = namespace != self.own_namespace && !self.tables.contains_key(&key);
         if is_new && self.tables.len() < TABLES_MOST {

@@ -35,8 +35,8 @@ impl Evictions {
         Ok(Evictions { object, _links: links })
     }
 
-    /// The bytes evicted so far: file pages of the superblock with this device number, and pages of the block device itself (metadata).
-    /// Pages removed because their file was deleted or truncated do not count.
+    /// The bytes evicted so far: file pages of the superblock with this device number, and pages of the block device itself
+    /// (metadata). Pages removed because their file was deleted or truncated do not count.
     pub fn of(&self, device: DeviceNumber) -> Result<Evicted> {
         self.look_up("evicted", &device.to_kernel().to_ne_bytes())
     }

@@ -1,7 +1,7 @@
 //! The BPF observer: which process reads which pages.
 //!
-//! A process, a cgroup or the whole machine comes in; an observation goes out: every page that was touched, with time, task and file,
-//! the paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
+//! Input: a process, a cgroup or the whole machine. Output: an observation, with every touched page (time, task, file), the
+//! paths that were looked up and the programs that were executed. `ahead-learn` makes a profile of it.
 //!
 //! ```text
 //!     kernel                                          │ user space
@@ -10,7 +10,8 @@
 //!     fork, exec, exit ┘                              │            lost events are counted
 //! ```
 //!
-//! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their events.
+//! `bpf/` is the kernel's half. `source` selects the programs for this kernel, `tracer` runs them, `collect` collects their
+//! events.
 //!
 //! This crate must never lose an event without counting it, stay attached after its end, trust a length or a path in an event, or
 //! print.

@@ -91,9 +91,10 @@ fn misses_of(program: i32) -> Result<u64> {
     number.and_then(|number| number.trim().parse().ok()).ok_or_else(missing)
 }
 
-/// Number of events that were lost, or sent twice, since `activate` returned `before`: missed runs of the last copies, minus those whose
-/// work another copy had done; in all threads, followed or not. Must be called while all copies are attached: without the first, the
-/// last does not know whether work is left. A thread that is between two copies can hide one event.
+/// Number of events that were lost, or sent twice, since `activate` returned `before`, in all threads, followed or not. It is
+/// the number of missed runs of the last copies, without runs whose work another copy had done. Must be called while all copies
+/// are attached: without the first, the last does not know whether work is left. A thread that is between two copies can hide
+/// one event.
 pub(crate) fn lost_since(object: &Object, before: u64) -> Result<u64> {
     let number = |key: u32| -> Result<u64> {
         let bytes = map(object, "triple_attach")?.lookup(&key.to_ne_bytes(), MapFlags::ANY);

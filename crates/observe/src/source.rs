@@ -60,7 +60,7 @@ impl Source {
         self != Source::Added
     }
 
-    /// The BPF programs of this source, besides those that are always loaded.
+    /// The BPF programs of this source, in addition to the programs that are always loaded.
     pub(crate) fn programs(self) -> &'static [&'static str] {
         match self {
             Source::Tracepoints => &["on_get_pages", "on_fault", "on_map_pages"],

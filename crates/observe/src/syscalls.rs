@@ -1,7 +1,7 @@
 //! The system calls that name a path, with the position of the argument (`struct call` in `bpf/lookup.h`).
 //!
-//! Only calls that look up a path: calls that create, rename or remove files are left out, since the next run does not need lookups of
-//! new files.
+//! Only calls that look up a path. Calls that create, rename or remove files are left out: the next run does not need lookups
+//! of new files.
 
 /// The position of a call's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

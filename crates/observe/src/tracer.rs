@@ -146,8 +146,8 @@ impl Tracer {
         self.source
     }
 
-    /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed its
-    /// program yet; its accesses to our files do not count.
+    /// Follows a process, and all that it starts from now on. `before_exec`: it is a fork of this process that has not executed
+    /// its program yet; its accesses to our files do not count.
     pub fn follow(&self, tgid: u32, before_exec: bool) -> Result<()> {
         map(&self.object, "followed")?
             .update(&tgid.to_ne_bytes(), &u32::from(before_exec).to_ne_bytes(), MapFlags::ANY)
@@ -323,10 +323,10 @@ fn fill_calls(object: &Object, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it ends, and
-/// the ring buffer must be read before it is full, however busy the machine is.
+/// Raises the priority of the reader thread. The mount table of another namespace must be opened before the last program in it
+/// ends. The ring buffer must be read before it is full. Both must succeed on a busy machine.
 ///
-/// This has a cost: each time the thread wakes, it processes the waiting events (a sixteenth of the ring buffer or more, megabytes)
+/// The cost: each time the thread wakes, it processes the waiting events (megabytes, a sixteenth of the ring buffer or more)
 /// before any ordinary thread runs. The thread that answers reads of an emulated disk has the same priority, and may wait for a
 /// processor as long. Therefore `compare` times no run that is observed.
 fn raise_priority() {
@@ -338,8 +338,8 @@ fn raise_priority() {
 const EVENTS: u64 = 0;
 const STOPPED: u64 = 1;
 
-/// Registers the ring buffer edge-triggered, so that the BPF programs decide when to wake the reader. Otherwise it would stay awake while
-/// there are any events, and compete with the program for cache lines.
+/// Registers the ring buffer edge-triggered, so that the BPF programs decide when to wake the reader. Otherwise it would stay
+/// awake while there are any events, and compete with the program for cache lines.
 fn wait_for_either(events: &MapHandle, stopped: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, events, epoll::EventData::new_u64(EVENTS), epoll::EventFlags::IN | epoll::EventFlags::ET)?;

@@ -10,10 +10,10 @@
 //! terminal sends a signal to the whole foreground group, the child included: this process then only waits for the child's end. A
 //! signal that another process sends to this process alone is passed on.
 //!
-//! No rights pass from root to a user. The child takes the user's groups and ids before it looks up its program, and inherits
+//! No rights pass from root to a user. The child takes the user's groups and ids before it looks up its program. It inherits
 //! only standard input, output and error, and an environment that [`environment`] has filtered. As with `su -c`, another user's
-//! program gets its own session: otherwise it could insert characters into the terminal of root's shell (`TIOCSTI`). Signals of the
-//! terminal are therefore passed on to it, too.
+//! program gets its own session: otherwise it could insert characters into the terminal of root's shell (`TIOCSTI`). Signals of
+//! the terminal are therefore passed on to it, too.
 
 use crate::environment::{self, Environment};
 use crate::signals::{Signals, collected};

@@ -106,8 +106,8 @@ fn wait_for(processes: Vec<OwnedFd>, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Reaps the ended processes that this process has adopted, so that no zombies stay. For others, the call fails and their own parent
-/// reaps them.
+/// Reaps the ended processes that this process has adopted, so that no zombies stay. For others, the call fails and their own
+/// parent reaps them.
 fn reap(ended: &[ProcessId]) {
     for process in ended.iter().filter(|process| !process.is_alive()) {
         let _ = rustix::process::waitpid(Pid::from_raw(process.pid as i32), WaitOptions::NOHANG);

@@ -8,10 +8,10 @@
 //!     family          all descendants of a process: found, and ended
 //! ```
 //!
-//! Programs and signals come in; statuses, results and errors go out. The system calls are those of `ahead-sys`.
+//! Programs and signals come in; statuses, results and errors go out. `ahead-sys` makes the system calls.
 //!
-//! This crate must never start a program that its caller did not release, pass an unnecessary descriptor or variable of root to a
-//! user's program, or lose a program's exit status.
+//! This crate must never start a program that its caller did not release. It must never pass an unnecessary descriptor or
+//! variable of root to a user's program, or lose a program's exit status.
 
 mod child;
 mod environment;

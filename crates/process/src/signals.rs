@@ -75,8 +75,8 @@ impl Signals {
     }
 }
 
-/// Restores the default action of all signals in this thread. For code that needs no cleanup and may wait for ever (writing to a pipe
-/// that no process reads), so that a signal can end it.
+/// Restores the default action of all signals in this thread. For code that needs no cleanup and may wait for ever (writing to
+/// a pipe that no process reads), so that a signal can end it.
 pub fn end_by_signals() {
     collected().unblock();
 }

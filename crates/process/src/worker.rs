@@ -1,7 +1,7 @@
 //! A part of this program that runs in a separate process.
 //!
-//! The kernel does not let a process end while one of its threads waits for a device. Work that may wait for a device that does not answer
-//! is therefore done by a worker, and the process that has to end in time is another one.
+//! The kernel does not let a process end while one of its threads waits for a device. Therefore a worker does the work that may
+//! wait for a silent device; another process, its parent, must end in time.
 //!
 //! ```text
 //!     Worker::fork ──▶ the worker does its work
@@ -10,9 +10,10 @@
 //!                ╰──▶ received    standard error    cancel, or the parent's end
 //! ```
 //!
-//! A reader that reads a pipe to its end waits for every process that has the write end open, and a worker may outlive its command by
-//! hours. A worker therefore inherits none of the descriptors: its standard input and output are /dev/null, its standard error is a
-//! pipe to its parent, which copies it to its own standard error. Messages of a worker after the parent's end are lost.
+//! A reader that reads a pipe to its end waits for every process that has the write end open, and a worker may outlive its
+//! command by hours. Therefore a worker inherits no descriptor: its standard input and output are /dev/null. Its standard error
+//! is a pipe to its parent, which copies the text to its own standard error. Messages of a worker after the parent's end are
+//! lost.
 
 use crate::signals::Signals;
 use ahead_sys::{Error, Result, fork, polling};
@@ -107,8 +108,8 @@ impl Worker {
         Ok(self.is_complete())
     }
 
-    /// Waits for the worker's end, at most for `timeout`, and reads its output. Returns whether it has ended. A worker that waits for a
-    /// device ends only after the device has answered.
+    /// Waits for the worker's end, at most for `timeout`, and reads its output. Returns whether it has ended. A worker that
+    /// waits for a device ends only after the device has answered.
     pub fn wait_end(&mut self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {

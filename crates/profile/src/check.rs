@@ -1,8 +1,8 @@
 //! The rules for a profile's content, checked before writing and after reading.
 //!
-//! The planner relies on them: no sum of lengths overflows, no extent counts a byte twice, no path contains `..`. A rule belongs here
-//! if breaking it would make a reader loop, overflow or compute wrong results. Whether a file still exists and is a regular file is
-//! checked when it is prefetched.
+//! The planner relies on them: no sum of lengths overflows, no extent counts a byte twice, no path contains `..`. A rule
+//! belongs here if breaking it would make a reader loop, overflow or compute wrong results. Whether a file still exists and is
+//! a regular file is checked when it is prefetched.
 
 use crate::error::Invalid;
 use crate::model::{Extent, File, Profile};

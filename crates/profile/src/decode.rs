@@ -23,8 +23,8 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
     decode_shared(&Bytes::copy_from_slice(bytes))
 }
 
-/// As [`decode`], but the paths of lookups refer to these bytes and are not copied: there may be tens of thousands, and the program
-/// waits.
+/// As [`decode`], but the paths of lookups refer to these bytes and are not copied: there may be tens of thousands, and the
+/// program waits.
 pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError> {
     let mut reader = Reader::new(header::unwrap(bytes)?);
     let mut profile = Profile::default();

@@ -5,11 +5,11 @@
 //!     load:  stat: a regular file? ─▶ open, non-blocking ─▶ the same file? ─▶ read up to the maximum size ─▶ decode
 //! ```
 //!
-//! If a process is killed while saving, no file is left (except between link and rename). A reader sees the old profile or the new
-//! one. Loading follows symbolic links, because a user may link `current.ahead` to a profile, and no profile is trusted for its path.
-//! Saving replaces them, so that a link from another user in `/tmp` cannot redirect root's recording to another file. Links to devices
-//! and directories are not replaced, nor are devices and directories. A caller that saves after some work opens the directory before
-//! it ([`Place`]): a program may replace the directory by a link in the meantime.
+//! If a process is killed while saving, no file is left (except between link and rename). A reader sees the old profile or the
+//! new one. Loading follows symbolic links, because a user may link `current.ahead` to a profile, and no profile is trusted for
+//! its path. Saving replaces them, so that a link from another user in `/tmp` cannot redirect root's recording to another file.
+//! Links to devices and directories are not replaced, nor are devices and directories. A caller that saves after some work
+//! opens the directory before it ([`Place`]): a program may replace the directory by a link in the meantime.
 
 use crate::error::{LoadError, SaveError};
 use crate::header::MAX_FILE_BYTES;
@@ -34,8 +34,8 @@ pub fn save(profile: &Profile, path: &Path) -> Result<(), SaveError> {
     Place::open(path)?.save(profile, None)
 }
 
-/// The destination of a profile: an open directory, and a name in it. Wherever the path leads when the profile is saved, no file is
-/// created in another directory.
+/// The destination of a profile: an open directory, and a name in it. Wherever the path leads when the profile is saved, no
+/// file is created in another directory.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
@@ -61,8 +61,8 @@ impl Place {
         statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Checks whether a profile could be saved now, before minutes of recording. Leaves no file. Whether the disk will be full later is
-    /// unknown.
+    /// Checks whether a profile could be saved now, before minutes of recording. Leaves no file. Whether the disk will be full
+    /// later is unknown.
     pub fn check(&self) -> Result<(), SaveError> {
         self.begin().map(drop)
     }
@@ -107,8 +107,8 @@ impl Place {
         Replacement::create(self.directory.as_fd(), MODE).map_err(failure(&self.path, CREATE))
     }
 
-    /// The kind of a symbolic link's target, unless that is a regular file or missing. Links of the system (`/dev/stdout`) must stay even
-    /// if they lead to a regular file now: such a link goes through a descriptor.
+    /// The kind of a symbolic link's target, unless that is a regular file or missing. Links of the system (`/dev/stdout`) must
+    /// stay even if they lead to a regular file now: such a link goes through a descriptor.
     fn kind_of_link_target(&self) -> Option<&'static str> {
         let there = statat(&self.directory, &self.name, AtFlags::empty()).ok()?;
         let there = FileType::from_raw_mode(there.st_mode);

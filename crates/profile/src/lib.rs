@@ -1,7 +1,7 @@
 //! The `.ahead` file: what was learned about one program's start.
 //!
-//! A recording (accesses with paths, metadata blocks, milestones) comes in; a [`Profile`] goes out, which `plan` turns into a plan,
-//! `show` prints and the next `record --runs` merges. On disk it is CBOR after a fixed header with a version and a CRC.
+//! Input: a recording (accesses with paths, metadata blocks, milestones). Output: a [`Profile`], which `plan` turns into a
+//! plan, `show` prints and the next `record --runs` merges. On disk it is CBOR after a fixed header with a version and a CRC.
 //!
 //! ```text
 //!     learn ──▶ Profile ──encode──▶ NAME.ahead ──decode (untrusted until checked)──▶ Profile ──▶ plan, show
@@ -9,8 +9,8 @@
 //!                  └────────────────────────── merge (runs) ◀──────────────────────────┘
 //! ```
 //!
-//! This crate must never open, stat or read a file that a profile names (the prefetcher does, under its rules), panic or allocate
-//! without bound on any input, or hide that events were lost.
+//! This crate must never open, stat or read a file that a profile names (the prefetcher does, under its rules). It must never
+//! panic or allocate without bound on any input, or hide that events were lost.
 
 mod cbor;
 mod check;

@@ -8,9 +8,9 @@
 //!     merged  ├─ 3 runs, 6 ms ─┤├─ 2 ──┤        ├─ 1 run, last ─┤
 //! ```
 //!
-//! For each byte the profile keeps how many runs used it, and the median of their times. Bytes that only a minority of the runs used
-//! sort after all others: with the smallest time instead, a page that one of a hundred runs needed early would be fetched before
-//! the pages that every run needs.
+//! For each byte the profile keeps how many runs used it, and the median of their times. Bytes that only a minority of the runs
+//! used sort after all others. Otherwise a page that one of a hundred runs needed early would be fetched before the pages that
+//! every run needs.
 //!
 //! Merging must never count a byte twice, add one, or hide a loss.
 
@@ -24,9 +24,9 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Merges profiles of the same command, each of one or more runs.
 ///
-/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single profile is
-/// normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without profiles the result is
-/// empty, with 0 runs.
+/// For a file whose size or modification time changed between runs, only the extents of the latest version are kept. A single
+/// profile is normalised: extents become disjoint, neighbours are joined, and everything is in order of first use. Without
+/// profiles the result is empty, with 0 runs.
 pub fn merge(mut profiles: Vec<Profile>) -> Profile {
     // A stable sort: recordings within one second keep their order.
     profiles.sort_by_key(|profile| profile.recording.created_unix_s);
@@ -52,8 +52,8 @@ pub struct Position {
 }
 
 impl Profile {
-    /// All extents of all files: first those that most runs used, then the others, each by first use. This is the order for
-    /// prefetching from a disk without seeks.
+    /// All extents of all files: first the extents that most runs used, then the others, each by first use. This is the order
+    /// for prefetching from a disk without seeks.
     pub fn in_order(&self) -> Vec<Position> {
         let mut order: Vec<Position> = Vec::new();
         for (index, file) in self.files.iter().enumerate() {

@@ -15,8 +15,8 @@ pub struct Profile {
     pub files: Vec<File>,
     /// The metadata blocks that were read for the program, one entry per block device.
     pub metadata: Vec<Metadata>,
-    /// Paths that the program looked up (open, stat, access, readlink, exec), in order of first use. If metadata is not in the block
-    /// device's page cache (XFS, btrfs), looking the paths up again prefetches it.
+    /// Paths that the program looked up (open, stat, access, readlink, exec), in order of first use. If metadata is not in the
+    /// block device's page cache (XFS, btrfs), looking the paths up again prefetches it.
     pub lookups: Vec<Lookup>,
     /// Events that show the progress of the program, in order of time.
     pub milestones: Vec<Milestone>,
@@ -68,8 +68,8 @@ pub enum Precision {
 /// One file that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {
-    /// The path by which the recorder can open the file (for a file in an overlay's lower layer: its path in that layer; for a file in
-    /// a chroot: its path outside).
+    /// The path by which the recorder can open the file. For a file in an overlay's lower layer it is the path in that layer;
+    /// for a file in a chroot, the path outside.
     pub path: PathBytes,
     /// The path that the program used, if it differs from `path` (overlay, chroot, bind mount, container).
     pub seen_path: Option<PathBytes>,
@@ -77,8 +77,8 @@ pub struct File {
     pub fs_path: PathBytes,
     /// File system type, `ext4`.
     pub fs_type: String,
-    /// Device number of the kernel's superblock, `(major << 32) | minor`: distinguishes file systems within one profile, not across
-    /// reboots.
+    /// Device number of the kernel's superblock, `(major << 32) | minor`: distinguishes file systems within one profile, not
+    /// across reboots.
     pub device: u64,
     /// Inode number.
     pub inode: u64,

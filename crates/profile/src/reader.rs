@@ -1,11 +1,11 @@
 //! Reads CBOR items from untrusted bytes, with the position of every error.
 //!
-//! Allocations are bounded by the bytes present: a list that claims a million entries must have the bytes for a million of the smallest
-//! entries. Lengths must be definite (no writer here uses others). Nesting is bounded by the format, and by [`MAX_DEPTH`] in unknown
-//! values, which are skipped.
+//! Allocations are bounded by the bytes present: a list that claims a million entries must have the bytes for a million of the
+//! smallest entries. Lengths must be definite (no writer here uses others). Nesting is bounded by the format, and by
+//! [`MAX_DEPTH`] in unknown values, which are skipped.
 //!
-//! The program waits while its profile is loaded, so the path without errors is short: the position of an entry is composed only after
-//! an error, while it is returned.
+//! The program waits while its profile is loaded, so the path without errors is short. The position of an entry is composed
+//! only for an error, while it is returned.
 
 use crate::cbor::{FALSE, Head, Kind, NULL, NoHead, TRUE};
 use crate::error::DecodeError;

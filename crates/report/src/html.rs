@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 pub(crate) const STYLE: &str = include_str!("html/style.css");
 
-/// Escapes text and attribute values. Characters that HTML does not allow, and those that change how others are shown (text direction),
+/// Escapes text and attribute values. Characters that HTML does not allow, and characters that change the text direction,
 /// become U+FFFD.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -25,8 +25,8 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A page under construction. Parts are shown in the order in which they are added. All arguments are plain text and are escaped here,
-/// except pictures, which come from [`crate::svg`].
+/// A page under construction. Parts are shown in the order in which they are added. All arguments are plain text and are
+/// escaped here, except pictures, which come from [`crate::svg`].
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -99,7 +99,7 @@ impl Page {
         self.push(format_args!("</figure>"))
     }
 
-    /// Adds the meaning of a picture's colours: class names of [`crate::svg`] and their meanings.
+    /// The legend of a picture: class names of [`crate::svg`] and their meanings.
     pub fn legend(&mut self, entries: &[(&str, &str)]) -> &mut Self {
         self.push(format_args!("<p class=\"legend\">"));
         for (class, meaning) in entries {
@@ -142,7 +142,8 @@ impl Page {
         self
     }
 
-    /// Returns the file. Its content security policy prevents browsers from running or loading anything, in case an escape is missing.
+    /// Returns the file. Its content security policy prevents browsers from running or loading anything, in case an escape is
+    /// missing.
     pub fn render(mut self) -> String {
         self.close_section();
         let Page { title, body, .. } = self;

@@ -9,7 +9,8 @@
 //!     profile ─▶ profile::page ──▶ svg::timeline, svg::page_map ──▶ html::Page
 //! ```
 //!
-//! This crate must never compute a result, read a file, print (except progress, on standard error), or make a browser load anything.
+//! This crate must never compute a result, read a file, print (except progress, on standard error), or make a browser load
+//! anything.
 
 pub mod html;
 pub mod number;

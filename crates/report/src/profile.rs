@@ -218,7 +218,8 @@ impl Shown<'_> {
         table
     }
 
-    /// The first milestones, and the number of others. First uses of files are listed only on demand: the file table has them, too.
+    /// The first milestones, and the number of others. First uses of files are listed only on demand: the file table has them,
+    /// too.
     pub fn milestone_table(&self, limit: usize, first_uses: bool) -> (Table, usize) {
         let wanted = |milestone: &&Milestone| first_uses || milestone.kind != MilestoneKind::FirstOpen;
         let mut table = Table::new([("time", Kind::Number), ("event", Kind::Text), ("file", Kind::Path)]);

@@ -1,7 +1,7 @@
 //! Pictures as inline SVG: shapes with classes. The style sheet of the page sets their colours for light and dark mode.
 //!
-//! The classes are those of `html/style.css`: `data`, `metadata`, `unused`, `cold`, `ahead`, `warm`, `other`, `grid`,
-//! `axis`, `mark`, `label`, `value`, `curve`, and those of [`SERIES`].
+//! The classes are those of `html/style.css`: `data`, `metadata`, `unused`, `cold`, `ahead`, `warm`, `other`, `grid`, `axis`,
+//! `mark`, `label`, `value`, `curve`, and the classes in [`SERIES`].
 
 mod bars;
 mod lines;

@@ -52,8 +52,8 @@ pub enum Kind {
     Path,
 }
 
-/// A table with named columns. Each cell is one line of printable characters: others are escaped as by [`one_line`], which does not
-/// change text that [`crate::text::printable`] has already escaped.
+/// A table with named columns. Each cell is one line of printable characters: others are escaped as by [`one_line`], which does
+/// not change text that [`crate::text::printable`] has already escaped.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     columns: Vec<(String, Kind)>,

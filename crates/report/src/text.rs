@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-/// Escapes for a terminal or a page: printable characters stay; all that could move the cursor, change the text direction or be
-/// invisible becomes `\n`, `\xff` or `\u{202e}`, and a backslash becomes `\\`, so that the result is unambiguous.
+/// Escapes for a terminal or a page. Printable characters stay. A character that could move the cursor, change the text
+/// direction or be invisible becomes `\n`, `\xff` or `\u{202e}`. A backslash becomes `\\`, so the result is unambiguous.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

@@ -237,7 +237,7 @@ pub fn sequential_reads(fd: impl AsFd) -> Result<()> {
 }
 
 /// Whether the page at `offset_bytes` is present, without waiting. A miss starts the read of the page, and the kernel's
-/// read-ahead unless [`exact_reads`] was called; if the data arrives before the call returns, the result is `true`. At and
+/// read-ahead unless [`exact_reads`] was called. If the data arrives before the call returns, the result is `true`. At and
 /// beyond the end of the file: `false`.
 ///
 /// Errors: [`Error::Unsupported`] if the file system cannot read without waiting.

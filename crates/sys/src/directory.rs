@@ -102,9 +102,9 @@ impl Directory {
         Err(failed("create", &path, io::Error::other(why)))
     }
 
-    /// Whether a directory that was just opened can be the one that was just created: it is empty and has the owner of new files
-    /// on this file system. A test file gives that owner, because servers and mount options (`root_squash`, `uid=`) assign files
-    /// to other users than their creators.
+    /// Whether the directory that was just opened can be the directory that was just created: it is empty and has the owner of
+    /// new files on this file system. A test file gives that owner, because servers and mount options (`root_squash`, `uid=`)
+    /// assign files to other users than their creators.
     fn is_new(&self) -> Result<bool> {
         if !self.names()?.is_empty() {
             return Ok(false);

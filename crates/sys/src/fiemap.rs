@@ -1,8 +1,8 @@
 //! The position of a file's bytes on its device (`FS_IOC_FIEMAP`).
 //!
-//! The file system reports the positions: on ext2/3/4 and XFS as bytes from the start of its block device, on btrfs as bytes
-//! in its own address space. Use them for ordering, never for access. The call may read metadata from the device (indirect
-//! or extent blocks). It needs no privilege, only a file that is open for reading.
+//! The file system reports the positions. On ext2/3/4 and XFS they are bytes from the start of its block device, on btrfs bytes
+//! in its own address space. Use them for ordering, never for access. The call may read metadata from the device (indirect or
+//! extent blocks). It needs no privilege, only a file that is open for reading.
 
 #![allow(unsafe_code)]
 

@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Forks a child that runs `work` with the descriptors `kept` and exits: status 0, or 1 after a panic.
 ///
-/// The child has a copy of our memory and our blocked signals. Standard input and output are /dev/null, standard error is `errors`.
-/// All other descriptors but `kept` are closed: `work` must own none.
+/// The child has a copy of our memory and our blocked signals. Standard input and output are /dev/null, standard error is
+/// `errors`. All other descriptors but `kept` are closed: `work` must own none.
 ///
 /// Errors: this process has more than one thread (in the copy, a lock of another thread would never be released); the fork failed.
 pub fn fork_worker(kept: [OwnedFd; 2], errors: OwnedFd, work: impl FnOnce([OwnedFd; 2])) -> Result<Pid> {

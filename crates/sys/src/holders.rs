@@ -1,8 +1,8 @@
 //! The processes that use a file, a directory or a device: for messages when a device cannot be detached. Only the kernel knows
 //! all users.
 //!
-//! Mapped files (`/proc/PID/maps`) are not searched: reading that file waits for a lock that a process holds while it waits
-//! for a disk, and detaching one disk must not wait for another. A running program is found by its executable.
+//! Mapped files (`/proc/PID/maps`) are not searched: reading that file waits for a lock that a process holds while it waits for
+//! a disk. Detaching one disk must not wait for another. A running program is found by its executable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,8 +64,8 @@ mod tests {
     fn process_that_executes_a_file_holds_it() {
         let home = tempfile::tempdir().unwrap();
         let place = fs::canonicalize(home.path()).unwrap();
-        // cp writes the copy: a process that another test forks could keep our descriptor open for writing, and the file could not be
-        // executed.
+        // cp writes the copy: a process that another test forks could keep our descriptor open for writing, and the file could
+        // not be executed.
         let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(place.join("dozing")).status();
         assert!(copied.unwrap().success());
         let mut child = std::process::Command::new(place.join("dozing")).arg("1000").current_dir("/").spawn().unwrap();

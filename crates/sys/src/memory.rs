@@ -29,7 +29,7 @@ struct Files {
     usage: &'static str,
     /// Lines of `memory.stat`: pages that can be reclaimed.
     reclaimable: [&'static str; 2],
-    /// Lines of `memory.stat`: those of them that must be written first.
+    /// Lines of `memory.stat`: reclaimable pages that must be written first.
     unwritten: [&'static str; 2],
 }
 

@@ -193,8 +193,8 @@ pub fn block_device_node(key: u64) -> Result<std::path::PathBuf> {
     name.map(|name| Path::new("/dev").join(name)).ok_or(Error::Parse { path: path.into(), text })
 }
 
-/// File systems without a page cache of device data, or without one that is worth reading ahead: the kernel generates their files
-/// (`/proc`, `/sys`, …), or they lie in memory. Numbers from linux/magic.h.
+/// File systems without a page cache of device data, or without one that is worth reading ahead. The kernel generates their
+/// files (`/proc`, `/sys`, …), or the files are in memory. Numbers from linux/magic.h.
 const NO_PAGE_CACHE: [u64; 24] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
@@ -258,8 +258,8 @@ pub fn is_on_disk(magic: u64) -> bool {
     ON_DISK.contains(&(magic & 0xffff_ffff))
 }
 
-/// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path exists. The
-/// kernel caches a negative answer, too.
+/// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path
+/// exists. The kernel caches a negative answer, too.
 pub fn look_up(path: &Path) -> Result<bool> {
     match open_unfollowed(path, OFlags::PATH) {
         Ok(_) => Ok(true),

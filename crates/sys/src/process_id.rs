@@ -32,8 +32,8 @@ impl ProcessId {
         matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
     }
 
-    /// Whether the process still executes its own code. A process that is being killed does not, but for a while it keeps its
-    /// open files: a lock of it may be free before the process is gone.
+    /// Whether the process still executes its own code. A killed process does not, but for a while it keeps its open files. Its
+    /// locks may be free before the process is gone.
     pub fn is_executing(self) -> bool {
         let is_executing = |stat: Stat| stat.process == self && !stat.is_zombie && !stat.is_ending;
         Stat::of(self.pid).is_ok_and(|stat| stat.is_some_and(is_executing))

@@ -24,7 +24,7 @@ pub struct User {
     pub shell: PathBuf,
 }
 
-/// The largest passwd entry that is read. Long entries are those of groups, with their members. Unit: bytes.
+/// The largest passwd entry that is read. Group entries may be long, since they contain their members. Unit: bytes.
 const ENTRY_MAX_BYTES: usize = 1 << 20;
 
 /// The maximum number of groups of a process (`NGROUPS_MAX`).

@@ -11,7 +11,7 @@ use ahead_model::xfs::MAX_PREFETCH_INODES;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `_IOR('X', 127, struct xfs_bulkstat_req)` of fs/xfs/libxfs/xfs_fs.h; the size is that of the header alone.
+/// `_IOR('X', 127, struct xfs_bulkstat_req)` of fs/xfs/libxfs/xfs_fs.h; the size is the header's alone.
 const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587F;
 
 /// `struct xfs_bulk_ireq`.

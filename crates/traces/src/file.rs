@@ -4,10 +4,10 @@
 //!     "AHDTRACE" version  │ length crc header │ length crc records … │ length crc records │ 0 │ length crc trailer
 //! ```
 //!
-//! Lengths, checksums (CRC-32) and the version have four bytes, little endian. Header, records and trailer are encoded by postcard
-//! (varints) and deflated block by block: most records are consecutive pages and take one or two bytes. A trace is untrusted until it
-//! is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and a truncated trace is distinguished from a complete
-//! one.
+//! Lengths, checksums (CRC-32) and the version have four bytes, little endian. Header, records and trailer are encoded by
+//! postcard (varints) and deflated block by block: most records are consecutive pages and take one or two bytes. A trace is
+//! untrusted until it is parsed: no block is longer than [`MOST_BLOCK_BYTES`], deflated or not, and a truncated trace is
+//! distinguished from a complete one.
 
 use crate::record::{Header, Record, Trailer};
 use miniz_oxide::deflate::compress_to_vec;

@@ -7,8 +7,8 @@
 //! Records go in and a file comes out, or the reverse. A trace is untrusted until it is parsed: [`Reader`] limits the length of
 //! every block and verifies its checksum, [`Validator`] rejects records that no kernel can produce.
 //!
-//! This crate must never interpret a record (that is the task of `conform` and of the simulator), and never accept a truncated trace as
-//! complete.
+//! This crate must never interpret a record (that is the task of `conform` and of the simulator), and never accept a truncated
+//! trace as complete.
 
 mod file;
 mod record;

@@ -67,8 +67,8 @@ fn mounted_from<'a>(
     device: DeviceNumber,
     number: DeviceNumber,
 ) -> Result<Vec<&'a Mount>> {
-    // Only device paths are resolved, and not those of FUSE mounts: any user may mount FUSE with any source, such as a device, or a
-    // file on a server that does not answer.
+    // Only device paths are resolved, and not those of FUSE mounts. Any user may mount FUSE with any source: a device, or a
+    // file on a silent server.
     let is_from = |mount: &&Mount| {
         let source = Path::new(OsStr::from_bytes(&mount.source));
         let is_of_a_device = source.starts_with("/dev") && !mount.fs_type.starts_with("fuse");

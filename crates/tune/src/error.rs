@@ -24,7 +24,7 @@ pub enum Error {
     State {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }

@@ -219,7 +219,7 @@ pub(crate) fn of_block(
         },
         None => why.push("no file system with a UUID is mounted from it".into()),
     }
-    why.insert(0, "it has no serial number or name of its own here".into());
+    why.insert(0, "it has no unique serial number or name".into());
     Err(why.join("; "))
 }
 

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Only our own changes are undone: a window that another process has changed since stays, and so does a file that is not ours.
-//! The earlier value is that before our first change, or that which another process has set between two of our changes. A window has
-//! one state and one rule, by whatever path it is found ([`state`]). Callers hold the machine-wide lock: a window that another
-//! process has set temporarily would be taken for a permanent choice.
+//! The earlier value is the value before our first change, or the value that another process has set between two of our
+//! changes. A window has one state and one rule, whichever path leads to it ([`state`]). Callers hold the machine-wide lock: a
+//! window that another process has set temporarily would be taken for a permanent choice.
 
 mod files;
 mod state;
@@ -155,8 +155,8 @@ impl Store {
             .then(|| format!("{reader} does not run here (there is no /{sign}): the rule has no effect until it does"))
     }
 
-    /// Sets a window, KiB, and records the earlier one. With `persist`, a rule sets the window after each restart, and replaces any
-    /// earlier rule of ours for the same window.
+    /// Sets a window, KiB, and records the earlier one. With `persist`, a rule sets the window after each restart, and replaces
+    /// any earlier rule of ours for the same window.
     ///
     /// Errors: not root; a file cannot be written. Then nothing has changed.
     pub fn set(&self, target: &Target, kb: u64, persist: bool) -> Result<Set> {
@@ -276,7 +276,7 @@ impl Store {
         Ok(Checked { rule, rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })
     }
 
-    /// Restores the earlier window of a target, by whatever path it is found. Empty: nothing was recorded.
+    /// Restores the earlier window of a target, whichever path leads to it. Empty: nothing was recorded.
     ///
     /// Errors: not root; a file cannot be written or removed; the state is invalid.
     pub fn restore(&self, target: &Target) -> Result<Vec<Restored>> {
@@ -286,8 +286,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Restores every recorded window, and returns the result of each by name. For targets that do not exist now, only the rules are
-    /// removed.
+    /// Restores every recorded window, and returns the result of each by name. For targets that do not exist now, only the
+    /// rules are removed.
     ///
     /// Errors: the states cannot be listed.
     pub fn restore_all(&self) -> Result<Vec<(String, Result<Restored>)>> {

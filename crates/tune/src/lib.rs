@@ -10,8 +10,8 @@
 //!
 //! The laboratory (`ahead tune`) measures which window serves a disk best.
 //!
-//! Paths and windows come in; settings, rules and units come out. This crate must never set the window of another device than the one
-//! named, write a rule that could name another device, or write an unchecked value into a rule or a unit.
+//! Paths and windows come in; settings, rules and units come out. This crate must never set the window of a device other than
+//! the named one. It must never write a rule that could name another device, or write an unchecked value into a rule or a unit.
 
 mod device;
 mod error;

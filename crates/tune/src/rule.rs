@@ -1,8 +1,9 @@
 //! Keeps a window: the text of a udev rule, or of a systemd unit where udev has no event.
 //!
-//! udev reads a disk's rule whenever the disk appears. NFS, FUSE and btrfs have a backing device only while they are mounted, with
-//! another number each time: a unit wanted by the mount unit sets the window after systemd has mounted it. The unit looks the number
-//! up in the mount table by mount point, source and type, so that another mount there is not changed. For btrfs it uses the UUID.
+//! udev reads a disk's rule whenever the disk appears. NFS, FUSE and btrfs have a backing device only while they are mounted,
+//! with another number each time. A unit wanted by the mount unit sets the window after systemd has mounted the file system.
+//! The unit looks the number up in the mount table by mount point, source and type, so that another mount there is not changed.
+//! For btrfs it uses the UUID.
 
 use crate::identity::{Identity, is_name};
 use crate::value::{MountUnit, RuleValue, UnitValue, comment};
@@ -226,8 +227,8 @@ mod tests {
         assert_eq!(Rule::kb(&format!("{HEADER}\nATTR{{queue/read_ahead_kb}}=\"many\"\n")), None);
     }
 
-    /// Regression: the type of a FUSE mount, which any user may choose, was not escaped: text after a line feed in it became a line of
-    /// the unit.
+    /// Regression: the type of a FUSE mount, which any user may choose, was not escaped. Text after a line feed in it became a
+    /// line of the unit.
     #[test]
     fn no_value_becomes_a_separate_line() {
         let evil = "x\nExecStartPre=/bin/sh -c id";

@@ -8,9 +8,9 @@
 //!                                                        a partition has none: its disk's; btrfs': by its UUID
 //! ```
 //!
-//! The number is always that of the superblock, from the mount table: on btrfs stat(2) reports another one for each subvolume, and the
-//! window of the disk below has no effect. For stacked devices (LVM, RAID, encryption) the top one counts, because the page cache,
-//! whose window this is, lies above all of them.
+//! The number is always the superblock's, from the mount table. On btrfs stat(2) reports another number for each subvolume, and
+//! the window of the disk below has no effect. For stacked devices (LVM, RAID, encryption) the top one counts, because the page
+//! cache, whose window this is, lies above all of them.
 
 use crate::device::of_device;
 use crate::identity::{self, Identity};
@@ -115,7 +115,7 @@ impl Target {
     }
 }
 
-/// The targets of a path: one, or those of an overlay's layers.
+/// The targets of a path: one, or one for each layer of an overlay.
 ///
 /// Errors: the path does not exist; it has no window (exit status 77).
 pub fn find(system: &System, path: &Path) -> Result<Vec<Target>> {
@@ -405,7 +405,7 @@ mod tests {
         assert!(targets("", "/", &[]).is_err());
     }
 
-    /// Among covering mounts the last one, and the deepest, whatever the order of the table. `/mn` does not contain `/mnt`.
+    /// The last of the covering mounts, and the deepest, for any order of the table. `/mn` does not contain `/mnt`.
     #[test]
     fn visible_mount_counts() {
         let table = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /mn rw - tmpfs x rw\n\

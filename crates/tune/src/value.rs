@@ -1,9 +1,9 @@
 //! Checked values for udev rules and systemd units.
 //!
-//! Root reads rules and units, but their values come from outside: a serial number from a device, a label from a disk image, the
-//! source, type and mount point of a FUSE mount from any user. A line feed in a value would begin a new line, `ExecStartPre=` for
-//! example. Rules and units are therefore composed only of these types. Each type accepts allowed characters, escapes special ones,
-//! and refuses all others.
+//! Root reads rules and units, but their values come from outside: a serial number from a device, a label from a disk image.
+//! Any user may choose the source, type and mount point of a FUSE mount. A line feed in a value would begin a new line,
+//! `ExecStartPre=` for example. Rules and units are therefore composed only of these types. Each type accepts allowed
+//! characters, escapes special ones, and refuses all others.
 
 use std::fmt;
 

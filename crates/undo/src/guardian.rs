@@ -5,10 +5,10 @@
 //!                                                                          └── SIGKILL ──▶ guardian undoes the noted changes
 //! ```
 //!
-//! With read-ahead off the whole machine is slow, and the next `ahead`, which would restore it, may start a month later. Every process
-//! that changes a setting of the machine for some time therefore has a guardian: our own program, started again in its own session
-//! (signals to the process group and the end of the terminal do not reach it), without descriptors but the pipe that reports
-//! readiness. If the guardian is killed, too, the notes stay for `ahead restore`.
+//! With read-ahead off the whole machine is slow, and the next `ahead`, which would restore it, may start a month later.
+//! Therefore every process that changes a setting of the machine for some time has a guardian: our own program, started again
+//! in its own session. Signals to the process group and the end of the terminal do not reach it. Its only descriptor is the
+//! pipe that reports readiness. If the guardian is killed, too, the notes stay for `ahead restore`.
 
 use super::{Action, ProcessId};
 use ahead_process::family;

@@ -1,7 +1,7 @@
 //! `/run/ahead`: the directory of notes, locks and emulated disks.
 //!
-//! Root executes the notes there, so only root may write the directory, whatever the umask. And only root may open a lock:
-//! flock(2) needs no more than an open file, and a process that holds a lock blocks all others.
+//! Root executes the notes there, so only root may write the directory, with any umask. And only root may open a lock: flock(2)
+//! needs no more than an open file, and a process that holds a lock blocks all others.
 
 use ahead_sys::{Error, Result};
 use std::fs::{self, File, Metadata, Permissions, TryLockError};
@@ -17,7 +17,7 @@ pub const HOME: &str = "/run/ahead";
 const DIRECTORY_MODE: u32 = 0o755;
 const LOCK_MODE: u32 = 0o600;
 
-/// Creates a directory (and [`HOME`] above it) that all users may read and only the owner may write, whatever the umask. An
+/// Creates a directory (and [`HOME`] above it) that all users may read and only the owner may write, with any umask. An
 /// existing directory must have such permissions. `purpose`: the operation that needs it, for messages.
 pub fn make_directory(purpose: &str, directory: &Path) -> Result<()> {
     let parent = directory.parent().filter(|parent| parent.starts_with(HOME));

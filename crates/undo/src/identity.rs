@@ -1,8 +1,9 @@
-//! Identities: which file, mount or attachment a note is about. A path is not enough: a file or mount of the user may have it later.
+//! Identities: which file, mount or attachment a note is about. A path is not enough: a file or mount of the user may have it
+//! later.
 //!
 //! Numbers are reused, too: ext4 gives a new file the inode that was freed last, and the kernel gives a new mount the lowest
-//! free number. A file is therefore identified by its time of birth as well, a mount by the number that Linux 6.8 never
-//! reuses, and a loop device by its disk sequence number.
+//! free number. Therefore a file is identified also by its time of birth. A mount is identified by the number that Linux 6.8
+//! never reuses, and a loop device by its disk sequence number.
 
 use ahead_sys::directory::DirectoryEntry;
 use ahead_sys::{Error, Result, mounts};
@@ -39,11 +40,11 @@ pub struct MountNumbers {
 /// The mount namespace of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
-    /// That of this process, or unknown.
+    /// This process's namespace, or unknown.
     Own,
-    /// That of the process with this number.
+    /// The namespace of the process with this number.
     OfProcess(u32),
-    /// It has ended, and the mount with it.
+    /// The namespace has ended, and the mount with it.
     Ended,
 }
 

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A [`Guard`] undoes on drop: success, error and panic take the same path, and signals become ordinary returns
-//! ([`ahead_process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`]
-//! skips the note. Undoing never overwrites a value that another process has set since, and never removes a file or mount that
-//! another process has made: [`Guard::made`] records the identity in the note, and only that object is undone.
+//! ([`ahead_process::Signals`]). A note names the process that owns the change; while that process lives, [`restore`] skips the
+//! note. Undoing never overwrites a value that another process has set since. It never removes a file or mount of another
+//! process: [`Guard::made`] records the identity in the note, and only that object is undone.
 //!
 //! Between the change and [`Guard::made`], and in notes of older versions, the identity is missing. Then only files in
-//! `/run/ahead` and empty files and directories are removed. A setting is restored whatever its value: the kernel may have
-//! rounded the value that was written.
+//! `/run/ahead` and empty files and directories are removed. A setting is restored from any value: the kernel may have rounded
+//! the value that was written.
 
 pub mod guardian;
 pub mod home;
@@ -221,7 +221,7 @@ impl Note {
     fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_vec(self).map_err(|e| Error::io("encode an undo note", std::io::Error::other(e)))?;
         let temporary = path.with_extension(TEMPORARY);
-        // Set explicitly, whatever the umask: a note that other users may write is ignored.
+        // Set explicitly, since the umask may differ: a note that other users may write is ignored.
         let created = fs::File::options().write(true).create(true).truncate(true).mode(0o644).open(&temporary);
         let written = created.and_then(|mut file| file.write_all(&text)).and_then(|()| fs::rename(&temporary, path));
         written.map_err(|e| {
@@ -436,7 +436,7 @@ mod tests {
         note_in(&notes, dead_process(), pending()).unwrap().leave();
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert_eq!(fs::read_to_string(&file).unwrap(), "128");
-        // Recorded: from then on other values are those of other processes.
+        // Recorded: from then on another value is another process's.
         for (since, left) in [("1000\n", "128"), ("512\n", "512\n")] {
             fs::write(&file, "1000\n").unwrap();
             let mut guard = note_in(&notes, dead_process(), pending()).unwrap();

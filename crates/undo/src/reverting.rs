@@ -274,8 +274,8 @@ mod tests {
         assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
     }
 
-    /// Regression: the owner of a directory above the mount point could move it away, so that the note was dropped, or replace it
-    /// by a link, so that another mount was unmounted.
+    /// Regression: the owner of a directory above the mount point could move it away, and the note was dropped; or replace it
+    /// by a link, and another mount was unmounted.
     #[test]
     fn mount_that_was_moved_with_its_directory_is_unmounted() {
         if !ahead_sys::machine::is_root() {

@@ -1,4 +1,4 @@
-//! Measuring where a file system does not answer.
+//! Comparisons where a file system does not answer.
 
 use super::Small;
 use crate::machine_lock;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A FUSE file system whose daemon answers nothing; gone in the end, whatever happens.
+/// A FUSE file system whose daemon never answers. It is unmounted on drop.
 struct Dead {
     _device: fs::File,
     point: PathBuf,
@@ -41,9 +41,9 @@ fn is_opening(pid: u32) -> bool {
     calls.any(|call| call.starts_with("437 "))
 }
 
-/// Regression: root waited for a file system that did not answer, and no signal but SIGKILL ended that.
+/// Regression: root waited for a file system that did not answer, and only SIGKILL ended the wait.
 #[test]
-fn a_file_system_that_does_not_answer_keeps_no_comparison_from_ending() {
+fn a_comparison_on_a_silent_file_system_can_be_interrupted() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let mut profile = ahead_profile::load(&small.path("p.ahead")).unwrap();
@@ -59,10 +59,10 @@ fn a_file_system_that_does_not_answer_keeps_no_comparison_from_ending() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // So many looks in a row: it opens other files, too.
+    // Several samples in a row: the program opens other files, too.
     let mut looks = 0;
     while looks < 100 && comparing.try_wait().unwrap().is_none() {
-        // Before that it may wait for another measurement on this machine, for as long as that takes.
+        // The command may first wait for another measurement on this machine, without a limit.
         looks = if is_opening(comparing.id()) { looks + 1 } else { 0 };
     }
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -76,9 +76,9 @@ fn a_file_system_that_does_not_answer_keeps_no_comparison_from_ending() {
     assert_eq!(status.and_then(|status| status.code()), Some(128 + 15));
 }
 
-/// Regression: a recording waited for ever for the file that was to tell its end, before it had begun.
+/// Regression: before its start, a recording waited for ever for its --until-file on a silent file system.
 #[test]
-fn a_file_that_cannot_be_looked_at_is_told() {
+fn an_until_file_on_a_silent_file_system_is_reported() {
     let _alone = machine_lock::alone();
     let Some(small) = Small::new() else { return };
     let Some(_dead) = Dead::mount(small.path("dead")) else { return };

@@ -1,9 +1,9 @@
-//! Taking a disk down: whole or not at all, and whoever is in the way is named.
+//! `ahead disk detach`: complete or not at all, and the error names what keeps the disk.
 
 use super::*;
 
 #[test]
-fn a_disk_in_use_stays_and_says_so() {
+fn a_disk_in_use_stays_and_the_error_says_so() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("busy", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -11,7 +11,7 @@ fn a_disk_in_use_stays_and_says_so() {
     let refused = ahead(&["disk", "detach", &disk.name]).assert().code(1);
     let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
     assert!(message.contains("in use") && message.lines().count() == 1, "{message}");
-    // SIGTERM asks for the same, and the daemon goes on.
+    // SIGTERM requests a detach, too; the daemon continues.
     std::process::Command::new("kill").arg(disk.daemon.pid.to_string()).status().unwrap();
     fs::write(Path::new(&mount).join("other"), "still there").unwrap();
     let log = format!("/run/ahead/disk/{}.log", disk.name);
@@ -22,7 +22,7 @@ fn a_disk_in_use_stays_and_says_so() {
     assert_gone(&disk);
 }
 
-/// A refused detach changes nothing, and names who is in the way.
+/// Asserts that a refused detach changes nothing and names what keeps the disk.
 fn assert_refused(disk: &DiskInfo, names: &str) {
     let refused = ahead(&["disk", "detach", &disk.name]).assert().code(1);
     let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
@@ -36,7 +36,7 @@ fn assert_refused(disk: &DiskInfo, names: &str) {
 }
 
 #[test]
-fn a_refused_detach_leaves_the_disk_as_it_was() {
+fn a_refused_detach_leaves_the_disk_unchanged() {
     // A mount namespace holds copies of other tests' mounts.
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
@@ -62,21 +62,21 @@ fn a_refused_detach_leaves_the_disk_as_it_was() {
     run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "x".as_ref(), &inside]);
     assert_refused(&disk, inside.to_str().unwrap());
     run("umount", &[&inside]);
-    // A namespace that keeps its mounts when ours go: nobody can tell before the unmount.
+    // A namespace that keeps its mounts when ours end; this is visible only after the unmount.
     let other = Elsewhere::new();
     for _ in 0..2 {
         assert_refused(&disk, "another mount namespace");
         assert_mounted_as_before(&disk);
     }
     drop(other);
-    // What was mounted again is known, too, when the daemon is killed.
+    // The daemon's successor knows the new mount, also after a SIGKILL of the daemon.
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
     detach(&disk);
     assert_gone(&disk);
 }
 
-/// Regression: what was mounted again had lost its options, and left one more note each time.
+/// Regression: the restored mount lost its options, and left one more note each time.
 fn assert_mounted_as_before(disk: &DiskInfo) {
     let target = disk.mount.as_ref().unwrap();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -86,12 +86,12 @@ fn assert_mounted_as_before(disk: &DiskInfo) {
     assert_eq!(ahead_undo::notes().unwrap().iter().filter(|(_, note)| is_its(&note.action)).count(), 1);
 }
 
-/// Regression: it was status 1.
+/// Regression: the status was 1.
 #[test]
 fn an_interrupted_create_has_the_status_of_the_signal() {
     let Some(home) = Home::new() else { return };
     let image = home.path("never.img");
-    // It finds the signal when it first looks.
+    // The command finds the signal at its first check.
     let with_signal = "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGINT)); kill(INT => $$); exec(@ARGV)";
     let output = std::process::Command::new("perl")
         .args(["-e", with_signal])
@@ -108,9 +108,9 @@ fn an_interrupted_create_has_the_status_of_the_signal() {
     assert!(!image.exists());
 }
 
-/// Regression: Ctrl-C after the unmount left the disk half taken down.
+/// Regression: Ctrl-C after the unmount left the disk partly detached.
 #[test]
-fn an_interrupted_detach_leaves_the_disk_as_it_was() {
+fn an_interrupted_detach_leaves_the_disk_unchanged() {
     // A mount namespace holds copies of other tests' mounts.
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
@@ -123,7 +123,7 @@ fn an_interrupted_detach_leaves_the_disk_as_it_was() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // Now it waits for those who still have it mounted.
+    // The command now waits for the namespace that still has the disk mounted.
     wait_until(|| !is_mounted());
     std::process::Command::new("kill").args(["-INT", &detaching.id().to_string()]).status().unwrap();
     let ended = detaching.wait_with_output().unwrap();
@@ -136,9 +136,9 @@ fn an_interrupted_detach_leaves_the_disk_as_it_was() {
     assert_gone(&disk);
 }
 
-/// Regression: it was silent about what it left.
+/// Regression: the message about what stays was missing.
 #[test]
-fn a_detach_after_a_crash_says_what_it_leaves_alone() {
+fn a_detach_after_a_crash_names_what_it_leaves_alone() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("replaced", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -156,7 +156,7 @@ fn a_detach_after_a_crash_says_what_it_leaves_alone() {
 }
 
 #[test]
-fn a_detach_that_waits_for_the_last_user_can_be_taken_back() {
+fn a_detach_that_waits_for_the_last_user_can_be_cancelled() {
     let Some(mut home) = Home::new() else { return };
     let disk = home.create("lazy", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
     let open = File::open(&disk.device).unwrap();
@@ -180,8 +180,8 @@ fn a_daemon_that_is_asked_to_end_detaches() {
     assert_gone(&disk);
 }
 
-/// Gives the loop device that is attached next the window of a new one: earlier disks may have left it so wide that the
-/// kernel has nothing to raise.
+/// Sets the window of the next free loop device to the default. Earlier disks may have left it so wide that the kernel has
+/// nothing to raise.
 fn freshen_free_device(home: &Home) {
     let file = home.path("fresh");
     File::create(&file).unwrap().set_len(1 << 20).unwrap();
@@ -191,10 +191,10 @@ fn freshen_free_device(home: &Home) {
     attached.detach().unwrap();
 }
 
-/// Regression: what the kernel had rounded, or raised by itself while detaching a rotational device, seemed to be somebody
-/// else's and stayed.
+/// Regression: settings that the kernel had rounded, or raised while a rotational device was detached, counted as changed by
+/// another process and stayed.
 #[test]
-fn a_detached_loop_device_has_its_settings_back() {
+fn a_detached_loop_device_has_its_old_settings() {
     let Some(mut home) = Home::alone() else { return };
     for (model, is_killed) in [("hdd", false), ("hdd", true), ("ssd", false)] {
         freshen_free_device(&home);
@@ -209,7 +209,7 @@ fn a_detached_loop_device_has_its_settings_back() {
             .filter(|(_, note)| note.owner == disk.daemon)
             .filter_map(|(_, note)| setting(note.action))
             .collect();
-        // The scheduler that is set back has its own.
+        // The restored scheduler has its own value.
         before.retain(|(name, _)| name != "nr_requests");
         assert!(before.iter().any(|(name, _)| name == "read_ahead_kb") && before.len() >= 3, "{before:?}");
         assert_ne!(block::disk_setting(disk.device_number, "read_ahead_kb").unwrap(), "1002");
@@ -217,13 +217,13 @@ fn a_detached_loop_device_has_its_settings_back() {
             std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
             assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
         }
-        let said = ahead(&["disk", "detach", &disk.name]).assert().success();
-        let said = String::from_utf8_lossy(&said.get_output().stderr).into_owned();
-        assert_eq!(said, "");
+        let message = ahead(&["disk", "detach", &disk.name]).assert().success();
+        let message = String::from_utf8_lossy(&message.get_output().stderr).into_owned();
+        assert_eq!(message, "");
         let now = |name: &str| block::disk_setting(disk.device_number, name).unwrap();
         let after: Vec<(String, String)> = before.iter().map(|(name, _)| (name.clone(), now(name))).collect();
         match loopdev::status(&disk.device).unwrap() {
-            Some(_) => eprintln!("skipped: somebody else has the device already"),
+            Some(_) => eprintln!("skipped: another process uses the device already"),
             None => assert_eq!(after, before, "{model} {is_killed}"),
         }
         assert_gone(&disk);

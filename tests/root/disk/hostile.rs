@@ -1,5 +1,4 @@
-//! Disks in directories and from images of somebody else: links that appear between two steps, file systems that were made
-//! to do harm.
+//! Disks in directories and from images of other users: links that appear between two steps, and harmful file systems.
 
 use super::{Home, ahead, detach};
 use ahead_disk::{Client, FaultChange, Faults, ModelSource};
@@ -26,7 +25,7 @@ fn has_command(name: &str) -> bool {
     found
 }
 
-/// What the mount table says of the file system at this place: options of the mount, and of the file system.
+/// The options of the mount and of the file system at this path, from the mount table.
 fn options_of(place: &Path) -> (String, String) {
     let mount =
         mounts::own().unwrap().into_iter().find(|mount| mount.mount_point == place.as_os_str().as_encoded_bytes());
@@ -34,15 +33,15 @@ fn options_of(place: &Path) -> (String, String) {
     (String::from_utf8(mount.options).unwrap(), String::from_utf8(mount.super_options).unwrap())
 }
 
-/// Regression: the daemon opened the image by its path, and formatted what a link there led to.
+/// Regression: the daemon opened the image by its path, followed a link there, and formatted the link's target.
 #[test]
-fn image_replaced_by_a_link_is_not_followed() {
+fn an_image_replaced_by_a_link_is_not_followed() {
     let Some(mut home) = Home::new() else { return };
     let (image, moved, victim) = (home.path("disk.img"), home.path("moved.img"), home.path("victim"));
     let content = super::pattern(7, 32 << 20);
     fs::write(&victim, &content).unwrap();
     let program = assert_cmd::cargo::cargo_bin("ahead");
-    // Between the making of the image and the daemon's start.
+    // Between the creation of the image and the start of the daemon.
     let lines = format!(
         "mv '{0}' '{1}'\nln -s '{2}' '{0}'\nexec '{3}' disk \"$@\"",
         image.display(),
@@ -65,22 +64,22 @@ fn image_replaced_by_a_link_is_not_followed() {
     let disk = ahead_disk_server::create(&launcher, &create).unwrap();
     assert!(fs::read_link(&image).is_ok(), "the link was not put there");
     detach(&disk);
-    assert!(fs::read(&victim).unwrap() == content, "what the link leads to was written");
+    assert!(fs::read(&victim).unwrap() == content, "the link's target was written");
     let formatted = fs::read(&moved).unwrap();
     // The magic number of ext4's superblock.
     assert_eq!(formatted[0x438..0x43A], [0x53, 0xEF]);
 }
 
-/// Regression: the mount point was looked at, and mounted on by its path a second later.
+/// Regression: the check of the mount point and the mount used its path, a second apart.
 #[test]
-fn mount_point_replaced_by_a_link_is_not_followed() {
+fn a_mount_point_replaced_by_a_link_is_not_followed() {
     let Some(mut home) = Home::new() else { return };
     let Ok(mkfs) = Filesystem::Ext4.mkfs() else { return eprintln!("skipped: no mkfs.ext4 here") };
     let (mount, moved, victim) = (home.path("mnt"), home.path("moved"), home.path("victim"));
     for directory in [&mount, &victim, &home.path("bin")] {
         fs::create_dir(directory).unwrap();
     }
-    // Between the look at the mount point and the mounting.
+    // Between the check of the mount point and the mount.
     let lines = format!(
         "mv '{0}' '{1}'\nln -s '{2}' '{0}'\nexec '{3}' \"$@\"",
         mount.display(),
@@ -104,7 +103,7 @@ fn mount_point_replaced_by_a_link_is_not_followed() {
     assert!(!mounting::is_mount_point(&moved).unwrap());
 }
 
-/// Regression: a setuid program or a device node on a stranger's image gave him root.
+/// Regression: a setuid program or a device node on a stranger's image gave the stranger root's rights.
 #[test]
 fn programs_and_devices_of_an_image_give_no_rights() {
     let Some(mut home) = Home::new() else { return };
@@ -113,7 +112,7 @@ fn programs_and_devices_of_an_image_give_no_rights() {
     let node = Path::new(&mount).join("null");
     let made = Command::new("mknod").arg(&node).args(["c", "1", "3"]).status().unwrap();
     if !made.success() {
-        return eprintln!("skipped: device nodes cannot be made here");
+        return eprintln!("skipped: this system does not allow device nodes");
     }
     let assert_harmless = |when: &str| {
         let (options, _) = options_of(Path::new(&mount));
@@ -130,9 +129,9 @@ fn programs_and_devices_of_an_image_give_no_rights() {
     assert_harmless("attached");
 }
 
-/// Regression: an image could say that the kernel is to stop the machine at its first mistake.
+/// Regression: an image could make the kernel panic at the first error of the file system.
 #[test]
-fn image_cannot_ask_for_a_panic() {
+fn an_image_cannot_request_a_panic() {
     let Some(mut home) = Home::new() else { return };
     if !has_command("tune2fs") {
         return;
@@ -146,18 +145,18 @@ fn image_cannot_ask_for_a_panic() {
         let image = disk.image.to_str().unwrap();
         ahead(&["disk", "attach", image, "--name", &disk.name, "--model", "ssd", "--mount", &mount]).assert().success();
         let (_, options) = options_of(Path::new(&mount));
-        // The table names only what differs from the image's own.
+        // The table names only options that differ from the image's own.
         assert_eq!(options.split(',').find(|option| option.starts_with("errors=")), expected, "{options}");
         detach(&disk);
     }
 }
 
-/// How long a read of the disk below takes, milliseconds: an image of hundreds of reads is not copied within the test.
+/// Duration of a read of the disk below, milliseconds: an image of hundreds of reads is not copied within the test.
 const STALL_MS: u64 = 10_000;
 
-/// Regression: nothing but SIGKILL ended `attach` while the daemon copied an image from a disk that did not answer.
+/// Regression: only SIGKILL ended `attach` while the daemon copied an image from a silent disk.
 #[test]
-fn attach_whose_image_does_not_answer_can_be_interrupted() {
+fn an_attach_with_a_silent_image_can_be_interrupted() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let below = home.create("below", &["--size", "64M", "--model", "ssd", "--mount", &mount]);
@@ -179,11 +178,11 @@ fn attach_whose_image_does_not_answer_can_be_interrupted() {
     Command::new("kill").args(["-s", "INT", &pid.to_string()]).status().unwrap();
     super::wait_until(|| attach.try_wait().unwrap().is_some());
     let output = attach.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let message = String::from_utf8_lossy(&output.stderr);
     Client::new(&below).fault(stall(0)).unwrap();
-    // What was being read is answered when it is due, and holds the file system until then.
+    // The outstanding read is answered at its time, and keeps the file system busy until then.
     super::wait_until(|| ahead_disk::detach(&below).is_ok());
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert_eq!(output.status.code(), Some(130), "{message}");
     let left = fs::read_dir("/run/ahead/disk").unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(left.filter(|left| left.to_string_lossy().starts_with(&name)).count(), 0, "{said}");
+    assert_eq!(left.filter(|left| left.to_string_lossy().starts_with(&name)).count(), 0, "{message}");
 }

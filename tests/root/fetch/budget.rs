@@ -1,4 +1,4 @@
-//! How much may be fetched in a control group whose memory is limited.
+//! The budget of a fetch in a control group with a memory limit.
 
 use super::{LONGEST, MIB, saved};
 use ahead_profile::{Extent, File, Profile};
@@ -9,17 +9,17 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What the group may have.
+/// The memory limit of the group.
 const LIMIT_BYTES: u64 = 256 * MIB;
 
-/// What of that lies in a tmpfs.
+/// The part of it that lies in a tmpfs.
 const TMPFS_BYTES: u64 = 128 * MIB;
 
-/// A control group with a limit.
+/// A control group with a memory limit.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`, with the reason printed, where that cannot be had.
+    /// `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Group> {
         if !machine::is_root() {
             eprintln!("skipped: needs root");
@@ -36,7 +36,7 @@ impl Group {
                 return Some(group);
             }
         }
-        eprintln!("skipped: no control group with a memory controller can be made");
+        eprintln!("skipped: a control group with a memory controller cannot be created");
         None
     }
 }
@@ -47,9 +47,9 @@ impl Drop for Group {
     }
 }
 
-/// Regression: files in a tmpfs counted as memory that can be taken back, and half of that was fetched on top of it.
+/// Regression: files in a tmpfs counted as reclaimable memory, and half of their size was fetched on top of it.
 #[test]
-fn what_lies_in_a_tmpfs_is_no_room_for_a_fetch() {
+fn files_in_a_tmpfs_do_not_add_to_the_budget() {
     let Some(group) = Group::new() else { return };
     let _machine = crate::machine_lock::shared();
     // In the target directory: /tmp may be a tmpfs.
@@ -84,7 +84,7 @@ fn what_lies_in_a_tmpfs_is_no_room_for_a_fetch() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let account: Value = serde_json::from_slice(&output.stdout).unwrap();
     let issued_bytes = account["issued_bytes"].as_u64().unwrap();
-    // Half of what is left.
+    // Half of the rest.
     let most_bytes = (LIMIT_BYTES - TMPFS_BYTES) / 2;
     assert!(issued_bytes > most_bytes / 2 && issued_bytes <= most_bytes, "{account}");
     assert!(account["skipped"]["over_budget"]["bytes"].as_u64() > Some(0), "{account}");

@@ -1,4 +1,5 @@
-//! A file system that does not answer, as a network file system whose server is gone: it holds what waits for it, and nothing else.
+//! A file system that does not answer, as a network file system whose server is gone: it holds what waits for it, and nothing
+//! else.
 
 use super::{MIB, resident, saved};
 use crate::crash::wait_until;
@@ -193,8 +194,8 @@ fn skipped(account: &Value, reason: &str) -> u64 {
     account["skipped"][reason]["bytes"].as_u64().unwrap_or(0)
 }
 
-/// Regression: one file system that did not answer kept all others from being asked: a sample of all files was opened one after the
-/// other, and the first look at any file system was had under a lock.
+/// Regression: one file system that did not answer kept all others from being asked: a sample of all files was opened one after
+/// the other, and the first look at any file system was had under a lock.
 #[test]
 fn a_file_system_that_does_not_answer_stops_no_other() {
     let Some(silent) = Silent::new() else { return };

@@ -216,8 +216,8 @@ fn worker_of(pid: u32) -> u32 {
     }
 }
 
-/// Regression: a replay in the background had the I/O priority of any program, and filled a rotating disk's queue: another program's
-/// read waited for all of that.
+/// Regression: a replay in the background had the I/O priority of any program, and filled a rotating disk's queue: another
+/// program's read waited for all of that.
 #[test]
 fn a_background_replay_leaves_a_rotating_disk_to_others() {
     let Some(disk) = Disk::new("hdd", 200) else { return };

@@ -1,4 +1,4 @@
-//! How a recording ends: statuses, signals, readiness, and what is observed without being started.
+//! The end of a recording: statuses, signals, readiness, and recordings of processes that the recorder did not start.
 
 use super::rig::{
     Home, PAGE, Volume, ahead, can_record, entry, free_port, mount, ranges, undisturbed, with_namespaces,
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn the_programs_status_and_output_are_passed_on() {
+fn record_passes_on_status_and_output() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -31,22 +31,22 @@ fn the_programs_status_and_output_are_passed_on() {
 }
 
 #[test]
-fn what_was_recorded_is_told_as_json() {
+fn json_reports_the_recording() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("read", 3);
     let home = Home::new();
     let output = home.try_record(&["--json"], &["cat", file.to_str().unwrap()]);
     let text = String::from_utf8(output.stderr).unwrap();
-    let told: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     let profile = home.load();
-    assert_eq!(told["profile"], home.profile().to_str().unwrap());
+    assert_eq!(json["profile"], home.profile().to_str().unwrap());
     assert_eq!(
-        (told["files"].as_u64(), told["bytes"].as_u64()),
+        (json["files"].as_u64(), json["bytes"].as_u64()),
         (Some(profile.files.len() as u64), Some(profile.data_bytes()))
     );
-    assert_eq!((&told["lost_events"], &told["precise"], &told["runs"]), (&0.into(), &false.into(), &1.into()));
-    assert!(told["duration_s"].as_f64().unwrap() > 0.0 && told["setup_s"].as_f64().unwrap() > 0.0);
+    assert_eq!((&json["lost_events"], &json["precise"], &json["runs"]), (&0.into(), &false.into(), &1.into()));
+    assert!(json["duration_s"].as_f64().unwrap() > 0.0 && json["setup_s"].as_f64().unwrap() > 0.0);
 }
 
 #[test]
@@ -73,34 +73,34 @@ fn an_interrupted_program_still_gives_a_profile() {
 }
 
 #[test]
-fn an_interrupted_run_replaces_no_whole_one() {
+fn an_interrupted_run_replaces_no_whole_profile() {
     let _still = undisturbed();
     if !can_record() {
         return;
     }
     let home = Home::new();
     let interrupted = |options: &[&str]| {
-        // The shell dies of it; it is sent to the recorder alone, which passes it on.
+        // The recorder alone gets the signal and passes it on; the shell dies of it.
         let output = home.try_record(options, &["sh", "-c", "kill -TERM $PPID; exec sleep 1000"]);
         assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    // The first one is kept, and says what it is.
-    let said = interrupted(&[]);
-    assert!(said.contains("interrupted"), "{said}");
+    // The first profile is saved and says that it is interrupted.
+    let message = interrupted(&[]);
+    assert!(message.contains("interrupted"), "{message}");
     assert!(home.load().recording.source.contains("INTERRUPTED"));
     home.record(&[], &["true"]);
     let whole = fs::read(home.profile()).unwrap();
-    let said = interrupted(&[]);
-    assert!(said.contains("stays as it was") && said.lines().count() == 1, "{said}");
-    let told: serde_json::Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
-    assert_eq!((&told["interrupted"], &told["kept"]), (&true.into(), &false.into()));
+    let message = interrupted(&[]);
+    assert!(message.contains("stays as it was") && message.lines().count() == 1, "{message}");
+    let json: serde_json::Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
+    assert_eq!((&json["interrupted"], &json["kept"]), (&true.into(), &false.into()));
     assert_eq!(fs::read(home.profile()).unwrap(), whole);
 }
 
-/// Regression: the profile of an error message silently replaced a good one.
+/// Regression: the profile of a failed run replaced a good one without a message.
 #[test]
-fn failed_program_replaces_no_profile_unless_asked() {
+fn a_failed_program_replaces_no_profile_unless_asked() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -114,28 +114,28 @@ fn failed_program_replaces_no_profile_unless_asked() {
         assert_eq!(output.status.code(), Some(128), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    // Nothing is lost where there is no profile yet.
-    let said = failing(&[]);
-    assert!(said.contains("the program failed with status 128: this profile is of that run"), "{said}");
+    // Without an earlier profile the failed run's profile is saved.
+    let message = failing(&[]);
+    assert!(message.contains("the program failed with status 128: this profile is of that run"), "{message}");
     let of_failure = fs::read(home.profile()).unwrap();
     home.record(&["--json"], &["true"]);
     let good = fs::read(home.profile()).unwrap();
     assert_ne!(good, of_failure);
-    let said = failing(&[]);
+    let message = failing(&[]);
     assert!(
-        said.contains("stays as it was (record --even-if-failed replaces it)") && said.lines().count() == 1,
-        "{said}"
+        message.contains("stays as it was (record --even-if-failed replaces it)") && message.lines().count() == 1,
+        "{message}"
     );
-    let told: serde_json::Value = serde_json::from_str(&failing(&["--json"])).unwrap();
-    assert_eq!((&told["failed_status"], &told["kept"]), (&128.into(), &false.into()));
+    let json: serde_json::Value = serde_json::from_str(&failing(&["--json"])).unwrap();
+    assert_eq!((&json["failed_status"], &json["kept"]), (&128.into(), &false.into()));
     assert_eq!(fs::read(home.profile()).unwrap(), good);
     failing(&["--even-if-failed"]);
     assert_ne!(fs::read(home.profile()).unwrap(), good);
 }
 
-/// Regression: two runs took the place of a whole profile, and nothing told that there were to be more.
+/// Regression: two runs of a longer series replaced a whole profile, without a message.
 #[test]
-fn a_series_that_is_broken_off_replaces_no_whole_profile_and_says_how_far_it_came() {
+fn an_interrupted_series_replaces_no_whole_profile_and_reports_its_runs() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -150,19 +150,19 @@ fn a_series_that_is_broken_off_replaces_no_whole_profile_and_says_how_far_it_cam
         assert_eq!(output.status.code(), Some(128 + 15), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = interrupted(&[]);
-    assert!(said.contains("interrupted by a signal after 2 of 5 runs"), "{said}");
+    let message = interrupted(&[]);
+    assert!(message.contains("interrupted by a signal after 2 of 5 runs"), "{message}");
     let profile = home.load().recording;
     assert_eq!(profile.runs, 2);
     assert!(profile.source.ends_with("INTERRUPTED by a signal after 2 of 5 runs"), "{}", profile.source);
     let before = fs::read(home.profile()).unwrap();
-    let told: serde_json::Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
-    assert_eq!((&told["interrupted"], &told["kept"]), (&true.into(), &false.into()));
-    assert_eq!((&told["runs"], &told["runs_asked"]), (&2.into(), &5.into()));
+    let json: serde_json::Value = serde_json::from_str(&interrupted(&["--json"])).unwrap();
+    assert_eq!((&json["interrupted"], &json["kept"]), (&true.into(), &false.into()));
+    assert_eq!((&json["runs"], &json["runs_asked"]), (&2.into(), &5.into()));
     assert_eq!(fs::read(home.profile()).unwrap(), before);
 }
 
-/// Regression: a program that was killed, and not the recorder, left half a profile in place of a whole one.
+/// Regression: after a signal to the program instead of the recorder, a partial profile replaced a whole one.
 #[test]
 fn a_program_that_a_signal_ended_replaces_no_whole_profile() {
     let _still = undisturbed();
@@ -174,59 +174,59 @@ fn a_program_that_a_signal_ended_replaces_no_whole_profile() {
     let whole = fs::read(home.profile()).unwrap();
     for script in ["kill -TERM $$", "sh -c 'kill -KILL $$'; exit $?"] {
         let output = home.try_record(&[], &["sh", "-c", script]);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() > Some(128) && said.contains("stays as it was"), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() > Some(128) && message.contains("stays as it was"), "{message}");
         assert_eq!(fs::read(home.profile()).unwrap(), whole);
     }
-    // Its end was named, and came.
+    // The program reached the requested end.
     let (_, profile) = home.record(&["--until-output", "ready"], &["sh", "-c", "echo ready; exec sleep 1000"]);
     assert!(!profile.recording.source.contains("INTERRUPTED"));
 }
 
 #[test]
-fn what_was_waited_for_and_never_came_is_said() {
+fn readiness_that_never_came_is_reported() {
     let _still = undisturbed();
     if !can_record() {
         return;
     }
     let home = Home::new();
     let waits: [&[&str]; 3] =
-        [&["--until-output", "never said"], &["--until-file", "/no/such/file"], &["--until-port", "1"]];
+        [&["--until-output", "never message"], &["--until-file", "/no/such/file"], &["--until-port", "1"]];
     for wait in waits {
         let output = home.try_record(wait, &["sh", "-c", "exit 3"]);
-        let said = String::from_utf8(output.stderr).unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert!(said.contains("ended before what --until-"), "{said}");
+        assert!(message.contains("ended before what --until-"), "{message}");
     }
     let ready = |wait: &[&str]| {
-        let output = home.try_record(&[wait, &["--json"]].concat(), &["echo", "said"]);
+        let output = home.try_record(&[wait, &["--json"]].concat(), &["echo", "message"]);
         let text = String::from_utf8(output.stderr).unwrap();
         serde_json::from_str::<serde_json::Value>(text.lines().last().unwrap()).unwrap()["ready"].clone()
     };
     assert_eq!(ready(waits[0]), false);
-    // Regression: a program that ended well, but before that came, gave status 0.
+    // Regression: a program that ended with status 0 before its readiness gave status 0.
     assert_eq!(home.try_record(waits[0], &["true"]).status.code(), Some(1));
-    assert_eq!(ready(&["--until-output", "said"]), true);
+    assert_eq!(ready(&["--until-output", "message"]), true);
     assert!(ready(&[]).is_null());
 }
 
-/// Starts a program with a SIGTERM that waits for it.
+/// Starts a program with a pending SIGTERM.
 const WITH_SIGTERM: &str =
     "use POSIX; sigprocmask(SIG_BLOCK, POSIX::SigSet->new(SIGTERM)); kill(TERM => $$); exec(@ARGV)";
 
 #[test]
-fn a_signal_before_the_program_starts_leaves_everything_as_it_was() {
-    // Nobody else evicts what is cached: the machine is held.
+fn a_signal_before_the_program_starts_changes_nothing() {
+    // Holds the machine, so that no other test evicts the cached file.
     let _still = undisturbed();
     unless_reclaimed(|| {
         let Some(volume) = Volume::new("ext4") else { return };
         let cached = volume.file("cached", 1);
         fs::File::open(&cached).unwrap().sync_all().unwrap();
-        leaves_everything_as_it_was(&cached);
+        assert_nothing_is_changed(&cached);
     });
 }
 
-fn leaves_everything_as_it_was(cached: &Path) {
+fn assert_nothing_is_changed(cached: &Path) {
     let home = Home::new();
     fs::write(home.profile(), "a good one").unwrap();
     for whom in [&["--", "sh", "-c", "echo started"][..], &["--all"], &["--cold", "--", "sh", "-c", "echo started"]] {
@@ -238,57 +238,57 @@ fn leaves_everything_as_it_was(cached: &Path) {
             .args(whom)
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), &output.stdout[..]), (Some(128 + 15), &b""[..]), "{said}");
-        assert!(said.contains("stopped by signal 15") && said.lines().count() == 1, "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(128 + 15), &b""[..]), "{message}");
+        assert!(message.contains("stopped by signal 15") && message.lines().count() == 1, "{message}");
         let file = fs::File::open(cached).unwrap();
-        assert_eq!(ahead_sys::cache::resident(&file, 0, 4096).unwrap(), vec![0..4096], "evicted for nothing");
+        assert_eq!(ahead_sys::cache::resident(&file, 0, 4096).unwrap(), vec![0..4096], "the file was evicted");
         assert_eq!(fs::read(home.profile()).unwrap(), b"a good one");
     }
 }
 
 #[test]
-fn what_cannot_be_had_is_said_in_one_line_with_its_status() {
+fn a_missing_requirement_is_one_line_with_its_status() {
     let _alone = with_namespaces();
     if !can_record() {
         return;
     }
     let home = Home::new();
     let program = ahead().get_program().to_owned();
-    let say = |before: &[&str], arguments: &[&str]| {
+    let fail = |before: &[&str], arguments: &[&str]| {
         let mut command = Command::new(before.first().unwrap_or(&"env"));
         command.args(before.iter().skip(1)).arg(&program).args(["record", "-o"]).arg(home.profile()).args(arguments);
         let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
-        assert!(!home.profile().exists(), "{said}");
-        (output.status.code(), said)
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((message.lines().count(), output.stdout.len()), (1, 0), "{message}");
+        assert!(!home.profile().exists(), "{message}");
+        (output.status.code(), message)
     };
-    let (status, said) = say(&[], &["--cgroup", "/tmp"]);
-    assert!(status == Some(77) && said.contains("/tmp") && said.contains("cgroup v2"), "{said}");
-    assert_eq!(said.matches("/tmp").count(), 1, "{said}");
+    let (status, message) = fail(&[], &["--cgroup", "/tmp"]);
+    assert!(status == Some(77) && message.contains("/tmp") && message.contains("cgroup v2"), "{message}");
+    assert_eq!(message.matches("/tmp").count(), 1, "{message}");
 
     let weak = ["setpriv", "--bounding-set=-bpf,-sys_admin,-perfmon", "--inh-caps=-bpf,-sys_admin,-perfmon"];
-    let (status, said) = say(&weak, &["--", "echo", "started"]);
-    assert!(status == Some(77) && said.contains("CAP_BPF"), "{said}");
+    let (status, message) = fail(&weak, &["--", "echo", "started"]);
+    assert!(status == Some(77) && message.contains("CAP_BPF"), "{message}");
 
     let no_types = ["unshare", "-m", "sh", "-c", r#"mount -t tmpfs none /sys/kernel && exec "$0" "$@""#];
-    let (status, said) = say(&no_types, &["--", "echo", "started"]);
-    assert!(status == Some(77) && said.contains("type information"), "{said}");
+    let (status, message) = fail(&no_types, &["--", "echo", "started"]);
+    assert!(status == Some(77) && message.contains("type information"), "{message}");
 
-    // For this namespace alone: `bind`.
+    // In this mount namespace alone: `bind`.
     let read_only = ["unshare", "-m", "sh", "-c", r#"mount -o remount,bind,ro /sys && exec "$0" "$@""#];
-    let (status, said) = say(&read_only, &["--cold", "--precise", "--", "echo", "started"]);
-    assert!(status == Some(77) && said.contains("read-ahead"), "{said}");
+    let (status, message) = fail(&read_only, &["--cold", "--precise", "--", "echo", "started"]);
+    assert!(status == Some(77) && message.contains("read-ahead"), "{message}");
 
     let script = r#"mount --bind /run /run && mount -o remount,bind,ro /run && exec "$0" "$@""#;
-    let (status, said) = say(&["unshare", "-m", "sh", "-c", script], &["--cold", "--", "echo", "started"]);
-    assert!(status == Some(77) && said.contains("/run/ahead/alone.lock cannot be written"), "{said}");
+    let (status, message) = fail(&["unshare", "-m", "sh", "-c", script], &["--cold", "--", "echo", "started"]);
+    assert!(status == Some(77) && message.contains("/run/ahead/alone.lock cannot be written"), "{message}");
 
-    assert_eq!(say(&[], &["--pid", "4194303"]).0, Some(125));
+    assert_eq!(fail(&[], &["--pid", "4194303"]).0, Some(125));
 }
 
-/// A program that starts a child, becomes ready in some way, and never ends. It tells the child's number on its output.
+/// A program that starts a child, becomes ready in some way, and never ends. It writes the child's process id to its output.
 fn never_ends(home: &Home, get_ready: &str) -> (Vec<String>, std::path::PathBuf) {
     let child = home.path("child");
     let script = format!("sleep 1000 & echo $! > {}; {get_ready}; wait", child.display());
@@ -301,7 +301,7 @@ fn assert_ended(pid_file: &Path) {
 }
 
 #[test]
-fn readiness_ends_what_never_ends_by_itself() {
+fn readiness_ends_a_program_without_an_end() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -334,7 +334,7 @@ fn readiness_ends_what_never_ends_by_itself() {
 }
 
 #[test]
-fn a_time_ends_a_recording() {
+fn a_duration_ends_a_recording() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -342,21 +342,21 @@ fn a_time_ends_a_recording() {
     let home = Home::new();
     let (command, child) = never_ends(&home, ":");
     let began = Instant::now();
-    // Long enough for a shell to have started what has to end with it.
+    // Long enough for the shell to start the process that must end with it.
     let output = home.try_record(&["--duration", "1500ms"], &command);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(began.elapsed() >= Duration::from_millis(1500));
     assert_ended(&child);
     assert!(home.load().recording.duration_us >= 1_500_000);
-    // A program that ends by itself before has its own status.
-    // Regression: one that ends after the clock's last moment was a panic.
+    // A program that ends earlier has its own status.
+    // Regression: a duration beyond the clock's range caused a panic.
     for duration in ["100s", "10000000000000000000s"] {
         assert_eq!(home.try_record(&["--duration", duration], &["sh", "-c", "exit 3"]).status.code(), Some(3));
     }
 }
 
 #[test]
-fn a_time_is_the_time_of_each_run() {
+fn a_duration_applies_to_each_run() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("read", 2);
@@ -373,9 +373,9 @@ fn read_ahead_file(volume: &Volume) -> PathBuf {
     Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
 }
 
-/// Regression: whoever did not read our output kept us from hearing any signal but SIGKILL.
+/// Regression: while the reader of its output did not read, the recorder reacted to no signal but SIGKILL.
 #[test]
-fn output_that_nobody_reads_keeps_no_signal_from_us() {
+fn a_full_output_pipe_does_not_block_signals() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -393,13 +393,13 @@ fn output_that_nobody_reads_keeps_no_signal_from_us() {
         .unwrap();
     crate::crash::wait_until("the writer", || number.exists());
     let writer = fs::read_to_string(&number).unwrap();
-    // Its pipe is full when it waits in write(2), so many times in a row.
+    // The recorder's pipe is full when several samples in a row find it in write(2).
     let is_waiting =
         || fs::read_to_string(format!("/proc/{}/syscall", writer.trim())).is_ok_and(|call| call.starts_with("1 "));
     crate::crash::wait_until("the full pipe", || (0..1000).all(|_| is_waiting()));
-    let told = Command::new("kill").args(["-TERM", &recorder.id().to_string()]).status().unwrap();
-    assert!(told.success());
-    // It fails, and does not hang, where the signal is not heard.
+    let killed = Command::new("kill").args(["-TERM", &recorder.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    // Without a reaction to the signal this fails instead of hanging.
     let deadline = Instant::now() + Duration::from_secs(60);
     while recorder.try_wait().unwrap().is_none() && Instant::now() < deadline {
         std::thread::yield_now();
@@ -428,7 +428,7 @@ fn cold_recording(home: &Home) -> Child {
 const SET_BACK: &str = "that a killed ahead had left changed";
 
 #[test]
-fn what_a_killed_recording_left_behind_can_be_undone() {
+fn the_settings_of_a_killed_recording_can_be_restored() {
     let _alone = crate::machine_lock::alone();
     let Some(volume) = Volume::new("ext4") else { return };
     let read_ahead = || fs::read_to_string(read_ahead_file(&volume)).unwrap();
@@ -438,20 +438,20 @@ fn what_a_killed_recording_left_behind_can_be_undone() {
     let mut recorder = cold_recording(&home);
     assert_eq!(read_ahead(), "0\n");
     recorder.kill().unwrap();
-    // The program ends by itself: its input does.
+    // The program ends because its input ends.
     recorder.wait().unwrap();
     assert!(!home.profile().exists());
-    // Whatever measures next sets the settings back, unless somebody on this machine needs them just then.
+    // The next measurement restores the settings, unless another process on this machine needs them at that time.
     let deadline = Instant::now() + Duration::from_secs(120);
     while read_ahead() != before {
-        assert!(Instant::now() < deadline, "{} is not set back", read_ahead_file(&volume).display());
+        assert!(Instant::now() < deadline, "{} is not restored", read_ahead_file(&volume).display());
         let next = ahead().args(["record", "-o"]).arg(home.profile()).args(["--", "true"]).output().unwrap();
         assert!(next.status.success(), "{next:?}");
     }
     assert!(ahead().arg("restore").output().unwrap().status.success());
 }
 
-/// The guardians of a process, by the arguments that they were started with.
+/// The guardians of a process, found by their arguments.
 fn guardians(of: u32) -> Vec<u32> {
     let processes =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
@@ -463,9 +463,9 @@ fn guardians(of: u32) -> Vec<u32> {
     processes.filter(is_one).collect()
 }
 
-/// Regression: after a SIGKILL read-ahead was off on every disk until somebody started another `ahead`.
+/// Regression: after a SIGKILL read-ahead was off on every disk until the next start of `ahead`.
 #[test]
-fn what_a_killed_recording_left_is_undone_at_once() {
+fn a_guardian_restores_the_settings_of_a_killed_recording_at_once() {
     let _alone = crate::machine_lock::alone();
     let Some(volume) = Volume::new("ext4") else { return };
     let read_ahead = || fs::read_to_string(read_ahead_file(&volume)).unwrap();
@@ -475,9 +475,9 @@ fn what_a_killed_recording_left_is_undone_at_once() {
     let pid = recorder.id();
     assert_eq!((read_ahead().as_str(), guardians(pid).len()), ("0\n", 1));
     let guardian = guardians(pid)[0];
-    // Nothing of the recorder's: a session of its own, and no descriptor but the streams.
+    // The guardian has its own session, and no descriptors but the standard streams.
     let stat = fs::read_to_string(format!("/proc/{guardian}/stat")).unwrap();
-    // Field 6, the fourth behind the name in parentheses.
+    // Field 6, the fourth after the name in parentheses.
     let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
     assert_eq!(session, guardian.to_string());
     let open = fs::read_dir(format!("/proc/{guardian}/fd")).unwrap().map(|entry| entry.unwrap().path());
@@ -495,7 +495,7 @@ fn what_a_killed_recording_left_is_undone_at_once() {
 }
 
 #[test]
-fn a_guardian_ends_with_whoever_ends_well_and_restore_does_the_work_of_a_killed_one() {
+fn a_guardian_ends_with_its_recording_and_restore_replaces_a_killed_guardian() {
     let _alone = crate::machine_lock::alone();
     let Some(volume) = Volume::new("ext4") else { return };
     let read_ahead = || fs::read_to_string(read_ahead_file(&volume)).unwrap();
@@ -517,10 +517,10 @@ fn a_guardian_ends_with_whoever_ends_well_and_restore_does_the_work_of_a_killed_
     assert_eq!(read_ahead(), before);
 }
 
-/// Regression: it had looked for what the killed left before that one was killed. And it had all faults of the machine served
-/// its way while it waited.
+/// Regression: the waiting recording had searched for abandoned settings before the kill. And it had changed the size of all
+/// faults of the machine while it waited.
 #[test]
-fn who_waits_for_a_recording_that_is_killed_finds_the_settings_set_back() {
+fn a_recording_that_waits_for_a_killed_one_restores_its_settings() {
     let _alone = crate::machine_lock::alone();
     let Some(volume) = Volume::new("ext4") else { return };
     let before = fs::read_to_string(read_ahead_file(&volume)).unwrap();
@@ -536,23 +536,23 @@ fn who_waits_for_a_recording_that_is_killed_finds_the_settings_set_back() {
         .spawn()
         .unwrap();
     let mut errors = BufReader::new(waiting.stderr.take().unwrap());
-    let mut said = String::new();
-    errors.read_line(&mut said).unwrap();
-    assert!(said.contains("waiting for the end"), "{said}");
+    let mut message = String::new();
+    errors.read_line(&mut message).unwrap();
+    assert!(message.contains("waiting for the end"), "{message}");
     let notes = ahead_undo::notes().unwrap();
     assert!(notes.iter().all(|(_, note)| note.owner.pid != waiting.id()), "{notes:?}");
     killed.kill().unwrap();
     killed.wait().unwrap();
-    errors.read_to_string(&mut said).unwrap();
+    errors.read_to_string(&mut message).unwrap();
     let output = waiting.wait_with_output().unwrap();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{message}");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), before);
     assert!(ahead().arg("restore").output().unwrap().status.success());
 }
 
-/// Regression: its profile said that it was precise, and read-ahead had been switched on under it.
+/// Regression: the profile was marked precise although read-ahead had been switched on during the recording.
 #[test]
-fn nothing_is_set_back_under_a_cold_recording() {
+fn settings_are_not_restored_during_a_cold_recording() {
     let _alone = crate::machine_lock::alone();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = read_ahead_file(&volume);
@@ -564,12 +564,12 @@ fn nothing_is_set_back_under_a_cold_recording() {
     let action = Action::SetFile { path: file.clone(), old: before.trim().into(), new: Some("0".into()) };
     ahead_undo::note_for(killed, action).unwrap().leave();
     let beside = ahead().args(["record", "-o"]).arg(other.profile()).args(["--", "true"]).output().unwrap();
-    let (meanwhile, said) = (read_ahead(), String::from_utf8_lossy(&beside.stderr));
+    let (during, message) = (read_ahead(), String::from_utf8_lossy(&beside.stderr));
     drop(recorder.stdin.take());
     assert!(recorder.wait().unwrap().success());
     assert!(ahead().arg("restore").output().unwrap().status.success());
-    assert!(beside.status.success() && !said.contains(SET_BACK), "{said}");
-    assert_eq!((meanwhile.as_str(), read_ahead()), ("0\n", before));
+    assert!(beside.status.success() && !message.contains(SET_BACK), "{message}");
+    assert_eq!((during.as_str(), read_ahead()), ("0\n", before));
 }
 
 #[test]
@@ -578,7 +578,7 @@ fn a_full_disk_gives_one_line_and_no_file() {
     let Some(volume) = Volume::new("ext4") else { return };
     let small = volume.beside("small");
     let Some(_guard) = mount(Path::new("tmpfs"), &small, "tmpfs", "size=4k") else { return };
-    // The only page that there is: how much the program reads is not the same everywhere.
+    // The file system has one page: the number of pages that the program reads differs between systems.
     fs::write(small.join("filler"), [0; 4096]).unwrap();
     let output = ahead()
         .args(["record", "-o"])
@@ -587,14 +587,14 @@ fn a_full_disk_gives_one_line_and_no_file() {
         .stdout(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("no space left") && said.lines().count() == 1, "{said}");
-    assert_eq!(fs::read_dir(&small).unwrap().count(), 1, "the filler alone");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{message}");
+    assert!(message.contains("no space left") && message.lines().count() == 1, "{message}");
+    assert_eq!(fs::read_dir(&small).unwrap().count(), 1, "a file other than the filler");
 }
 
 #[test]
-fn the_program_runs_as_the_user_who_is_named() {
+fn the_program_runs_as_the_named_user() {
     let _still = undisturbed();
     if !can_record() {
         return;

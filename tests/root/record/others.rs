@@ -1,4 +1,4 @@
-//! What is observed without being started: a process with all that it has started, a cgroup, the whole machine.
+//! Recordings of running processes: a process with all its descendants, a cgroup, the whole machine.
 
 use super::rig::{Home, PAGE, Volume, ahead, can_record, entry, find, free_port, ranges, undisturbed};
 use ahead_profile::MilestoneKind;
@@ -18,7 +18,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A shell that reads commands from us, so that it does things at the time we choose.
+/// A shell that reads commands from the test, which so chooses the time of each.
 struct Shell(Child);
 
 impl Shell {
@@ -26,7 +26,7 @@ impl Shell {
         Shell(Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn tell(&mut self, command: &str) {
+    fn send(&mut self, command: &str) {
         writeln!(self.0.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 }
@@ -38,7 +38,7 @@ impl Drop for Shell {
     }
 }
 
-/// Starts a recorder of processes that it did not start, lets them work, and ends it.
+/// Records running processes while `work` runs; then ends the recorder.
 fn observe(home: &Home, whom: &[&str], work: impl FnOnce()) -> ahead_profile::Profile {
     let mut recorder = start_observing(home, whom);
     work();
@@ -47,7 +47,7 @@ fn observe(home: &Home, whom: &[&str], work: impl FnOnce()) -> ahead_profile::Pr
     home.load()
 }
 
-/// A cgroup in a cgroup.
+/// A cgroup within another cgroup.
 struct Group {
     outer: PathBuf,
     inner: PathBuf,
@@ -73,7 +73,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let root = self.outer.parent().expect("it is below the root").join("cgroup.procs");
+        let root = self.outer.parent().expect("the cgroup is below the root").join("cgroup.procs");
         for member in fs::read_to_string(self.inner.join("cgroup.procs")).unwrap_or_default().lines() {
             let _ = fs::write(&root, member);
         }
@@ -92,7 +92,7 @@ fn running_processes_can_be_observed() {
     let home = Home::new();
     let (mut shell, mut stranger) = (Shell::new(), Shell::new());
     let work = |shell: &mut Shell, file: &Path| {
-        shell.tell(&format!("cat {}; : > {}", file.display(), done.display()));
+        shell.send(&format!("cat {}; : > {}", file.display(), done.display()));
         wait_until("the shell has read", || done.exists());
         fs::remove_file(&done).unwrap();
     };
@@ -123,7 +123,7 @@ fn running_processes_can_be_observed() {
     assert!(find(&profile, &others).is_none());
 }
 
-/// A recorder of others that is observing.
+/// A recorder of running processes that has started to observe.
 fn start_observing(home: &Home, whom: &[&str]) -> Child {
     let mut recorder =
         ahead().args(["record", "-o"]).arg(home.profile()).args(whom).stderr(Stdio::piped()).spawn().unwrap();
@@ -131,7 +131,7 @@ fn start_observing(home: &Home, whom: &[&str]) -> Child {
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();
     assert!(line.contains("observing"), "{line}");
-    // It goes on writing.
+    // The recorder continues to write.
     recorder.stderr = Some(errors.into_inner());
     recorder
 }
@@ -142,7 +142,7 @@ fn assert_ready(home: &Home, mut recorder: Child) {
 }
 
 #[test]
-fn readiness_ends_the_recording_of_others_and_leaves_them_alone() {
+fn readiness_ends_the_recording_of_running_processes_and_not_the_processes() {
     let _still = undisturbed();
     if !can_record() {
         return;
@@ -153,7 +153,7 @@ fn readiness_ends_the_recording_of_others_and_leaves_them_alone() {
     let ready = home.path("ready");
 
     let recorder = start_observing(&home, &["--pid", &pid, "--until-file", ready.to_str().unwrap()]);
-    shell.tell(&format!(": > {}", ready.display()));
+    shell.send(&format!(": > {}", ready.display()));
     assert_ready(&home, recorder);
     assert!(shell.0.try_wait().unwrap().is_none(), "the shell was ended");
 
@@ -195,7 +195,7 @@ fn a_child_that_is_forked_while_its_family_is_listed_is_followed() {
     let mut recorder = start_observing(&home, &["--pid", &chain.id().to_string()]);
     fs::write(&go, "").unwrap();
     assert!(chain.wait().unwrap().success());
-    // With the process that was named, the recording has ended.
+    // The recording ends with the named process.
     assert!(recorder.wait().unwrap().success());
     assert_eq!(ranges(entry(&home.load(), &file)), vec![0..2 * PAGE]);
 }

@@ -1,4 +1,4 @@
-//! Paths: whatever mounts, links and renames do, a profile names what can be opened, and what the program saw.
+//! Paths: after any mounts, links and renames, a profile names paths that can be opened, and paths that the program saw.
 
 use super::rig::{Home, PAGE, Volume, entry, find, mount, paths, ranges, undisturbed, with_namespaces};
 use ahead_profile::Profile;
@@ -26,7 +26,7 @@ fn names(directory: &Path, profile: &Profile) -> Vec<String> {
 }
 
 #[test]
-fn of_an_overlay_the_layers_files_are_kept_with_the_path_that_was_seen() {
+fn an_overlay_is_recorded_as_layer_files_with_the_seen_path() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let lower = volume.file("lower/dir/below", 2);
@@ -61,7 +61,7 @@ fn btrfs_subvolumes_with_the_same_inode_numbers_are_told_apart() {
     let profile = cat(&home, &[&a, &b]);
     assert_eq!(ranges(entry(&profile, &a)), vec![0..5 * PAGE]);
     assert_eq!(ranges(entry(&profile, &b)), vec![0..9 * PAGE]);
-    // Mounted by itself, a subvolume's path begins at its root; the longest mount root is the one that is named.
+    // A separately mounted subvolume's path begins at its root. The profile names the longest mount root.
     let (point, guard) = volume.mount_again("only-b", "btrfs", "subvol=b");
     let profile = cat(&home, &[&point.join("file")]);
     drop(guard);
@@ -70,7 +70,7 @@ fn btrfs_subvolumes_with_the_same_inode_numbers_are_told_apart() {
 }
 
 #[test]
-fn bind_mounts_hard_links_and_other_names_lead_to_the_file() {
+fn bind_mounts_and_hard_links_lead_to_the_file() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let file = volume.file("deep/original", 2);
@@ -119,8 +119,8 @@ fn renamed_files_are_found_and_deleted_ones_are_marked() {
     assert!(entry(&profile, &volume.root.join("replaced")).deleted);
 }
 
-/// Waits in a script until its parent, the recorder, has opened the mount table of the namespace that the script is in: on
-/// a machine this busy the namespace may otherwise end before. Not for ever: that a recorder never opens it shall be said.
+/// A script that waits until its parent, the recorder, has opened the mount table of the script's namespace: on a busy machine
+/// the namespace may otherwise end first. The wait has a limit, so that a recorder that never opens the table fails the test.
 const TABLE_IS_OPEN: &str = "end=$(($(date +%s) + 60)); until readlink /proc/$PPID/fd/* | grep -q mountinfo; do \
      [ $(date +%s) -lt $end ] || { echo the recorder did not open our mount table within 60 s >&2; exit 1; }; done";
 
@@ -145,10 +145,10 @@ fn a_program_in_another_mount_namespace_is_followed() {
 }
 
 #[test]
-fn in_a_container_both_paths_are_kept() {
+fn both_paths_of_a_file_in_a_container_are_recorded() {
     let _alone = with_namespaces();
     let Some(volume) = Volume::new("ext4") else { return };
-    // An image below and a writable layer above it, mounted where only the container sees them, and its root there.
+    // An image below and a writable layer above it, mounted only in the container, with the container's root there.
     volume.install_below("lower", &["/usr/bin/cat"]);
     let lower = volume.file("lower/dir/below", 2);
     for name in ["upper", "work"] {
@@ -170,14 +170,14 @@ fn in_a_container_both_paths_are_kept() {
 }
 
 #[test]
-fn files_that_nobody_can_reach_from_here_are_counted() {
+fn unreachable_files_are_counted() {
     let _alone = with_namespaces();
     let Some(volume) = Volume::new("ext4") else { return };
     let other = Volume::new("ext4").expect("a second volume where there is a first");
     other.file("hidden", 2);
     let device = other.device().to_owned();
     let point = volume.beside("point");
-    // Mounted in its own namespace only, and nowhere else any more.
+    // Mounted only in the program's own namespace.
     let script = format!(
         "umount {} && mount {} {} && cat {}/hidden",
         other.root.display(),
@@ -192,6 +192,6 @@ fn files_that_nobody_can_reach_from_here_are_counted() {
     let (output, profile) = home.record(&[], &["unshare", "--mount", "sh", "-c", &script]);
     assert_eq!(output.stdout.len() as u64, 2 * PAGE, "{output:?}");
     assert!(find(&profile, &point.join("hidden")).is_none());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("1 files on file systems that cannot be reached"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("1 files on file systems that cannot be reached"), "{message}");
 }

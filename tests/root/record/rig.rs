@@ -1,4 +1,4 @@
-//! What the recording tests stand on: file systems in images, a recording of a program, and what its profile says.
+//! Helpers of the recording tests: file systems in images, recordings of programs, and queries of their profiles.
 
 use crate::machine_lock;
 use ahead_profile::{File, Profile};
@@ -17,7 +17,7 @@ use std::sync::{OnceLock, RwLockReadGuard, RwLockWriteGuard};
 pub const PAGE: u64 = 4096;
 const IMAGE_BYTES: u64 = 512 << 20;
 
-/// Whether recordings can be made here; says why not. Tried once: it is a recording, too.
+/// Whether recordings are possible here; prints the reason if not. Checked once, with a short recording.
 pub fn can_record() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(try_to_record)
@@ -43,7 +43,7 @@ pub fn ahead() -> Command {
     Command::new(assert_cmd::cargo::cargo_bin("ahead"))
 }
 
-/// A directory for profiles and scripts, on the file system that the tests run on.
+/// A directory for profiles and scripts, on the tests' own file system.
 pub struct Home {
     pub directory: tempfile::TempDir,
 }
@@ -63,21 +63,21 @@ impl Home {
         self.path("p.ahead")
     }
 
-    /// Records a command with these options, passes its output back, and loads the profile.
+    /// Records a command with these options, asserts success, and loads the profile.
     pub fn record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> (Output, Profile) {
         let output = self.try_record(options, command);
         assert!(output.status.success(), "{output:?}");
         (output, self.load())
     }
 
-    /// The same where it need not succeed.
+    /// The same without the assertion.
     pub fn try_record<A: AsRef<OsStr>>(&self, options: &[&str], command: &[A]) -> Output {
-        // A cold recording changes the whole machine: nobody else may measure meanwhile.
+        // A cold recording changes the whole machine: no other test may measure during it.
         let _alone = options.contains(&"--cold").then(machine_lock::alone);
         self.record_now(options, command)
     }
 
-    /// Records a cold run; nobody else changes a cache until what this gives is dropped.
+    /// Records a cold run. No other test changes a cache until the returned guard is dropped.
     pub fn record_cold<A: AsRef<OsStr>>(&self, command: &[A]) -> (Profile, RwLockWriteGuard<'static, ()>) {
         let alone = machine_lock::alone();
         let output = self.record_now(&["--cold"], command);
@@ -94,7 +94,7 @@ impl Home {
     }
 }
 
-/// A file system in an image behind a loop device, taken away with its guards.
+/// A file system in an image on a loop device. Dropping its guards unmounts and detaches it.
 pub struct Volume {
     pub root: PathBuf,
     mount: Option<Guard>,
@@ -103,7 +103,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// `None`, with the reason printed, where that cannot be had.
+    /// `None`, with the reason printed, where that is impossible.
     pub fn new(fs_type: &str) -> Option<Volume> {
         if !can_record() {
             return None;
@@ -145,7 +145,7 @@ impl Volume {
         &self.device.device
     }
 
-    /// A file of so many pages; no two are alike.
+    /// A file of this many pages; no two pages are equal.
     pub fn file(&self, name: impl AsRef<OsStr>, pages: u64) -> PathBuf {
         let path = self.root.join(name.as_ref());
         if let Some(parent) = path.parent() {
@@ -156,7 +156,7 @@ impl Volume {
         path
     }
 
-    /// Copies programs with the libraries that the loader names, to the same places below the root.
+    /// Copies programs with their libraries, as the loader lists them, to the same paths below the root.
     pub fn install(&self, programs: &[&str]) {
         self.install_below("", programs);
     }
@@ -178,7 +178,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Before the device goes.
+        // Before the device is detached.
         drop(self.mount.take());
     }
 }
@@ -190,20 +190,20 @@ pub fn mount(source: &Path, target: &Path, fs_type: &str, options: &str) -> Opti
         .ok()
 }
 
-/// A port on which nobody listens, below those that the kernel gives out. Not tried by listening: a program that another
-/// test starts at that moment would have the socket, too, until its exec.
+/// An unused port below the kernel's range of automatic ports. The search does not open a socket: a program that another test
+/// starts at that moment would inherit it until its exec.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     20_000 + (std::process::id() * 16 % 10_000) as u16 + NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The machine stays as it is while this lives: no cold recording runs beside.
+/// Keeps the machine unchanged while this guard exists: no cold recording runs.
 pub fn undisturbed() -> RwLockReadGuard<'static, ()> {
     machine_lock::shared()
 }
 
-/// Nobody else's file system has to go away, or to be made cold, while this lives: a new mount namespace holds a copy of
-/// every mount.
+/// For a test with mount namespaces: while this guard exists, no other test unmounts a file system or makes one cold. A new mount
+/// namespace holds a copy of every mount.
 pub fn with_namespaces() -> RwLockWriteGuard<'static, ()> {
     machine_lock::alone()
 }
@@ -221,7 +221,7 @@ pub fn paths(profile: &Profile) -> Vec<OsString> {
     profile.files.iter().map(|file| OsStr::from_bytes(&file.path).to_owned()).collect()
 }
 
-/// The byte ranges that were used of a file, in order of the file.
+/// The byte ranges that were used of a file, in order of their offsets.
 pub fn ranges(file: &File) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> =
         file.extents.iter().map(|e| e.offset_bytes..e.offset_bytes + e.length_bytes).collect();

@@ -1,5 +1,5 @@
-//! Users: whose files a profile is written among, and those who are in no file of this machine, as LDAP or sssd would have them: found through a module of the C library's
-//! name service that the test builds.
+//! Users: ownership of profiles, and users that only a name service knows (LDAP, sssd). The test builds a module of the C
+//! library's name service for them.
 
 use super::rig::{Home, ahead, can_record, undisturbed, with_namespaces};
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// One user, with an entry longer than the first buffer, and a group from the same service.
+/// A name service module with one user, whose entry is longer than the first buffer, and one group.
 const MODULE: &str = r#"
 #include <errno.h>
 #include <grp.h>
@@ -54,7 +54,7 @@ enum nss_status _nss_aheadtest_initgroups_dyn(const char *name, gid_t gid, long 
 "#;
 
 #[test]
-fn a_user_behind_sudo_whom_only_the_name_service_knows_is_found() {
+fn a_sudo_user_of_the_name_service_is_found() {
     if !can_record() {
         return;
     }
@@ -70,7 +70,7 @@ fn a_user_behind_sudo_whom_only_the_name_service_knows_is_found() {
     let services = home.path("nsswitch.conf");
     fs::write(&services, "passwd: files aheadtest\ngroup: files aheadtest\ninitgroups: files aheadtest\n").unwrap();
     let behind = |variables: &[(&str, &str)], options: &[&str]| {
-        // In a mount namespace of its own the system asks that service, too.
+        // In its own mount namespace the system asks that module, too.
         let output = Command::new("unshare")
             .args(["-m", "sh", "-c", r#"mount --bind "$0" /etc/nsswitch.conf && exec "$@""#])
             .arg(&services)
@@ -99,7 +99,7 @@ fn a_user_behind_sudo_whom_only_the_name_service_knows_is_found() {
 
 const ADA: u32 = 54_321;
 
-/// Records for a user behind sudo whose home is below this one; nobody says where to keep the profile.
+/// Records for a sudo user whose home is below `home`, without -o.
 fn record_for_ada(home: &Home, script: &str) -> Output {
     record_for_ada_with(home, &[], script)
 }
@@ -121,7 +121,7 @@ fn record_for_ada_with(home: &Home, options: &[&OsStr], script: &str) -> Output 
         .unwrap()
 }
 
-/// The home of that user, and a directory that is root's.
+/// The home of that user, and a directory of root.
 fn homes(home: &Home) -> (PathBuf, PathBuf) {
     let (ada, roots) = (home.path("ada"), home.path("roots"));
     fs::create_dir(&ada).unwrap();
@@ -132,11 +132,11 @@ fn homes(home: &Home) -> (PathBuf, PathBuf) {
 
 fn assert_untouched(roots: &Path) {
     let now = fs::metadata(roots).unwrap();
-    assert_eq!((now.uid(), fs::read_dir(roots).unwrap().count()), (0, 0), "root was led astray");
+    assert_eq!((now.uid(), fs::read_dir(roots).unwrap().count()), (0, 0), "root wrote through the user's link");
 }
 
 #[test]
-fn a_profile_in_a_users_home_is_the_users_and_no_link_leads_root_elsewhere() {
+fn a_profile_in_a_users_home_belongs_to_the_user_and_no_link_leads_root_elsewhere() {
     if !can_record() {
         return;
     }
@@ -152,27 +152,27 @@ fn a_profile_in_a_users_home_is_the_users_and_no_link_leads_root_elsewhere() {
         assert_eq!((metadata.uid(), metadata.mode() & 0o777), (ADA, mode), "{}", path.display());
     }
 
-    // While the program runs, it puts a link where the directory was.
+    // While the program runs, it replaces the directory with a link.
     let script = format!("cd ~/.local/state && mv ahead gone && ln -s {} ahead", roots.display());
     let output = record_for_ada(&home, &script);
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     assert_untouched(&roots);
 
-    // It has been there before, where directories have to be made.
+    // The link exists before the recording, in a path where directories must be created.
     fs::remove_dir_all(ada.join(".local")).unwrap();
     symlink(&roots, ada.join(".local")).unwrap();
     let output = record_for_ada(&home, "echo started");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{said}");
-    assert!(said.contains("cannot keep a profile in") && said.lines().count() == 1, "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{message}");
+    assert!(message.contains("cannot keep a profile in") && message.lines().count() == 1, "{message}");
     assert_untouched(&roots);
-    // The mode of what is root's is as it was, too.
+    // The mode of root's directory is unchanged, too.
     assert_eq!(fs::metadata(&roots).unwrap().permissions().mode() & 0o077, 0o055);
 }
 
-/// Regression: root renamed the profile into what the path led to by the end, and gave it to the user.
+/// Regression: root renamed the profile into the directory that the path named at the end, and gave it to the user.
 #[test]
-fn a_directory_that_the_program_replaces_leads_root_nowhere() {
+fn a_directory_replaced_by_the_program_leads_root_nowhere() {
     if !can_record() {
         return;
     }
@@ -185,18 +185,18 @@ fn a_directory_that_the_program_replaces_leads_root_nowhere() {
     chown(ada.join("d"), Some(ADA), Some(ADA)).unwrap();
     let script = format!("cd ~ && mv d gone && ln -s {} d", roots.display());
     let output = record_for_ada_with(&home, &options, &script);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("replaced"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{message}");
+    assert!(message.contains("replaced"), "{message}");
     assert_untouched(&roots);
 
-    // The link has been there before: the user may not write there, and root follows no link of the user's.
+    // The link exists before the recording: the user may not write in its target, and root follows no link of the user.
     let output = record_for_ada_with(&home, &options, "echo started");
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).contains("not root's"), "{output:?}");
     assert_untouched(&roots);
 
-    // Root's own place, where the user may not write, and one of the user's: the profile is the user's in both.
+    // A directory of root, where the user may not write, and one of the user: the profile belongs to the user in both.
     for place in [roots.join("p.ahead"), ada.join("p.ahead")] {
         let output = record_for_ada_with(&home, &[OsStr::new("-o"), place.as_os_str()], "id -u");
         assert!(output.status.success(), "{output:?}");
@@ -205,9 +205,9 @@ fn a_directory_that_the_program_replaces_leads_root_nowhere() {
     }
 }
 
-/// Regression: the program looked for others along root's PATH, and held root's open files and secrets.
+/// Regression: the program looked for others along root's PATH, and inherited root's open files and secrets.
 #[test]
-fn another_users_program_gets_neither_environment_nor_descriptors_of_root() {
+fn another_users_program_inherits_no_environment_or_descriptors_of_root() {
     if !can_record() {
         return;
     }
@@ -238,18 +238,18 @@ fn another_users_program_gets_neither_environment_nor_descriptors_of_root() {
             .unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), output.stderr)
     };
-    let (status, said, errors) = record(&["env"]);
+    let (status, stdout, errors) = record(&["env"]);
     assert_eq!(status, Some(0), "{}", String::from_utf8_lossy(&errors));
-    let mut names: Vec<&str> = said.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let mut names: Vec<&str> = stdout.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     names.retain(|name| !["TERM", "TZ", "COLORTERM"].contains(name) && !name.starts_with("LC_"));
     names.sort_unstable();
-    assert_eq!(names, ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER"], "{said}");
-    assert!(!said.contains(home.directory.path().to_str().unwrap()), "{said}");
-    // Field 6 of its own line is its session.
+    assert_eq!(names, ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "USER"], "{stdout}");
+    assert!(!stdout.contains(home.directory.path().to_str().unwrap()), "{stdout}");
+    // Field 6 of the process's own stat line is its session.
     let script = "test -e /proc/self/fd/9 && echo open; read -r _ _ _ _ _ session _ </proc/$$/stat; \
                   test $session = $$ && echo apart";
-    let (_, said, errors) = record(&["sh", "-c", script]);
-    assert_eq!(said, "apart\n", "{}", String::from_utf8_lossy(&errors));
+    let (_, stdout, errors) = record(&["sh", "-c", script]);
+    assert_eq!(stdout, "apart\n", "{}", String::from_utf8_lossy(&errors));
     let (status, _, errors) = record(&["only-on-roots-path"]);
     assert_eq!(status, Some(127), "{}", String::from_utf8_lossy(&errors));
 }
@@ -272,14 +272,14 @@ fn ctrl_c_reaches_another_users_program() {
     terminal.args(["--quiet", "--flush", "--return", "--command", &command, "/dev/null"]);
     terminal.env_remove("SUDO_USER").env_remove("SUDO_UID").stdin(Stdio::piped()).stdout(Stdio::piped());
     let Ok(mut terminal) = terminal.spawn() else { return eprintln!("skipped: no script(1)") };
-    let mut said = String::new();
+    let mut output_text = String::new();
     let mut output = BufReader::new(terminal.stdout.take().unwrap());
-    while !said.contains("started") {
-        assert_ne!(output.read_line(&mut said).unwrap(), 0, "{said}");
+    while !output_text.contains("started") {
+        assert_ne!(output.read_line(&mut output_text).unwrap(), 0, "{output_text}");
     }
     let mut keys = terminal.stdin.take().unwrap();
     keys.write_all(b"\x03").unwrap();
-    output.read_to_string(&mut said).unwrap();
+    output.read_to_string(&mut output_text).unwrap();
     drop(keys);
-    assert_eq!(terminal.wait().unwrap().code(), Some(128 + 2), "{said}");
+    assert_eq!(terminal.wait().unwrap().code(), Some(128 + 2), "{output_text}");
 }

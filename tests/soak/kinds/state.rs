@@ -1,4 +1,4 @@
-//! What is read back from files of our own and of the kernel: undo notes, disks, windows, rules, mount tables.
+//! State that ahead reads back from its own files and the kernel's: undo notes, disks, windows, rules, mount tables.
 
 use super::Kind;
 use crate::mutate::{self, Chance};
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Changed text from one of these.
+/// Changes one of these texts.
 fn text_of(seeds: Vec<String>, words: &'static [&'static str]) -> impl Fn(&mut Chance) -> Vec<u8> {
     move |chance| {
         let (seed, other) = (chance.pick(&seeds).clone(), chance.pick(&seeds).clone());
@@ -21,7 +21,7 @@ fn text_of(seeds: Vec<String>, words: &'static [&'static str]) -> impl Fn(&mut C
     }
 }
 
-/// One field on a line: the lines are what is changed.
+/// One field per line, since the changes work on lines.
 fn pretty(text: &str) -> String {
     serde_json::to_string_pretty(&serde_json::from_str::<serde_json::Value>(text).expect("JSON")).expect("JSON")
 }
@@ -29,11 +29,11 @@ fn pretty(text: &str) -> String {
 const PATHS: &[&str] =
     &["/", "", "/../x", "/x\\u0000y", "a\\nb", "/proc/self/fd/0", "remove", "unmount", "set_file", "\\ud800"];
 
-/// What is read has to be the same when it was written and read again.
+/// Asserts that a value that is read is equal after it is written and read again.
 fn round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
-    let again = serde_json::to_vec(&value).expect("what was read can be written");
-    assert_eq!(serde_json::from_slice::<T>(&again).expect("what was written can be read"), value);
+    let again = serde_json::to_vec(&value).expect("a value that was read can be written");
+    assert_eq!(serde_json::from_slice::<T>(&again).expect("a written value can be read"), value);
     Some(value)
 }
 
@@ -48,7 +48,7 @@ pub fn undo_notes() -> Kind {
     ];
     let note = |rest: &str| pretty(&format!(r#"{{"owner":{{"pid":1,"start_ticks":2}},"sequence":3,{rest}}}"#));
     let run = |bytes: &[u8]| {
-        // Never undone: as root it would do what it says.
+        // The note is not undone: as root, undo would perform its action.
         let note = round_trip::<Note>(bytes);
         note.is_some_and(|note| !note.action.to_string().is_empty())
     };
@@ -87,7 +87,7 @@ pub fn disk_protocol() -> Kind {
         let text = String::from_utf8_lossy(bytes);
         let ask = decode::<Ask>(&text);
         if let Ok(ask) = &ask {
-            assert_eq!(decode::<Ask>(&encode(ask).expect("plain values")).expect("its own line"), *ask);
+            assert_eq!(decode::<Ask>(&encode(ask).expect("plain values")).expect("an encoded line can be read"), *ask);
         }
         if let Ok(Ask::Fault(change)) = &ask {
             let mut faults = ahead_disk::Faults::default();
@@ -116,14 +116,14 @@ pub fn mount_tables() -> Kind {
     Kind::new("mount-tables", 2, text_of(vec![table.to_owned()], &["overlay", "lowerdir+=", "\\134", "\\04"]), run)
 }
 
-/// A system below a directory, with one disk.
+/// A system in a directory, with one disk.
 struct Machine {
     home: tempfile::TempDir,
     store: Store,
     target: Target,
 }
 
-/// The name under which what was set for the disk is kept.
+/// The file with the disk's saved settings.
 const STATE: &str = "var/lib/ahead/tune/ID_SERIAL-x.json";
 
 fn machine() -> Machine {
@@ -187,9 +187,9 @@ pub fn rules() -> Kind {
                 ATTR{queue/read_ahead_kb}=\"512\"\n";
     let unit = "# Written by `ahead tune --persist`\n[Service]\nEnvironment=AHEAD_KB=512\nExecStart=/bin/sh -c x\n";
     let machine = machine();
-    let path: PathBuf = machine.store.check(&machine.target).expect("a disk that can be named").rule;
+    let path: PathBuf = machine.store.check(&machine.target).expect("a disk with an identity").rule;
     let run = move |bytes: &[u8]| {
-        // With the directory: only what is named here is kept.
+        // Names `home`, so that the closure captures it: its drop removes the directory.
         let Machine { home: _home, store, target } = &machine;
         fs::write(&path, bytes).expect("a file");
         store.check(target).is_ok_and(|checked| checked.rule_kb.is_some())

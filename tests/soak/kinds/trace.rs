@@ -7,7 +7,7 @@ use ahead_traces::{Header, Reader, Record, Writer};
 use miniz_oxide::deflate::compress_to_vec;
 use serde_json::Value;
 
-/// Records of a golden trace that are taken at a time: a case shall take a millisecond.
+/// Records of a golden trace in one input: a case should take a millisecond.
 const PIECE: usize = 120;
 /// Pieces of each golden trace.
 const PIECES: usize = 8;
@@ -17,7 +17,7 @@ pub fn kind() -> Kind {
     Kind::new("traces", 6, move |chance| make(chance, &seeds), run)
 }
 
-/// Parts of a trace from its beginning on: files are numbered in the order in which they are seen.
+/// Parts of a trace, from its beginning: files are numbered in their order of appearance.
 fn pieces(bytes: &[u8]) -> Vec<Vec<Record>> {
     let mut reader = Reader::new(bytes).expect("a golden trace");
     let records: Vec<Record> =
@@ -65,7 +65,7 @@ fn change(chance: &mut Chance, records: &mut Vec<Record>, other: &[Record]) {
         _ => {
             let mut value = serde_json::to_value(&records[at]).expect("plain values");
             change_numbers(chance, &mut value);
-            // A number that does not fit is no record at all.
+            // A number out of range makes the record invalid.
             if let Ok(changed) = serde_json::from_value(value) {
                 records[at] = changed;
             }
@@ -76,7 +76,7 @@ fn change(chance: &mut Chance, records: &mut Vec<Record>, other: &[Record]) {
     }
 }
 
-/// One number in three becomes another one.
+/// Changes each number with probability 1/3.
 fn change_numbers(chance: &mut Chance, value: &mut Value) {
     match value {
         Value::Number(_) if chance.one_in(3) => *value = chance.number().into(),
@@ -87,7 +87,7 @@ fn change_numbers(chance: &mut Chance, value: &mut Value) {
     }
 }
 
-/// Changes what is in a block, and writes it with a length and a checksum that are right.
+/// Changes the content of a block, and writes it with a correct length and checksum.
 fn with_other_blocks(chance: &mut Chance, bytes: &[u8]) -> Vec<u8> {
     let mut changed = bytes[..12].to_vec();
     let mut at = 12;
@@ -120,7 +120,7 @@ fn run(bytes: &[u8]) -> bool {
     let own = conform(bytes, None);
     if let Err(error) = &own {
         let line = error.to_string();
-        assert!(!line.is_empty(), "an error without words");
+        assert!(!line.is_empty(), "an empty error message");
     }
     let other = conform(bytes, Some("linux-7.2"));
     own.is_ok() || other.is_ok()

@@ -2,13 +2,13 @@
 //!
 //! During a precise recording, read-ahead is off on every file system, wherever it is mounted.
 //!
-//! With the window at 0, read(2) loads only its pages, one by one, and a fault loads only its page. ext4 also reads inode tables
-//! ahead (32 blocks); 0 is a valid value. Only reads that a file system needs for a lookup remain: in ext4 up to 8 blocks of a
-//! directory at once. Every other run needs them, too, so they count as used.
+//! With the window at 0, read(2) loads only its pages, one by one, and a fault loads only its page. ext4 also reads inode
+//! tables ahead (32 blocks). Its setting may be 0, too. Only reads that a file system needs for a lookup remain: in ext4 up to
+//! 8 blocks of a directory at once. Every other run needs them, too, so they count as used.
 //!
-//! During any recording, a fault maps only its page, if the kernel permits that setting. Otherwise a fault maps the cached pages among
-//! the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a locked-down kernel
-//! refuses: then those windows are an upper bound of the used pages.
+//! During any recording, a fault maps only its page, if the kernel permits that setting. Otherwise a fault maps the cached
+//! pages among the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a
+//! locked-down kernel refuses: then those windows are an upper bound of the used pages.
 
 use super::single_faults::SingleFaults;
 use ahead_sys::{Error, Result};
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 
 /// Switches read-ahead off until the guards are dropped. Needs root, a writable sysfs, and the machine-wide lock.
 pub fn switch_read_ahead_off(_lock: &MachineLock) -> Result<Vec<Guard>> {
-    // All backing devices, not those of the mount table: the BDI of btrfs has no device number, and mounts in containers are not
-    // visible here.
+    // All backing devices, instead of the mount table's: the BDI of btrfs has no device number, and mounts in containers are
+    // not visible here.
     let mut files = settings_below("/sys/class/bdi", "read_ahead_kb");
     files.extend(settings_below("/sys/fs/ext4", "inode_readahead_blks"));
     files.retain(|file| std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0"));

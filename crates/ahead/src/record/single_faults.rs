@@ -74,8 +74,8 @@ fn read(file: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The owners of notes about this setting, with the earlier value. The path differs between processes: without a mounted debugfs, each
-/// mounts its own.
+/// The owners of notes about this setting, with the earlier value. The path differs between processes: without a mounted
+/// debugfs, each mounts its own.
 fn notes(file: &Path) -> Result<Vec<(ProcessId, String)>> {
     let of_setting = |note: Note| match note.action {
         Action::SetFile { path, old, .. } if path.file_name() == file.file_name() => Some((note.owner, old)),

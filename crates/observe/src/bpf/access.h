@@ -68,7 +68,7 @@ static __always_inline u64 set_bits(u64 *bits, u64 wanted)
 	return wanted & ~__sync_fetch_and_or(bits, wanted);
 }
 
-/* Marks pages of one word, and returns those that were not marked before. */
+/* Marks pages of one word, and returns the newly marked ones. */
 static __always_inline u64 mark(u32 file, u64 page, u64 wanted, u32 kind)
 {
 	struct word *word = word_of(file, page);
@@ -93,8 +93,8 @@ static __always_inline u64 mask_of(u64 page, u64 end)
 }
 
 /*
- * Not static: then the verifier checks this function once, instead of following every iteration of the loop with its knowledge about
- * the span.
+ * Not static: then the verifier checks this function once, instead of following every iteration of the loop with its knowledge
+ * about the span.
  */
 __noinline int take_word(struct span *span)
 {

@@ -9,12 +9,12 @@
  *         … and not in that window ────────▶ mm_filemap_fault(mapping, page)               the page itself
  *     a miss of any of these ───────────────▶ mm_filemap_add_to_page_cache(folio)          with read-ahead around it
  *
- * Used pages are those of the first and third tracepoint, in a cold run without read-ahead: then an untouched page is never resident,
- * and a page that is not resident cannot be mapped without its own fault. Otherwise the second one gives an upper bound. The metadata
- * of ext2, ext3 and ext4 is in the page cache of the block device: the fourth one reports it, with the inode of the device.
+ * In a cold run without read-ahead the first and third tracepoint show the used pages: an untouched page is never resident, and
+ * an absent page cannot be mapped without its own fault. Otherwise the second one gives an upper bound. The metadata of ext2,
+ * ext3 and ext4 is in the page cache of the block device: the fourth one reports it, with the inode of the device.
  *
- * Kernels before 6.11 or so lack the first three. There, the functions that contain them are probed (fentry, or kprobe if fentry is
- * refused). source.rs decides which programs of this file are loaded.
+ * Kernels before 6.11 or so lack the first three. There, the functions that contain them are probed (fentry, or kprobe if
+ * fentry is refused). source.rs decides which programs of this file are loaded.
  *
  *     kernel.h   kernel structures, relocated
  *     folio.h    inode and size of a folio
@@ -51,8 +51,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define ARGUMENT(ctx, n) ((ctx)[n])
 
 /*
- * A buffered read requests pages repeatedly until it has all of them, each time from its current position to the same end. The first
- * request covers the others.
+ * A buffered read requests pages repeatedly until it has all of them, each time from its current position to the same end. The
+ * first request covers the others.
  */
 static __always_inline void request_pages(struct address_space *mapping, u64 first, u64 last)
 {
@@ -131,8 +131,8 @@ TRIPLE(ON_FORK, on_fork, "sched_process_fork")
 }
 
 /*
- * Called for every task, mostly parents before their children: a task whose parent is followed is followed, too. Writes a byte for each
- * such task. A child that is forked during the walk is found here later, or followed by the program above.
+ * Called for every task, mostly parents before their children: a task whose parent is followed is followed, too. Writes a byte
+ * for each such task. A child that is forked during the walk is found here later, or followed by the program above.
  */
 SEC("iter/task")
 int on_listed(u64 *ctx)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Completion of reads: every read that a block device has completed, with its position and time. Together with the first use of each
- * page (ahead.bpf.c) this shows which pages were late, that is, requested by the program before they had arrived.
+ * Completion of reads: every read that a block device has completed, with its position and time. Together with the first use of
+ * each page (ahead.bpf.c) this shows which pages were late, that is, requested by the program before they had arrived.
  *
  *     block_rq_complete(request, error, bytes) ──▶ ring buffer ──▶ arrivals.rs
  *
- * A request may complete in parts; each part is an event with the position where the part begins. For short observations only: on a
- * busy disk this is one event per request.
+ * A request may complete in parts; each part is an event with the position where the part begins. For short observations only:
+ * on a busy disk this is one event per request.
  */
 #include "kernel.h"
 

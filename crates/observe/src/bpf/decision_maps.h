@@ -42,8 +42,8 @@ struct {
 	__type(value, struct identity);
 } seen SEC(".maps");
 
-/* By thread: the address of the last fault, and whether it is in a read call; if that call names no offset, the open file, and the
- * offset that was reported. */
+/* By thread: the address of the last fault, and whether it is in a read call. If that call names no offset: the open file and
+ * the reported offset. */
 struct thread {
 	u64 address;
 	u64 open;

@@ -12,14 +12,14 @@
  *     cached pages: mm_filemap_add_to_page_cache, mm_filemap_delete_from_page_cache, mm_khugepaged_collapse_file, by any process;
  *     writeback_dirty_folio
  *
- * The state (struct file_ra_state) is read where the decision begins. The tracepoint of a fault names only the pages of the mapping:
- * the open file and the advice for the mapping are found by the address (exceptions:page_fault_*) and bpf_find_vma.
+ * The state (struct file_ra_state) is read where the decision begins. The tracepoint of a fault names only the pages of the
+ * mapping. The address (exceptions:page_fault_*) and bpf_find_vma lead to the open file and the advice for the mapping.
  *
  * Kernel threads decide through a program's open file, too: khugepaged reads the pages that it needs for a huge page
- * (collapse_file), and thereby moves the window. Therefore their events are sent with those of the followed programs.
+ * (collapse_file), and thereby moves the window. Therefore their events are sent with the followed programs' events.
  *
- * It must never lose an event without counting it, or send one of a program that is not followed, except pages added to and removed
- * from announced files.
+ * It must never lose an event without counting it. It must never send an event of a program that is not followed, except pages
+ * added to and removed from announced files.
  */
 #include "kernel.h"
 
@@ -121,8 +121,8 @@ static __always_inline void announce(struct inode *inode, u64 added)
 		count_lost();
 }
 
-/* Reports the offset of a read call without one. Such a call starts where the previous one ended, and waits for that end (f_pos_lock):
- * only then is its offset known. From then until its end, the position stays. */
+/* Reports the offset of a read call without one. Such a call starts where the previous one ended, and waits for that end
+ * (f_pos_lock): only then is its offset known. From then until its end, the position stays. */
 static __always_inline void report_position(void)
 {
 	struct thread *thread = this_thread();
@@ -213,7 +213,7 @@ TRIPLE(ON_EXACT, on_exact, "page_cache_ra_unbounded")
 	return 0;
 }
 
-/* Checks the inode, because these folios include those of files that were never announced. */
+/* Checks the inode, because these folios include folios of files that were never announced. */
 static __always_inline void send_folio(u8 kind, struct folio *folio, u8 flags)
 {
 	struct identity identity;

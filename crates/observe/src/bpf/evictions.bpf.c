@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Pages that were evicted from the page cache although their file still has them: by reclaim, by dropping caches, by advice. A program
- * that needs such a page again waits for the disk, and its run is not the one to be measured.
+ * Pages that were evicted from the page cache although their file still has them: by reclaim, by dropping caches, by advice. A
+ * program that needs such a page again waits for the disk, so its measurement is not valid.
  *
  *     mm_filemap_delete_from_page_cache(folio) ──▶ file still linked, page within its size? ──▶ pages of this device
  *
- * Pages removed because their file was deleted or truncated do not count. Reclaim is recognised by a flag that the kernel sets for a
- * task that reclaims memory: kswapd, DAMON's thread, a process that needs memory.
+ * Pages removed because their file was deleted or truncated do not count. Reclaim is recognised by a flag that the kernel sets
+ * for a task that reclaims memory: kswapd, DAMON's thread, a process that needs memory.
  */
 #include "kernel.h"
 

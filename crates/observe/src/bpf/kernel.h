@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The few kernel structures that the observer reads, with only the members that it needs. Every access is relocated at load time against
- * the running kernel's BTF (CO-RE): order and size do not matter, only names and types. For a member with different names or positions
- * there is one structure per variant. The loader ignores the suffix after three underscores.
+ * The few kernel structures that the observer reads, with only the members that it needs. Every access is relocated at load
+ * time against the running kernel's BTF (CO-RE): order and size do not matter, only names and types. For a member with
+ * different names or positions there is one structure per variant. The loader ignores the suffix after three underscores.
  */
 #ifndef AHEAD_KERNEL_H
 #define AHEAD_KERNEL_H

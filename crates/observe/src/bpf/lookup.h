@@ -2,11 +2,11 @@
 /*
  * The paths that a program names: open, stat, access, readlink, chdir, getdents.
  *
- * If metadata has no pages in a block device's cache (XFS, btrfs), it is prefetched by looking up the same paths again. This slows down
- * every system call of every program, so it is attached in cold recordings only.
+ * If metadata has no pages in a block device's cache (XFS, btrfs), it is prefetched by looking up the same paths again. This
+ * slows down every system call of every program, so it is attached in cold recordings only.
  *
- * The program runs at the end of a call: then the kernel has read the string, so it is in memory, and the result is known. The registers
- * still hold the arguments.
+ * The program runs at the end of a call: then the kernel has read the string, so it is in memory, and the result is known. The
+ * registers still hold the arguments.
  */
 #ifndef AHEAD_LOOKUP_H
 #define AHEAD_LOOKUP_H

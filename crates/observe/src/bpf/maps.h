@@ -50,7 +50,7 @@ struct {
 	__type(value, struct file_state);
 } files SEC(".maps");
 
-/* 64 pages of a file: those that were reported, by kind. */
+/* The reported ones of 64 pages of a file, by kind. */
 struct word_key {
 	u64 word;
 	u32 file;
@@ -140,8 +140,8 @@ static __always_inline void give_back(struct scratch *scratch)
 }
 
 /*
- * Waking the observer for each event would cost the program a context switch each. It is woken when wake_bytes wait in the buffer, or
- * when it must act at once.
+ * Waking the observer for each event would cost the program a context switch each. It is woken when wake_bytes wait in the
+ * buffer, or when it must act at once.
  */
 static __always_inline u64 wakeup(bool now)
 {
@@ -166,8 +166,8 @@ static __always_inline void fill_head(struct event *head, u32 type)
 }
 
 /*
- * Whether the current thread is followed. Threads are followed by their group: io_uring's workers belong to the group of their program,
- * but raise no fork event. Returns 0, or 1 | the flags of the group << 1.
+ * Whether the current thread is followed. Threads are followed by their group: io_uring's workers belong to the group of their
+ * program, but raise no fork event. Returns 0, or 1 | the flags of the group << 1.
  */
 static __always_inline u32 is_followed(void)
 {
@@ -181,9 +181,9 @@ static __always_inline u32 is_followed(void)
 }
 
 /*
- * Whether accesses are those of the copy of the observer that a program is before its exec. The kernel accesses the new program before
- * it announces the exec (it clears the rest of the last data page), so BEFORE_EXEC is not enough; the kernel clears PF_FORKNOEXEC
- * together with the old memory.
+ * Whether the accesses are by the copy of the observer (a program before its exec). The kernel accesses the new program before
+ * it announces the exec (it clears the rest of the last data page), so BEFORE_EXEC is not enough. The kernel clears
+ * PF_FORKNOEXEC together with the old memory.
  */
 static __always_inline bool is_still_observer(u32 followed)
 {

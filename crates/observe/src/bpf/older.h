@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * For kernels without the page cache's access tracepoints: probes of the functions that contain them, by a trampoline (fentry) or a
- * breakpoint (kprobe). Each program exists twice, since the two pass arguments differently.
+ * For kernels without the page cache's access tracepoints: probes of the functions that contain them, by a trampoline (fentry)
+ * or a breakpoint (kprobe). Each program exists twice, since the two pass arguments differently.
  */
 #ifndef AHEAD_OLDER_H
 #define AHEAD_OLDER_H

@@ -7,8 +7,8 @@
  *       └─ first alias that is still hashed ─▶ parent ─▶ parent ─▶ … ─▶ the file system's root
  *            "libc.so.6"                       "lib"     "usr"          (the loop ends: it is its own parent)
  *
- * The path is that within the file system; user space finds the mount. The walk reads without locks: a name that changes during the
- * walk may be wrong, which user space detects when it looks the path up.
+ * The path is relative to the file system's root; user space finds the mount. The walk reads without locks: a name that changes
+ * during the walk may be wrong, which user space detects when it looks the path up.
  */
 #ifndef AHEAD_PATH_H
 #define AHEAD_PATH_H

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Since Linux 7.0 (commit a46023d5616e) a task may be interrupted inside a tracepoint's program, because preemption stays enabled. While
- * that task waits, the kernel silently skips the program for all other tasks on the same processor (recursion_misses). Therefore each
- * program is attached three times. The copies run one right after the other, and each does the work that those before it have not done:
+ * Since Linux 7.0 (commit a46023d5616e) a task may be interrupted inside a tracepoint's program, because preemption stays
+ * enabled. While that task waits, the kernel silently skips the program for all other tasks on the same processor
+ * (recursion_misses). Therefore each program is attached three times. The copies run one right after the other, and each does
+ * the work that those before it have not done:
  *
- *     task 1   first ──▶ interrupted · · · · · · · · · · · · · · · · · ──▶ goes on     second, last: work done already
+ *     task 1   first ──▶ interrupted · · · · · · · · · · · · · · · · · ──▶ continues   second, last: work done already
  *     task 2                          first: skipped       second: does the work       last: work done already
  *
- * An event is lost if all three copies are skipped, or the last one for one event and the first one for the next. A skipped last copy is
- * no loss if another copy had run: the thread's next first copy finds the bit that was not cleared, and counts it. All other skipped
- * runs count as losses (objects.rs).
+ * An event is lost if all three copies are skipped, or the last one for one event and the first one for the next. A skipped
+ * last copy is no loss if another copy had run: the thread's next first copy finds the bit that was not cleared, and counts it.
+ * All other skipped runs count as losses (objects.rs).
  *
  * Older kernels interrupt no program; there only the first copy is loaded, and it keeps no account.
  */

@@ -96,8 +96,8 @@ impl Fields<'_> {
 }
 
 impl Numbers {
-    /// The record of an event. `None`: a repeated announcement of a file, or an event that counts as lost because of its size or kind, or
-    /// because its file was not announced.
+    /// The record of an event. `None`: a repeated announcement of a file, or an event that counts as lost because of its size
+    /// or kind, or because its file was not announced.
     pub(super) fn record(&mut self, bytes: &[u8]) -> Option<Record> {
         let fields = Fields(bytes);
         let event = match bytes.len() {

@@ -6,8 +6,8 @@ use ahead_profile::{check, decode, encode, merge};
 const HEADER: usize = 28;
 const COVERED: usize = 24;
 
-/// Decodes the bytes unchanged, and with a correct header: a fuzzer would hardly guess a checksum, and never reach the code after that
-/// check. Returns whether the unchanged bytes were a profile.
+/// Decodes the bytes unchanged, and with a correct header: a fuzzer would hardly guess a checksum, and never reach the code
+/// after that check. Returns whether the unchanged bytes were a profile.
 pub fn bytes(bytes: &[u8]) -> bool {
     if let Some(body) = bytes.get(HEADER..) {
         check_decoding(&with_header(body));
@@ -25,7 +25,7 @@ pub fn with_header(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Corrects the checksum, whatever the rest of the header says.
+/// Corrects the checksum, for any content of the rest of the header.
 pub fn fix_checksum(bytes: &mut [u8]) {
     let mut checksum = crc32fast::Hasher::new();
     checksum.update(&bytes[..COVERED]);

@@ -10,8 +10,8 @@ const STEP: f64 = 24.0;
 const TOP: f64 = 6.0;
 const AXIS: f64 = 26.0;
 
-/// Rows from top to bottom on one scale from 0: a label, a value for each part, the first part leftmost, and their sum at the end, in the
-/// colours of [`SERIES`]. Values that are not positive are left out.
+/// Rows from top to bottom on one scale from 0. Each row has a label, a value for each part (the first part leftmost) and their
+/// sum at the end. Colours are from [`SERIES`]. Values that are not positive are left out.
 pub fn rows(unit: &str, parts: &[&str], rows: &[(&str, &[f64])]) -> String {
     let shown = |value: &f64| value.is_finite() && *value > 0.0;
     let sum = |values: &[f64]| values.iter().filter(|value| shown(value)).sum::<f64>();

@@ -1,8 +1,8 @@
 //! Uses of files by time: files from top to bottom in order of first use, time from left to right, a dot for each use. Larger dots
 //! are larger uses.
 //!
-//! A profile may have a hundred thousand extents, more than a browser can draw quickly or an eye can distinguish: dots that would
-//! overlap are drawn as one.
+//! A profile may have a hundred thousand extents, more than a browser can draw quickly or an eye can distinguish. Therefore
+//! dots that would overlap are drawn as one.
 
 use super::{Anchor, Canvas, WIDTH, ticks};
 use crate::number;

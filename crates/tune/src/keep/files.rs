@@ -175,7 +175,7 @@ pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let write = || {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
         file.write_all(text.as_bytes())?;
-        // Users may read it, whatever the umask.
+        // Users may read it, with any umask.
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         file.sync_all()?;
         fs::rename(&new, path)

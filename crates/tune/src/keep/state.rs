@@ -1,7 +1,7 @@
 //! Recorded states: the earlier window, and which window it is now.
 //!
-//! A state is found by its window, not by its file name: the same window is reached by a disk, each of its partitions, and every
-//! mount point of a file system, each with another name.
+//! A state is found by its window, not by its file name. A disk, each of its partitions and every mount point of its file
+//! systems reach the same window, each with another name.
 //!
 //! ```text
 //!     same boot, same device number, same disk sequence number or mount source      ──▶ the window that was set
@@ -24,7 +24,7 @@ pub(super) const LONGEST_BYTES: u64 = 1 << 16;
 /// Prefix of the key of a state without an identity, followed by the device number.
 const BY_NUMBER: &str = "bdi-";
 
-/// A recorded window: what was set, and the earlier value.
+/// A recorded window: the value that was set, and the earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The target's name at that time.
@@ -163,7 +163,7 @@ impl Store {
         Ok(states.filter_map(|(state, key)| Some((key, state.transpose()?))).collect())
     }
 
-    /// The states of a target's window, under whatever keys.
+    /// The states of a target's window, under any key.
     ///
     /// Errors: the state under the target's own key is damaged. Others are reported when they are restored.
     pub(super) fn of_window(&self, target: &Target) -> Result<Vec<Kept>> {

@@ -249,7 +249,8 @@ fn window_is_found_by_every_identity() {
     assert_eq!((home.now(), home.kept()), (128, 0));
 }
 
-/// Regression: with one file system at two mount points, the second state recorded the window of the first change as the earlier one.
+/// Regression: with one file system at two mount points, the second state recorded the window of the first change as the
+/// earlier one.
 #[test]
 fn file_system_at_two_mount_points_has_one_window() {
     let Some(home) = home(mounted()) else { return };
@@ -444,8 +445,8 @@ fn damaged_state_does_not_stop_the_others() {
     assert_eq!((home.now(), home.kept()), (128, 1));
 }
 
-/// Regression: a line feed in the type of a mount became a line of its unit, and root executed it. Such a unit of an older version is
-/// not intact, and is removed.
+/// Regression: a line feed in the type of a mount became a line of its unit, and root executed it. Such a unit of an older
+/// version is not intact, and is removed.
 #[test]
 fn mount_that_no_unit_can_name_is_refused_and_its_older_unit_is_removed() {
     let Some(home) = home(mounted()) else { return };
