@@ -51,7 +51,9 @@ fn pages_are_written() {
     ahead(&["roudier", "--html", pages.to_str().unwrap()]).assert().success();
     let page = fs::read_to_string(pages.join("roudier.html")).unwrap();
     assert!(
-        page.contains("<polyline class=\"curve series-1\"") && page.contains("<h2>Inputs</h2>") && !page.contains("<script")
+        page.contains("<polyline class=\"curve series-1\"")
+            && page.contains("<h2>Inputs</h2>")
+            && !page.contains("<script")
     );
     let index = fs::read_to_string(pages.join("index.html")).unwrap();
     assert!(index.contains("href=\"./roudier.html\""), "{index}");

@@ -14,7 +14,7 @@ fn ahead(arguments: &[&str]) -> Command {
 
 #[test]
 fn help_says_what_is_read_and_what_is_not() {
-    ahead(&["--help"]).assert().success().stdout(contains("No setting is read").and(contains("--timing-only")));
+    ahead(&["--help"]).assert().success().stdout(contains("It reads no settings").and(contains("--timing-only")));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_size_without_a_test_file_of_that_size_is_a_mistake() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let directory = home.path().to_str().unwrap();
     for size in ["0", "1", "1023K"] {
-        ahead(&[directory, "--size", size]).assert().code(2).stderr(contains("1M at least"));
+        ahead(&[directory, "--size", size]).assert().code(2).stderr(contains("at least 1M"));
     }
     let file = home.path().join("file");
     fs::write(&file, vec![7; 1 << 20]).unwrap();

@@ -1,4 +1,4 @@
-//! `ahead sim`: policies over workloads, in a machine that is only reckoned.
+//! `ahead sim`: runs policies over workloads in a simulated machine.
 
 mod conform;
 mod page;
@@ -43,7 +43,7 @@ enum Command {
 /// Run the policies of a scenario and compare them
 #[derive(Debug, Args)]
 struct Run {
-    /// Scenario: machine, disk, workloads and policies, in TOML (see docs/formats.md); or a profile or a trace, which is a workload by itself
+    /// A scenario in TOML: machine, disk, workloads and policies (see docs/formats.md); or a profile or a trace as the only workload
     scenario: PathBuf,
     /// Print JSON instead of a table (see docs/formats.md)
     #[arg(long, conflicts_with = "csv")]
@@ -51,7 +51,7 @@ struct Run {
     /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
-    /// Write a page with the scenario, the figures and pictures of them into this file
+    /// Write a page with the scenario, figures and charts to this file
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
 }
@@ -106,21 +106,21 @@ impl Run {
             let page = page::of_run(&scenario, &scenario.text, &results, &table(&results));
             output::with_rights_of(user.as_ref(), || html.commit(page.as_bytes()))?;
         }
-        results.iter().for_each(|(name, counters)| tell_if_cut(name, &scenario, counters));
+        results.iter().for_each(|(name, counters)| warn_if_cut(name, &scenario, counters));
         printed?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A run that was cut off looks like any other in its figures.
-fn tell_if_cut(what: &str, scenario: &Scenario, counters: &Counters) {
+/// Warns about a run that ended at the time limit: its figures do not show this.
+fn warn_if_cut(what: &str, scenario: &Scenario, counters: &Counters) {
     if !counters.ended {
         let end_s = scenario.settings.end_ns / 1_000_000_000;
-        eprintln!("ahead: {what}: cut off after {end_s} s (end_s), before its programs had ended");
+        eprintln!("ahead: {what}: ended after {end_s} s (end_s), before its programs had ended");
     }
 }
 
-/// How long a run took.
+/// The time of a run.
 fn elapsed(counters: &Counters) -> String {
     format!("{}{:.3} s", if counters.ended { "" } else { "cut at " }, seconds(counters.elapsed_ns))
 }
@@ -179,7 +179,7 @@ fn as_json(name: &str, counters: &Counters) -> Value {
     })
 }
 
-/// Rows of figures, with their names above; those of the device with `device_` before them.
+/// Rows of figures with a header; names of inner objects get a prefix, such as `device_`.
 fn csv_of(rows: &[Value]) -> String {
     let mut text = String::new();
     for row in rows {
@@ -196,7 +196,7 @@ fn csv_of(rows: &[Value]) -> String {
     text
 }
 
-/// A scenario in a line.
+/// A scenario in one line.
 fn about(scenario: &Scenario) -> String {
     let title = if scenario.name.is_empty() { "simulated" } else { &scenario.name };
     let disk = &scenario.disk;
@@ -236,7 +236,7 @@ impl Policies {
         let text = if self.json {
             format!("{}\n", serde_json::to_string_pretty(&CATALOGUE.iter().map(described).collect::<Vec<Value>>())?)
         } else {
-            let mut table = Table::new([("policy", Kind::Text), ("what it does", Kind::Text), ("source", Kind::Text)]);
+            let mut table = Table::new([("policy", Kind::Text), ("summary", Kind::Text), ("source", Kind::Text)]);
             for policy in CATALOGUE {
                 table.row([policy.usage(), policy.summary.to_owned(), policy.source.to_owned()]);
             }
@@ -268,11 +268,11 @@ fn described(policy: &Description) -> Value {
     })
 }
 
-/// What each parameter may be: those that are the same for several policies once.
+/// The parameters of all policies; equal ones are listed once.
 fn parameters() -> String {
     let mut lines: Vec<String> = Vec::new();
     for argument in CATALOGUE.iter().flat_map(|policy| policy.arguments) {
-        let default = argument.default.map_or("must be given".to_owned(), |default| format!("{default} if left out"));
+        let default = argument.default.map_or("required".to_owned(), |default| format!("default {default}"));
         let line = format!("{}: {} ({}); {default}\n", argument.name, argument.accepts(), argument.summary);
         if !lines.contains(&line) {
             lines.push(line);

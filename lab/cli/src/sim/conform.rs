@@ -1,4 +1,4 @@
-//! `ahead sim conform`: a policy beside the kernel that it is named after.
+//! `ahead sim conform`: compares a policy with the kernel that it describes.
 
 use ahead_conform::{KINDS, Kind, Report, Tally, conform};
 use ahead_report::number::grouped;
@@ -14,17 +14,17 @@ use std::process::ExitCode;
 
 /// Compare a policy's decisions with a kernel's
 ///
-/// Replays a trace of `ahead sim trace` through the policy of the kernel that it was recorded on, in two ways: step by step,
-/// with the state before each decision from the trace; and running free, with a state that evolves from the program's accesses
-/// alone. Exits with 1 if a decision differs that is not two threads' at the same time. Needs no privileges.
+/// Replays a trace of `ahead sim trace` through the policy of the recorded kernel, with two methods: step by step, with the state before each
+/// decision from the trace; and free running, with a state that follows from the program's accesses only. The exit status is 1 if a decision
+/// differs, unless decisions of two threads overlap. Needs no privileges.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// The trace
     trace: PathBuf,
-    /// Compare with this policy instead of the kernel's own: linux-6.12, linux-6.18, linux-7.2
+    /// Compare with this policy instead of that of the recorded kernel: linux-6.12, linux-6.18, linux-7.2
     #[arg(long)]
     policy: Option<String>,
-    /// Print so many of the decisions that differ
+    /// Number of differing decisions to print
     #[arg(long, value_name = "N", default_value_t = 1)]
     differences: usize,
     /// Print JSON instead of a table (see docs/formats.md)
@@ -35,7 +35,7 @@ pub struct Conform {
 impl Conform {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let path = self.trace.display().to_string();
-        // A FIFO is not even opened: it would wait for somebody to write.
+        // A FIFO is not opened: the call would wait for a writer.
         if !std::fs::metadata(&self.trace).with_context(|| path.clone())?.is_file() {
             anyhow::bail!("{path}: not a regular file");
         }
@@ -54,7 +54,7 @@ impl Conform {
         };
         std::io::stdout().write_all(text.as_bytes())?;
         if report.step.decisions == 0 {
-            eprintln!("ahead: {}", nothing(&report));
+            eprintln!("ahead: {}", reason_for_no_decision(&report));
         }
         Ok(ExitCode::from(u8::from(!report.agrees())))
     }
@@ -93,7 +93,7 @@ impl Conform {
                     mismatch.wanted,
                     mismatch.file,
                     mismatch.task,
-                    if mismatch.is_overlapping { ", beside another thread's decision" } else { "" },
+                    if mismatch.is_overlapping { ", overlapping with another thread's decision" } else { "" },
                     one_line(&mismatch.difference),
                     one_line(&mismatch.state),
                 ));
@@ -103,18 +103,17 @@ impl Conform {
     }
 }
 
-/// Whom a policy is compared with. The trace, a stranger's perhaps, tells which kernel that was.
+/// Policy and kernel. The name of the kernel comes from the trace, which is untrusted.
 fn heading(report: &Report) -> String {
-    one_line(&format!("{} against Linux {}", report.policy, report.kernel))
+    one_line(&format!("{} compared with Linux {}", report.policy, report.kernel))
 }
 
-/// Why nothing was compared.
-fn nothing(report: &Report) -> String {
+/// Why no decision was compared.
+fn reason_for_no_decision(report: &Report) -> String {
     match report.step.excluded {
-        0 => "the kernel decided nothing in this trace, so that it proves nothing: what was read was cached already"
-            .into(),
+        0 => "the trace has no decision of the kernel and proves nothing: all pages were cached already".into(),
         left_out => format!(
-            "nothing was compared: all {} decisions are of files that were partly cached before; drop them from the cache first",
+            "no decision was compared: all {} are on files that were partly cached before; evict these first",
             grouped(left_out)
         ),
     }

@@ -1,6 +1,6 @@
-//! `ahead sim sweep`: every policy with every window on every disk, for each workload by itself.
+//! `ahead sim sweep`: runs every workload separately, with every policy, window and disk.
 
-use super::{as_json, csv_of, elapsed, page, tell_if_cut};
+use super::{as_json, csv_of, elapsed, page, warn_if_cut};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size;
@@ -24,22 +24,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Run a scenario's workloads with other policies, windows and disks
 ///
-/// Each workload runs by itself with each policy, each window and each disk; what is not given is that of the scenario. Runs
-/// are shared between all processors.
+/// Each workload runs separately with each policy, window and disk; those of the scenario are the defaults. The runs use all processors.
 #[derive(Debug, Args)]
 pub struct Sweep {
-    /// Scenario whose machine and workloads are used (see docs/formats.md); a profile or a trace is a workload by itself
+    /// A scenario with machine and workloads (see docs/formats.md); or a profile or a trace as the only workload
     scenario: PathBuf,
-    /// Policies, as `ahead sim policies` lists them; several with commas between them, or the option again
+    /// Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)
     #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
     policy: Vec<Choices>,
-    /// Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets
+    /// Largest windows (read_ahead_kb) with units, as in 128K,4M (may be repeated)
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_window)]
     window: Vec<u64>,
-    /// Disks, likewise: built-in models, or files with a model (see docs/formats.md)
+    /// Disks: built-in models, or files with a model (see docs/formats.md), separated by commas (may be repeated)
     #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = parse_model)]
     device: Vec<Model>,
-    /// Run so many at a time [default: as many as there are processors]
+    /// Number of concurrent runs [default: the number of processors]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4096))]
     jobs: Option<u32>,
     /// Print JSON instead of a table (see docs/formats.md)
@@ -48,7 +47,7 @@ pub struct Sweep {
     /// Print comma-separated values instead of a table
     #[arg(long)]
     csv: bool,
-    /// Write a page with the figures and pictures of them into this file
+    /// Write a page with figures and charts to this file
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
 }
@@ -57,7 +56,7 @@ pub struct Sweep {
 #[derive(Clone, Debug)]
 struct Choices(Vec<Choice>);
 
-/// Names with commas between them; those within parentheses belong to a policy.
+/// Parses names between commas; commas in parentheses belong to a policy.
 fn parse_policies(text: &str) -> Result<Choices, String> {
     let mut depth = 0_i32;
     let names = text.split(|letter| {
@@ -74,19 +73,19 @@ fn parse_model(text: &str) -> Result<Model, String> {
     }
     let known = [&Model::BUILTIN[..], &Model::PAPERS].concat().join(", ");
     let text = ahead_sim::read_small(text.as_ref())
-        .map_err(|error| format!("it is neither a model ({known}) nor a file that can be read: {error}"))?;
+        .map_err(|error| format!("neither a known model ({known}) nor a readable file: {error}"))?;
     Model::from_toml(&text).map_err(|error| error.to_string())
 }
 
-/// Pages.
+/// Parses a window with its unit; returns pages.
 fn parse_window(text: &str) -> Result<u64, String> {
-    // Elsewhere windows are counted in KiB (read_ahead_kb): a number alone would mean one or the other.
+    // A bare number could mean bytes or KiB (as in read_ahead_kb).
     if text.chars().all(|digit| digit.is_ascii_digit()) {
         return Err(format!("{text:?} has no unit: write {text}K, or a size as in 128K or 4M"));
     }
     let bytes = parse_size(text)?;
     if !bytes.is_multiple_of(PAGE_BYTES) {
-        return Err("a window has whole pages: a multiple of 4K".into());
+        return Err("a window must be a multiple of 4K".into());
     }
     Ok(bytes / PAGE_BYTES)
 }
@@ -99,8 +98,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The workload on its disk, for people.
-    fn place(&self) -> [String; 2] {
+    /// The names of workload and disk, printable.
+    fn names(&self) -> [String; 2] {
         [self.workload.as_str(), self.scenario.disk.model.name()].map(|name| printable(name.as_bytes()))
     }
 
@@ -124,8 +123,8 @@ impl Sweep {
         self.check_names(&scenario)?;
         let jobs = self.list(&scenario);
         for job in &jobs {
-            let what = || format!("{}, {}", job.place().join(" on "), job.choice);
-            job.scenario.check().map_err(|impossible| self.blamed(&scenario, impossible)).with_context(what)?;
+            let what = || format!("{}, {}", job.names().join(" on "), job.choice);
+            job.scenario.check().map_err(|impossible| self.with_cause(&scenario, impossible)).with_context(what)?;
         }
         let results = self.run_all(&jobs)?;
         let rows = || jobs.iter().zip(&results).map(|(job, counters)| job.row(counters)).collect::<Vec<Value>>();
@@ -143,15 +142,15 @@ impl Sweep {
         }
         for (job, counters) in jobs.iter().zip(&results) {
             let window = size(job.scenario.disk.window_pages * PAGE_BYTES);
-            let what = format!("{}, {window}, {}", job.place().join(" on "), job.choice);
-            tell_if_cut(&what, &job.scenario, counters);
+            let what = format!("{}, {window}, {}", job.names().join(" on "), job.choice);
+            warn_if_cut(&what, &job.scenario, counters);
         }
         printed?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What a combination cannot be, with the option or the line that made it so.
-    fn blamed(&self, scenario: &Scenario, impossible: Impossible) -> anyhow::Error {
+    /// The error of an impossible combination, with its option or its line in the scenario.
+    fn with_cause(&self, scenario: &Scenario, impossible: Impossible) -> anyhow::Error {
         let option = match impossible.blame {
             Blame::Policy(_) if !self.policy.is_empty() => Some("--policy"),
             Blame::Disk("read_ahead_kb") if !self.window.is_empty() => Some("--window"),
@@ -169,17 +168,17 @@ impl Sweep {
         }
     }
 
-    /// Runs are told by workload, disk, window and policy.
+    /// Checks that names are unique: workload, disk, window and policy identify a run.
     fn check_names(&self, scenario: &Scenario) -> anyhow::Result<()> {
-        once("--policy", self.policies().map(Choice::to_string))?;
-        once("--device", self.device.iter().map(|model| model.name().to_owned()))?;
-        once("--window", self.window.iter().map(|pages| format!("{}K", pages * PAGE_BYTES / 1024)))?;
+        check_unique("--policy", self.policies().map(Choice::to_string))?;
+        check_unique("--device", self.device.iter().map(|model| model.name().to_owned()))?;
+        check_unique("--window", self.window.iter().map(|pages| format!("{}K", pages * PAGE_BYTES / 1024)))?;
         for (index, workload) in scenario.workloads.iter().enumerate() {
             if scenario.workloads[..index].iter().any(|before| before.name == workload.name) {
                 let line = scenario.line_of(Blame::Workload(index, "name")).unwrap_or(1);
                 let path = self.scenario.display();
                 anyhow::bail!(
-                    "{path}: line {line}: a workload before is called {:?}, too: give it a name",
+                    "{path}: line {line}: an earlier workload has the same name {:?}; give it another name",
                     workload.name
                 );
             }
@@ -228,7 +227,7 @@ impl Sweep {
                     while let Some((index, job)) =
                         Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
                     {
-                        progress.say(format!("{} {}", job.place().join(" "), job.choice));
+                        progress.say(format!("{} {}", job.names().join(" "), job.choice));
                         let result = job.scenario.run(&job.choice);
                         progress.step();
                         results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[index] = Some(result);
@@ -241,12 +240,12 @@ impl Sweep {
     }
 }
 
-/// Errors: a value that an option names twice.
-fn once(option: &str, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
+/// Checks that an option has no value twice.
+fn check_unique(option: &str, names: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     for name in names {
         if let Some(twice) = seen.replace(name) {
-            anyhow::bail!("{option} {twice} is named twice: once is enough");
+            anyhow::bail!("{option} {twice} is given twice");
         }
     }
     Ok(())
@@ -257,7 +256,7 @@ fn table(jobs: &[Job], results: &[Counters]) -> Table {
     let numbers = ["window", "elapsed", "MB/s", "misses", "waits", "issued", "unused", "requests"];
     let mut table = Table::new(text.into_iter().chain(numbers.map(|name| (name, Kind::Number))));
     for (job, counters) in jobs.iter().zip(results) {
-        let [workload, disk] = job.place();
+        let [workload, disk] = job.names();
         table.row([
             workload,
             disk,
@@ -280,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_part_policies_but_not_their_arguments() {
+    fn commas_separate_policies_but_not_their_arguments() {
         let names = |text| parse_policies(text).unwrap().0.iter().map(Choice::to_string).collect::<Vec<String>>();
         assert_eq!(names("none, linux-6.18,ahead"), ["none", "linux-6.18", "ahead"]);
         assert_eq!(names("true-readahead(64, adaptive),none"), ["true-readahead(64, adaptive)", "none"]);
