@@ -279,8 +279,9 @@ fn a_sweep_runs_nothing_twice() {
     // Windows that look alike when they are rounded are not equal.
     ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "1024K,1028K"]).assert().success();
     let (_home, path) = scenario(&SCENARIO.replace("random", "sequential"));
-    let says =
-        predicate::str::contains("scan.toml: line 8: an earlier workload has the same name \"sequential\"; give it another name");
+    let says = predicate::str::contains(
+        "scan.toml: line 8: an earlier workload has the same name \"sequential\"; give it another name",
+    );
     ahead(&["sim", "sweep", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
