@@ -102,7 +102,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from detach" -l all -d 'Detach all disks'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from detach" -l json -d 'Print what was detached as JSON'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from detach" -l json -d 'Print the detached disks as JSON'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from detach" -s h -l help -d 'Print help'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from detach" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help'

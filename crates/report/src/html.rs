@@ -99,7 +99,7 @@ impl Page {
         self.push(format_args!("</figure>"))
     }
 
-    /// What the colours of a picture mean: class names of [`crate::svg`] and their meanings.
+    /// The legend of a picture: class names of [`crate::svg`] and their meanings.
     pub fn legend(&mut self, entries: &[(&str, &str)]) -> &mut Self {
         self.push(format_args!("<p class=\"legend\">"));
         for (class, meaning) in entries {

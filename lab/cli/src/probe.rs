@@ -252,7 +252,7 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
         ("first window", &windows.initial_window),
         ("trigger before the end", &windows.trigger),
         ("largest request", &windows.max_request),
-        ("one WILLNEED brings", &windows.willneed_cap),
+        ("one WILLNEED reads", &windows.willneed_cap),
         ("read around a fault", &answers.read_around),
         ("mapped by a fault", &answers.fault_around),
         ("stays cached", &answers.page_cache),
@@ -283,8 +283,12 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
 }
 
 fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
-    let mut table =
-        Table::new([("what", Kind::Text), ("value", Kind::Number), ("sure", Kind::Number), ("how", Kind::Path)]);
+    let mut table = Table::new([
+        ("answer", Kind::Text),
+        ("value", Kind::Number),
+        ("confidence", Kind::Number),
+        ("method", Kind::Path),
+    ]);
     for (name, answer) in all(answers).into_iter().filter(|(_, answer)| answer.is_asked()) {
         let sure = answer.confidence.map_or(String::new(), |confidence| format!("{:.0} %", 100.0 * confidence));
         table.row([name.to_owned(), value(answer), sure, answer.method.clone()]);

@@ -156,11 +156,11 @@ fn of_model(number: DeviceNumber, answers: &Answers) -> Vec<Option<Check>> {
 /// The table for people.
 pub fn table(checks: &[Check]) -> Table {
     let mut table = Table::new([
-        ("what", Kind::Text),
+        ("answer", Kind::Text),
         ("found", Kind::Number),
-        ("said", Kind::Number),
+        ("expected", Kind::Number),
         ("", Kind::Text),
-        ("by", Kind::Text),
+        ("source", Kind::Text),
     ]);
     for check in checks {
         let verdict = match check.agrees {

@@ -1,16 +1,16 @@
 //! `ahead sim sweep`: runs every workload separately, with every policy, window and disk.
 
-use super::{as_json, csv_of, elapsed, page, warn_if_cut};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
 use ahead_model::quantity::parse_size;
 use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_recordings::load_scenario;
 use ahead_report::number::size;
-use ahead_report::progress::Progress;
-use ahead_report::table::{Kind, Screen, Table};
-use ahead_report::text::printable;
-use ahead_sim::{Blame, Counters, Disk, Impossible, Scenario};
+use ahead_report::progress::Progress as ProgressBar;
+use ahead_report::table::Screen;
+use ahead_sim::{Blame, Counters, Impossible, Scenario};
+use ahead_sim_report::sweep::{Job, Progress, Variations, run_all, table};
+use ahead_sim_report::{csv, sweep_page, time_limit_warning};
 use ahead_sys::user::User;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -19,8 +19,6 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Run a scenario's workloads with other policies, windows and disks
 ///
@@ -90,30 +88,6 @@ fn parse_window(text: &str) -> Result<u64, String> {
     Ok(bytes / PAGE_BYTES)
 }
 
-/// One run.
-pub(super) struct Job {
-    pub(super) workload: String,
-    pub(super) scenario: Scenario,
-    pub(super) choice: Choice,
-}
-
-impl Job {
-    /// The names of workload and disk, printable.
-    fn names(&self) -> [String; 2] {
-        [self.workload.as_str(), self.scenario.disk.model.name()].map(|name| printable(name.as_bytes()))
-    }
-
-    fn row(&self, counters: &Counters) -> Value {
-        let mut row = as_json(&self.choice.to_string(), counters);
-        if let Some(row) = row.as_object_mut() {
-            row.insert("workload".into(), self.workload.clone().into());
-            row.insert("disk".into(), self.scenario.disk.model.name().into());
-            row.insert("window_bytes".into(), (self.scenario.disk.window_pages * PAGE_BYTES).into());
-        }
-        row
-    }
-}
-
 impl Sweep {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
@@ -121,7 +95,9 @@ impl Sweep {
         let html = self.html.as_deref().map(prepare).transpose()?;
         let scenario = load_scenario(&self.scenario)?;
         self.check_names(&scenario)?;
-        let jobs = self.list(&scenario);
+        let policies = self.policies().cloned().collect();
+        let variations = Variations { policies, windows: self.window.clone(), models: self.device.clone() };
+        let jobs = variations.jobs(&scenario);
         for job in &jobs {
             let what = || format!("{}, {}", job.names().join(" on "), job.choice);
             job.scenario.check().map_err(|impossible| self.with_cause(&scenario, impossible)).with_context(what)?;
@@ -131,19 +107,21 @@ impl Sweep {
         let text = if self.json {
             format!("{}\n", serde_json::to_string_pretty(&json!({ "scenario": scenario.name, "runs": rows() }))?)
         } else if self.csv {
-            csv_of(&rows())
+            csv(&rows())
         } else {
             table(&jobs, &results).render(Screen::stdout())
         };
         let printed = std::io::stdout().write_all(text.as_bytes());
         if let Some(html) = &html {
-            let page = page::of_sweep(&scenario, &jobs, &results, &table(&jobs, &results));
+            let page = sweep_page(&scenario, &jobs, &results, &table(&jobs, &results));
             output::with_rights_of(user.as_ref(), || html.commit(page.as_bytes()))?;
         }
         for (job, counters) in jobs.iter().zip(&results) {
             let window = size(job.scenario.disk.window_pages * PAGE_BYTES);
             let what = format!("{}, {window}, {}", job.names().join(" on "), job.choice);
-            warn_if_cut(&what, &job.scenario, counters);
+            if let Some(warning) = time_limit_warning(&what, &job.scenario, counters) {
+                eprintln!("ahead: {warning}");
+            }
         }
         printed?;
         Ok(ExitCode::SUCCESS)
@@ -190,52 +168,13 @@ impl Sweep {
         self.policy.iter().flat_map(|choices| &choices.0)
     }
 
-    fn list(&self, scenario: &Scenario) -> Vec<Job> {
-        fn or<T: Clone>(given: &[T], own: Vec<T>) -> Vec<T> {
-            if given.is_empty() { own } else { given.to_vec() }
-        }
-        let models = or(&self.device, vec![scenario.disk.model.clone()]);
-        let windows = or(&self.window, vec![scenario.disk.window_pages]);
-        let policies = or(&self.policies().cloned().collect::<Vec<Choice>>(), scenario.policies.clone());
-        let mut jobs = Vec::new();
-        for workload in &scenario.workloads {
-            for model in &models {
-                for window_pages in &windows {
-                    let disk = Disk { model: model.clone(), window_pages: *window_pages, ..scenario.disk.clone() };
-                    let policies = policies.clone();
-                    let alone = Scenario { workloads: vec![workload.clone()], policies, disk, ..scenario.clone() };
-                    let job = |choice: &Choice| Job {
-                        workload: workload.name.clone(),
-                        scenario: alone.clone(),
-                        choice: choice.clone(),
-                    };
-                    jobs.extend(alone.policies.iter().map(job));
-                }
-            }
-        }
-        jobs
-    }
-
     fn run_all(&self, jobs: &[Job]) -> anyhow::Result<Vec<Counters>> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.jobs.map_or(processors, |jobs| jobs as usize).min(jobs.len());
-        let (next, progress) = (AtomicUsize::new(0), Progress::new(jobs.len() as u64));
-        let results: Mutex<Vec<Option<Result<Counters, _>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some((index, job)) =
-                        Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, jobs.get(i)?)))
-                    {
-                        progress.say(format!("{} {}", job.names().join(" "), job.choice));
-                        let result = job.scenario.run(&job.choice);
-                        progress.step();
-                        results.lock().unwrap_or_else(|poisoned| poisoned.into_inner())[index] = Some(result);
-                    }
-                });
-            }
+        let progress = ProgressBar::new(jobs.len() as u64);
+        let results = run_all(jobs, self.jobs.map_or(processors, |jobs| jobs as usize), |step| match step {
+            Progress::Started(job) => progress.say(format!("{} {}", job.names().join(" "), job.choice)),
+            Progress::Ended => progress.step(),
         });
-        let results = results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         results.into_iter().map(|result| Ok(result.context("a simulation panicked")??)).collect()
     }
 }
@@ -249,29 +188,6 @@ fn check_unique(option: &str, names: impl Iterator<Item = String>) -> anyhow::Re
         }
     }
     Ok(())
-}
-
-fn table(jobs: &[Job], results: &[Counters]) -> Table {
-    let text = ["workload", "disk", "policy"].map(|name| (name, Kind::Text));
-    let numbers = ["window", "elapsed", "MB/s", "misses", "waits", "issued", "unused", "requests"];
-    let mut table = Table::new(text.into_iter().chain(numbers.map(|name| (name, Kind::Number))));
-    for (job, counters) in jobs.iter().zip(results) {
-        let [workload, disk] = job.names();
-        table.row([
-            workload,
-            disk,
-            job.choice.to_string(),
-            size(job.scenario.disk.window_pages * PAGE_BYTES),
-            elapsed(counters),
-            format!("{:.2}", counters.throughput_bytes_per_s() / 1e6),
-            counters.misses.to_string(),
-            counters.locked.to_string(),
-            size(counters.issued_pages * PAGE_BYTES),
-            size((counters.wasted_pages + counters.unread_pages) * PAGE_BYTES),
-            counters.device.requests.to_string(),
-        ]);
-    }
-    table
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The pages of `ahead sim run --html` and `ahead sim sweep --html`: one file each, without scripts.
+//! The pages of runs and sweeps: one file each, without scripts.
 
-use super::seconds;
-use super::sweep::Job;
+use crate::seconds;
+use crate::sweep::Job;
 use ahead_policy::PAGE_BYTES;
 use ahead_report::html::Page;
 use ahead_report::number::size;
@@ -75,7 +75,7 @@ const CHARTS: [Chart; 4] = [
 ];
 
 /// The results of a scenario.
-pub fn of_run(scenario: &Scenario, text: &str, results: &[(String, Counters)], table: &Table) -> String {
+pub fn run_page(scenario: &Scenario, text: &str, results: &[(String, Counters)], table: &Table) -> String {
     let mut page = Page::new(title(scenario));
     page.text("Simulated: one processor, a page cache, a request queue and a disk model; the same on every machine.");
     page.section("Machine and programs").facts(&facts(scenario));
@@ -129,7 +129,7 @@ fn add_rows(page: &mut Page, chart: &Chart, results: &[(String, Counters)]) {
 
 /// The results of a sweep: for each workload and disk the throughput over the window, or, with one window only, the throughput of each
 /// policy.
-pub fn of_sweep(scenario: &Scenario, jobs: &[Job], results: &[Counters], table: &Table) -> String {
+pub fn sweep_page(scenario: &Scenario, jobs: &[Job], results: &[Counters], table: &Table) -> String {
     let mut page = Page::new(title(scenario));
     page.text("Simulated: each workload separately, with each policy, window and disk; the same on every machine.");
     let key = |job: &Job| (job.workload.clone(), job.scenario.disk.model.name().to_owned());
