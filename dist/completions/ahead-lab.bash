@@ -1224,7 +1224,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__tune)
-            opts="-h -V --all --plan --access-time --bandwidth --workload --streams --exhaustive --kb --apply --persist --check --restore --json --root --help --version"
+            opts="-v -h -V --all --plan --access-time --bandwidth --workload --streams --exhaustive --kb --apply --persist --check --restore --verbose --json --root --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

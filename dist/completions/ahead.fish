@@ -36,8 +36,8 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a 
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
@@ -48,9 +48,9 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the 
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End after this time; of several runs, each. A program that was started is ended with all that it started, and the exit status is 0' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'End when a line of the program\'s output or errors matches; both become pipes' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'End when a process listens on this TCP port' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'End when this file appears, is replaced or is written' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
@@ -84,14 +84,14 @@ complete -c ahead -n "__fish_ahead_using_subcommand forget" -l profile -d 'Remov
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -l all -d 'Remove all that `ahead list` lists'
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand forget" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write a page with a timeline and page maps to this file, which needs nothing else to be viewed' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files' -r -f -a "order\t'By first use'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l html -d 'Write one self-contained page with a timeline and page maps to this file; tables are then printed only with --sort, --top, --all or --extents' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of the files [default: order]' -r -f -a "order\t'By first use'
 bytes\t'Most bytes used first'
 path\t'By name'"
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print' -r
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/reference/json.md)'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, first uses of files among these'
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent too, by first use: a run fetches them in this order, but from a rotating disk by position'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print [default: 20]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, the first uses of files included'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
@@ -99,9 +99,9 @@ complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds;
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l html -d 'Also write a report with pictures' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'Ends when a line of the program\'s output or errors matches; both become pipes for that' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-port -d 'Ends when something listens on this TCP port, as the kernel\'s table says' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-file -d 'Ends when this file appears, or is replaced or written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'End when a line of the program\'s output or errors matches; both become pipes' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-port -d 'End when a process listens on this TCP port' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-file -d 'End when this file appears, is replaced or is written' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l no-reference -d 'Do not make the extra recorded run: what was used is then taken from the profile'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l json -d 'Print JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -111,29 +111,29 @@ complete -c ahead -n "__fish_ahead_using_subcommand restore" -l json -d 'Print w
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand restore" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand generate" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'Who reads ahead: kernel, or a policy; n in it stands for each of --pages. Or direct: the files are read whole, past the page cache, which is what the disk transfers. The first one is what others are compared with (may be repeated)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Where the files are made' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l policy -d 'The read-ahead: kernel, or a policy, in which n stands for each of --pages; or direct, which reads the files past the page cache and gives the throughput of the disk. The others are compared with the first (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l directory -d 'Directory of the files' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l size -d 'Length of a file [default: 100M for mmapit, 200M for bonnie, 512M for random, else 128M]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l block -d 'What a call reads [default: 32K for streams, 4K for random, 16K for patterns; the others have their own]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l block -d 'Bytes of a call [default: 32K for streams, 4K for random, 16K for patterns; fixed for the others]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l streams -d 'Numbers of readers, for streams [default: 1,2,4,8,16]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l count -d 'Accesses, for random [default: 2000]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to read ahead: the kernel\'s window (needs root), that of policies that have one, and n. Each of them is run [default: as the device is set]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'How often everything is run, in turn; the result is the median' -r
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures from them into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Everything is cached before, instead of nothing: what the processor alone needs'
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to read ahead: the kernel\'s window (needs root), the window of policies that have one, and n; each value is run [default: the current window of the device]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'Number of rounds; the result is the median' -r
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures to this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Cache everything before a run, instead of nothing: the time of the processor alone'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "attach" -d 'Attach an image and mount its file system'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "list" -d 'List the emulated disks'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "stat" -d 'Show the counters of a disk, and the lateness of its answers'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "serve" -d 'Serve one disk (started by create and attach)'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l size -d 'Size of the disk, as in 512M or 4G' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l fs -d 'File system to make' -r -f -a "ext2\t''
@@ -142,24 +142,24 @@ ext4\t''
 xfs\t''
 btrfs\t''
 none\t'Leave the disk empty'"
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l model -d 'Model of the disk: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Answer every read that much later than the model says, in milliseconds' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image\'s data in memory, which dropping caches does not touch'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Add this delay to every read, in milliseconds' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -l json -d 'Print the disk as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l model -d 'The disk\'s model: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without it there is only the block device' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l model -d 'Model of the disk: hdd, ssd, nvme, emmc, cloud, wu, fireball, fireball-pio, ibm-s12, roudier-0, roudier-4, roudier-8, or a TOML file' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l mount -d 'Empty directory to mount it on; without --mount there is only the block device' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Answer every read that much later than the model says, in milliseconds' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Add this delay to every read, in milliseconds' -r
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-only -d 'Refuse writes'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l preload -d 'Serve reads from a copy of the image\'s data in memory, which dropping caches does not touch'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -l json -d 'Print the disk as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from attach" -s V -l version -d 'Print version'
@@ -167,18 +167,18 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from list" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l reset -d 'Set the counters to zero after showing them'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l reads -d 'Show the last reads, too (at most 4096 since the last reset): where, how long, the time they took by the model'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l reads -d 'Show the last reads, too (at most 4096 since the last reset): offset, length, time of the model'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -l json -d 'Print them as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from stat" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l fail -d 'Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l stall -d 'Answer every read that much later than the model says, in milliseconds; 0 ends it' -r
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l clear -d 'Forget all earlier faults first'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l stall -d 'Add this delay to every read, in milliseconds; 0 removes it' -r
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l clear -d 'Remove all earlier faults first'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -l json -d 'Print the faults as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from fault" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -l all -d 'Detach all disks'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -l json -d 'Print what was detached as JSON'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -l json -d 'Print the detached disks as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from detach" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from serve" -s h -l help -d 'Print help'
@@ -186,30 +186,30 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from finish-after" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from finish-after" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "attach" -d 'Attach an image and mount its file system'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the emulated disks'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "stat" -d 'Show the counters of a disk, and the lateness of its answers'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve one disk (started by create and attach)'
-complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
+complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ahead -n "__fish_ahead_using_subcommand papers" -l html -d 'Write a page for each paper and an index into this directory, with the papers\' figures from our data' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
-complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Run what makes sense there against the real page cache, too: on emulated disks, some minutes. Needs root'
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l html -d 'Write a page for each paper and an index to this directory, with the papers\' figures from our data' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Also run workloads against the real page cache where this is possible, on emulated disks; takes some minutes, needs root'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l only -d 'Find out only this; several with commas between them [default: everything]' -r -f -a "windows\t'Windows of a sequential reader, explicit requests, what is read around a fault'
-faults\t'What a fault of cached pages maps'
-cache\t'Where cached data stops being cached: reads all of the file, by default for no longer than 2 seconds'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l only -d 'Measure only these parts, separated by commas [default: all]' -r -f -a "windows\t'Windows of a sequential reader, explicit requests, read-around of faults'
+faults\t'Pages that a fault on cached pages maps'
+cache\t'Amount of data that stays cached: reads all of the file, by default for at most 2 seconds'
 layout\t'Block size, direct and indirect blocks'
 disk\t'Access time, bandwidth, requests at once, seeks, limits'"
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file that is made in a directory, at least 1M [default: 128M, or what there is room for]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw Pelouin\'s figures 1 to 5 from this disk\'s data into this directory, as SVG and as a page' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock, FIEMAP and the emulated disk\'s model say; exit status 1 if something differs'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l size -d 'Length of the test file in a directory, at least 1M [default: 128M, or less if space is scarce]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Write Pelouin\'s figures 1 to 5, from the data of this disk, to this directory, as SVG and as a page' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, to this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Use only times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with sysfs, superblock, FIEMAP and the model of an emulated disk; exit status 1 if a value differs'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -217,55 +217,56 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_sub
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "policies" -d 'List the policies'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "trace" -d 'Record the decisions of the kernel\'s read-ahead for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, the figures and pictures of them into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, figures and charts to this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as `ahead sim policies` lists them; several with commas between them, or the option again' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows as sizes (128K,4M), likewise: what read_ahead_kb sets' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks, likewise: built-in models, or files with a model (see docs/reference/device-model.md)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Run so many at a time [default: as many as there are processors]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with the figures and pictures of them into this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows (read_ahead_kb) with units, as in 128K,4M (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models, or files with a model (see docs/formats.md), separated by commas (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Number of concurrent runs [default: the number of processors]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with figures and charts to this file' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -l json -d 'Print JSON instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s o -l output -d 'Where to keep the trace' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s o -l output -d 'File for the trace' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -l cold -d 'First evict the page cache, dentries and inodes of the whole machine'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of the kernel\'s own: linux-6.12, linux-6.18, linux-7.2' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Print so many of the decisions that differ' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of that of the recorded kernel: linux-6.12, linux-6.18, linux-7.2' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Number of differing decisions to print' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "policies" -d 'List the policies'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "trace" -d 'Record the decisions of the kernel\'s read-ahead for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l access-time -d 'Until the first byte of a request, as in 8ms' -r
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l bandwidth -d 'From then on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure what programs have read instead: a profile of `ahead record`, whose files must lie on the target, or a trace of `ahead sim trace`, which is repeated on files of the same lengths' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l streams -d 'Streams at the same time' -r
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing: this is the window to set with --apply or --persist, as in 512K or 4M; a number alone is KiB' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l access-time -d 'Time until the first byte of a request, as in 8ms' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l bandwidth -d 'Bandwidth from the first byte on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l workload -d 'Measure this workload instead of the four jobs: a profile of `ahead record`, whose files must lie on the target, or a trace of `ahead sim trace`, which is repeated on files of the same lengths' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l streams -d 'Number of streams at the same time' -r
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l kb -d 'Measure nothing, and set this window with --apply or --persist, as in 512K or 4M; a number without a unit means KiB' -r
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l root -d 'Keep rules and earlier values below this directory instead of /' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l all -d 'Every device that something is mounted from'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l plan -d 'Touch no disk: print what a disk of --access-time and --bandwidth gives for each size of a request, as Wu did'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l exhaustive -d 'Try every window three times: takes four times as long, and shows the whole curve'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l apply -d 'Set the window; what is set now is kept for --restore'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l persist -d 'Set it, and again after each restart: by a udev rule, or a systemd unit where no udev event tells of the target, that names exactly this target'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l check -d 'Compare the rule with what is set; exit status 1 if they differ or there is no rule'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Take back what --apply and --persist have done'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l all -d 'Tune every device with a mount'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l plan -d 'Touch no disk: print Wu\'s table of latency and throughput for each request size, from --access-time and --bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l exhaustive -d 'Try every window three times: this takes four times as long and shows the whole curve'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l apply -d 'Set the window; --restore sets the earlier one again'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l persist -d 'Set the window now and after each restart, by a udev rule for exactly this target, or by a systemd unit where the target has no udev event'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l check -d 'Compare the rule with the current window; exit status 1 if they differ or there is no rule'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Undo --apply and --persist'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -s v -l verbose -d 'Print every column: latencies, amplification, unused bytes, spread'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
@@ -278,22 +279,22 @@ complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_su
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time a model says'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with what comes out here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount what is on it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount its file system'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "stat" -d 'Show what a disk has served, and how punctually'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "stat" -d 'Show the counters of a disk, and the lateness of its answers'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "fault" -d 'Change the faults that a disk injects into its reads'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "detach" -d 'Unmount and detach a disk; the image stays'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "serve" -d 'Serve one disk (started by create and attach)'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "run" -d 'Run the policies of a scenario and compare them'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "policies" -d 'List the policies'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "trace" -d 'Record the decisions of the kernel\'s read-ahead for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'

@@ -154,7 +154,7 @@ fn a_run_and_a_sweep_are_told_in_a_page() {
     let out = ["--html", sweep.to_str().unwrap()];
     ahead(&[&["sim", "sweep", path.to_str().unwrap()], &out[..], &axes].concat()).assert().success();
     for (page, says) in [
-        (&run, ["Where time went", "How pages were found", "true-readahead(64, 16)", "pattern = &quot;random&quot;"]),
+        (&run, ["<h2>Times</h2>", "Page accesses", "true-readahead(64, 16)", "pattern = &quot;random&quot;"]),
         (&sweep, ["sequential on ssd", "random on ssd", "window, KiB", "fixed(8)"]),
     ] {
         let page = fs::read_to_string(page).unwrap();
@@ -212,7 +212,7 @@ fn parameters_are_listed_with_range_and_default() {
     assert_eq!(period["words"], Value::from(vec!["adaptive"]));
     assert_eq!(of("linux-6.18"), Value::Array(vec![]));
     let says = predicate::str::contains("P: a number of accesses from 1 to 16777216 or adaptive")
-        .and(predicate::str::contains("16 if left out"));
+        .and(predicate::str::contains("default 16"));
     ahead(&["sim", "policies"]).assert().success().stdout(says);
 }
 
@@ -225,7 +225,7 @@ fn a_run_that_is_cut_off_is_marked_everywhere() {
     );
     let (home, path) = scenario(&text);
     let (path, page) = (path.to_str().unwrap(), home.path().join("page.html"));
-    let warns = || predicate::str::contains("none: cut off after 5 s (end_s)");
+    let warns = || predicate::str::contains("none: ended after 5 s (end_s)");
     let json_says = predicate::str::contains("\"ended\": false");
     ahead(&["sim", "run", path, "--json"]).assert().success().stdout(json_says.clone()).stderr(warns());
     ahead(&["sim", "sweep", path, "--json"]).assert().success().stdout(json_says).stderr(warns());
@@ -269,9 +269,9 @@ fn names_do_not_reach_the_terminal_as_they_are() {
 fn a_sweep_runs_nothing_twice() {
     let (_home, path) = scenario(SCENARIO);
     for (axis, says) in [
-        (["--device", "hdd,hdd"], "--device hdd is named twice"),
-        (["--window", "1M,1024K"], "--window 1024K is named twice"),
-        (["--policy", "true-readahead(8),true-readahead(8,16)"], "--policy true-readahead(8, 16) is named twice"),
+        (["--device", "hdd,hdd"], "--device hdd is given twice"),
+        (["--window", "1M,1024K"], "--window 1024K is given twice"),
+        (["--policy", "true-readahead(8),true-readahead(8,16)"], "--policy true-readahead(8, 16) is given twice"),
     ] {
         let arguments = [&["sim", "sweep", path.to_str().unwrap()], &axis[..]].concat();
         ahead(&arguments).assert().code(1).stdout("").stderr(predicate::str::contains(says));
@@ -279,8 +279,9 @@ fn a_sweep_runs_nothing_twice() {
     // Windows that look alike when they are rounded are not equal.
     ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "1024K,1028K"]).assert().success();
     let (_home, path) = scenario(&SCENARIO.replace("random", "sequential"));
-    let says =
-        predicate::str::contains("scan.toml: line 8: a workload before is called \"sequential\", too: give it a name");
+    let says = predicate::str::contains(
+        "scan.toml: line 8: an earlier workload has the same name \"sequential\"; give it another name",
+    );
     ahead(&["sim", "sweep", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 

@@ -6,8 +6,8 @@
 //!     └── 1 …
 //! ```
 //!
-//! DIRECTORY may belong to another user, who can replace the tree by symbolic links. So its path is resolved once, and the tree and the files
-//! stay open: a reader opens a held file again, not its path.
+//! DIRECTORY may belong to another user, who can replace the tree by symbolic links. So its path is resolved once, and the tree and its
+//! files stay open: a reader opens a held file again, not its path.
 
 use crate::device::Device;
 use crate::{Error, Result, stale_trees};

@@ -123,7 +123,7 @@ pub struct RunSettings<'a> {
     pub files: &'a Files,
     /// The read-ahead.
     pub read_ahead: &'a ReadAhead,
-    /// What policies are told of the disk.
+    /// The description of the disk for policies.
     pub device: DeviceDescription,
     /// Everything is cached before the run, instead of nothing.
     pub warm: bool,

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 
-/// Permission bits of a tree: what [`Directory::create_directory`] makes.
+/// Permission bits of a tree, as set by [`Directory::create_directory`].
 const TREE_MODE: u32 = 0o700;
 
 /// Removes the trees in `above` that only a job before the last boot can have made: the name is that of a tree, its process does not

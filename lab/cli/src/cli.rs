@@ -21,7 +21,7 @@ pub enum Command {
     Probe(probe::Probe),
     Sim(sim::Sim),
     Tune(Box<ahead_cli::tune::Tune>),
-    /// A guardian of this program undoes with it what a killed one has changed.
+    /// Undo the changes of a killed process; the guardian of this program runs it.
     #[command(hide = true)]
     Restore(ahead_cli::restore::Restore),
     #[command(hide = true)]
@@ -29,7 +29,7 @@ pub enum Command {
 }
 
 impl Cli {
-    /// The definition, with the name by which the user has started the command: `ahead sim` or `ahead-lab sim`.
+    /// The definition, with the program name that the user typed: `ahead sim` or `ahead-lab sim`.
     pub fn named() -> clap::Command {
         let first = std::env::args_os().next().unwrap_or_default();
         match Path::new(&first).file_name() {
@@ -38,7 +38,7 @@ impl Cli {
         }
     }
 
-    /// Reads the arguments of this process; ends it with the usage where they are wrong.
+    /// Parses the arguments of this process; a wrong argument ends it with the usage.
     pub fn read() -> Cli {
         let matches = Cli::named().get_matches();
         Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

@@ -162,7 +162,7 @@ struct Detach {
     /// Detach all disks
     #[arg(long, conflicts_with = "disk")]
     all: bool,
-    /// Print what was detached as JSON
+    /// Print the detached disks as JSON
     #[arg(long)]
     json: bool,
 }

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// Write man pages and shell completions
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Directory to write to: man/ and completions/ are made in it
+    /// Directory for the new directories man/ and completions/
     directory: PathBuf,
 }
 
@@ -21,12 +21,13 @@ impl Generate {
         for directory in [&man, &completions] {
             std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
         }
-        clap_mangen::generate_to(without_help(whole()), &man).with_context(|| format!("write to {}", man.display()))?;
+        clap_mangen::generate_to(without_help(complete_command()), &man)
+            .with_context(|| format!("write to {}", man.display()))?;
         let laboratory = clap_mangen::Man::new(without_help(Cli::command()));
         let page = man.join("ahead-lab.1");
         let mut file = std::fs::File::create(&page).with_context(|| format!("create {}", page.display()))?;
         laboratory.render(&mut file).with_context(|| format!("write {}", page.display()))?;
-        for (mut command, name) in [(whole(), "ahead"), (Cli::command(), "ahead-lab")] {
+        for (mut command, name) in [(complete_command(), "ahead"), (Cli::command(), "ahead-lab")] {
             command.build();
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
                 clap_complete::generate_to(shell, &mut command, name, &completions)
@@ -37,18 +38,18 @@ impl Generate {
     }
 }
 
-/// Where the commands of the laboratory stand among those of `ahead`: after the others.
+/// Position of the laboratory's commands in help: after those of `ahead`.
 const LABORATORY_PLACE: usize = 100;
 
-/// Where `tune` stands: as in the definition of `ahead`, before `restore`.
+/// Position of `tune`: as in the definition of `ahead`, before `restore`.
 const TUNE_PLACE: usize = 7;
 
-/// The command line of `ahead` with the laboratory's commands as that defines them, and not as `ahead` passes them on.
-fn whole() -> clap::Command {
+/// The command line of `ahead` with the full definitions of the laboratory's commands.
+fn complete_command() -> clap::Command {
     let mut whole = ahead_cli::cli::Cli::command();
     let shown = Cli::command();
     for (index, command) in shown.get_subcommands().filter(|command| !command.is_hide_set()).enumerate() {
-        // `tune` is in both, and stands among the first.
+        // Both programs have `tune`.
         let place = if command.get_name() == "tune" { TUNE_PLACE } else { LABORATORY_PLACE + index };
         let definition = command.clone().display_order(place);
         whole = whole.mut_subcommand(command.get_name(), |_| definition);
@@ -56,7 +57,7 @@ fn whole() -> clap::Command {
     whole.after_help(None::<&str>)
 }
 
-/// `ahead help show` prints what `ahead show --help` prints: no pages of its own for that.
+/// Removes the subcommand `help`, which needs no man pages: `ahead help show` prints the same as `ahead show --help`.
 fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
@@ -67,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_command_and_flag_is_explained() {
-        for mut command in [whole(), Cli::command()] {
+        for mut command in [complete_command(), Cli::command()] {
             command.build();
             command.clone().debug_assert();
             let mut pending = vec![command];

@@ -1,7 +1,7 @@
-//! The `ahead-lab` command: one file per subcommand, each with its flags and what it does with the crates of the laboratory.
+//! The `ahead-lab` command: one file for each subcommand, which parses flags, calls the crates of the laboratory, and prints results.
 //!
-//! Arguments come in; results go to standard output, everything else to standard error. Exit statuses, output files and the waiting for other
-//! measurements are those of `ahead` (`ahead-cli`). `ahead sim …` starts this program.
+//! Results go to standard output, everything else to standard error. Exit statuses, output files and the machine-wide lock are those of
+//! `ahead` (`ahead-cli`). `ahead sim …` starts this program.
 
 mod bench;
 mod cli;
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = cli::Cli::read();
     ahead_cli::start_log();
-    // The server of a disk has a guardian of its own.
+    // The server of a disk has another guardian.
     if !matches!(arguments.command, cli::Command::Disk(_)) {
         ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
     }

@@ -1,4 +1,4 @@
-//! `ahead probe`: what a disk and a kernel really do, found from the outside.
+//! `ahead probe`: measures the behaviour of a disk and a kernel.
 
 mod pages;
 mod verify;
@@ -27,43 +27,43 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 use verify::Check;
 
-/// Length of the test file, bytes: sixteen windows of 8 MiB, the largest that Linux gives by itself.
+/// Length of the test file, bytes: sixteen windows of 8 MiB, the largest default of Linux.
 const SIZE_BYTES: u64 = 128 << 20;
-/// Where there is less room a shorter one is made, but not shorter than this: some windows of the usual 128 KiB.
-const LEAST_BYTES: u64 = 8 << 20;
+/// Shortest test file where space is scarce, bytes: some windows of the usual 128 KiB.
+const MIN_BYTES: u64 = 8 << 20;
 
-/// Nobody may ask for a shorter one, bytes: nothing could be told from it.
-const LEAST_ASKED_BYTES: u64 = 1 << 20;
+/// Lower limit of --size, bytes: a shorter file gives no results.
+const MIN_ASKED_BYTES: u64 = 1 << 20;
 
-/// So long the file is read to see where cached data stops being cached, if nobody asks for that in particular: the test file of a
-/// disk of 64 MB/s, and a small part of all that a probe takes.
+/// Time limit of the part `cache` if it is not asked for explicitly: enough for the test file on a disk of 64 MB/s, and a small part of a
+/// probe.
 const CACHE_TIME: Duration = Duration::from_secs(2);
 
 /// Find out what a disk and a kernel really do: windows, block size, access time, bandwidth
 ///
-/// Reads a test file (or the file or block device that is given) and looks at times and at what becomes cached. No setting is read:
-/// the answers are what happens, not what somebody wrote into a file. What cannot be told is not guessed. As root the disk itself is
-/// read, too (never written): seeks over all of it, and which metadata is read.
+/// Reads a test file (or the given file or block device), and measures times and cached pages. It reads no settings: the answers describe the
+/// behaviour. An answer that cannot be determined is not guessed. As root it also reads the disk (and never writes it): seeks over the whole
+/// disk, and reads of metadata.
 #[derive(Debug, Args)]
 pub struct Probe {
-    /// A directory on what is to be probed (a test file is made in it, without a name), a file, or a block device that is not in use
+    /// A directory on the disk (the test file in it has no name), a file, or a block device that is not in use
     path: PathBuf,
-    /// Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE
+    /// Use only times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE
     #[arg(long)]
     timing_only: bool,
-    /// Find out only this; several with commas between them [default: everything]
+    /// Measure only these parts, separated by commas [default: all]
     #[arg(long, value_name = "PART,...", value_delimiter = ',', value_enum, conflicts_with_all = ["figures", "model", "save"])]
     only: Vec<PartChoice>,
-    /// Length of the test file that is made in a directory, at least 1M [default: 128M, or what there is room for]
+    /// Length of the test file in a directory, at least 1M [default: 128M, or less if space is scarce]
     #[arg(long, value_parser = parse_length)]
     size: Option<u64>,
-    /// Compare with what sysfs, the superblock, FIEMAP and the emulated disk's model say; exit status 1 if something differs
+    /// Compare with sysfs, superblock, FIEMAP and the model of an emulated disk; exit status 1 if a value differs
     #[arg(long)]
     verify: bool,
-    /// Draw Pelouin's figures 1 to 5 from this disk's data into this directory, as SVG and as a page
+    /// Write Pelouin's figures 1 to 5, from the data of this disk, to this directory, as SVG and as a page
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
-    /// Write the disk's twin, a model for `ahead sim` and `ahead disk`, into this file
+    /// Write the disk's twin, a model for `ahead sim` and `ahead disk`, to this file
     #[arg(long, value_name = "OUT.toml")]
     model: Option<PathBuf>,
     /// Keep the description of this device (by the serial number of the disk, or the UUID of the file system), so that `ahead run`, `replay`
@@ -75,14 +75,14 @@ pub struct Probe {
     json: bool,
 }
 
-/// A part of what can be found out.
+/// A part of a probe.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PartChoice {
-    /// Windows of a sequential reader, explicit requests, what is read around a fault
+    /// Windows of a sequential reader, explicit requests, read-around of faults
     Windows,
-    /// What a fault of cached pages maps
+    /// Pages that a fault on cached pages maps
     Faults,
-    /// Where cached data stops being cached: reads all of the file, by default for no longer than 2 seconds
+    /// Amount of data that stays cached: reads all of the file, by default for at most 2 seconds
     Cache,
     /// Block size, direct and indirect blocks
     Layout,
@@ -91,7 +91,7 @@ enum PartChoice {
 }
 
 impl PartChoice {
-    /// As the probe knows it. All of them together must not take long.
+    /// The part of the library. `limit`: time limit if all parts are measured.
     fn part(self, limit: Option<Duration>) -> Part {
         match self {
             PartChoice::Windows => Part::Windows,
@@ -106,16 +106,16 @@ impl PartChoice {
 /// The length of a test file.
 fn parse_length(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
-        bytes @ LEAST_ASKED_BYTES.. => Ok(bytes),
-        _ => Err(format!("{text} is too little to tell anything: a test file has 1M at least")),
+        bytes @ MIN_ASKED_BYTES.. => Ok(bytes),
+        _ => Err(format!("{text} is too short: a test file needs at least 1M")),
     }
 }
 
-/// Shows progress, and ends the work when a signal asks for it.
+/// Shows progress, and ends the probe when a signal asks to stop.
 struct Watching {
     progress: Progress,
     signals: Signals,
-    /// The signal that ended it; 0: none.
+    /// The signal that ended the probe; 0: none.
     stopped: AtomicI32,
 }
 
@@ -132,7 +132,7 @@ impl Watcher for Watching {
     }
 }
 
-/// A mistake in the command line has a status of its own.
+/// Gives a usage error its exit status.
 fn as_usage(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
         Some(Error::Usage(text)) => UsageError(text.clone()).into(),
@@ -147,10 +147,10 @@ impl Probe {
         let identity = self.save.then(|| device_store::identity_of_path(&self.path).map_err(anyhow::Error::msg));
         let identity = identity.transpose()?;
         let model = output::with_rights_of(user.as_ref(), || self.prepare_outputs())?;
-        // First: the thread that moves the spinner must not be the one that a signal ends.
+        // Before the progress starts: the thread of the spinner must not receive a signal.
         let signals = Signals::take()?;
         let watching = Watching { progress: Progress::spinner(), signals, stopped: AtomicI32::new(0) };
-        // In a thread of its own, which keeps its priority to itself: what other programs take of the processors is not the disk's.
+        // The higher priority applies to this thread alone; other programs must not disturb the times.
         let worked = std::thread::scope(|scope| {
             let quietly = || {
                 if let Err(error) = ahead_sys::daemon::set_nice() {
@@ -158,16 +158,16 @@ impl Probe {
                 }
                 self.work(&watching)
             };
-            scope.spawn(quietly).join().map_err(|_| anyhow::anyhow!("probing has panicked"))?
+            scope.spawn(quietly).join().map_err(|_| anyhow::anyhow!("the probing thread panicked"))?
         });
-        // Whatever it was doing: this is why it ended.
+        // A signal is the reason, whatever the error is.
         match watching.stopped.load(Ordering::Relaxed) {
             0 => {}
             number => bail!(Stopped(number)),
         }
         let (answers, figures, checks) = worked.map_err(as_usage)?;
         drop(watching);
-        // First, whatever becomes of the files: what was found has taken its time.
+        // Printed before the files are written: a failed write must not lose the results.
         let text = if self.json { json(&answers, &checks)? } else { text(&answers, &checks, Screen::stdout()) };
         std::io::stdout().write_all(text.as_bytes())?;
         output::with_rights_of(user.as_ref(), || self.write_outputs(model.as_ref(), &answers, &figures))?;
@@ -196,21 +196,21 @@ impl Probe {
         Ok((answers, figures, checks))
     }
 
-    /// As long as is asked for, or as there is room for.
+    /// The length of the test file.
     fn size_bytes(&self) -> anyhow::Result<u64> {
         if let Some(bytes) = self.size {
             if self.path.exists() && !self.path.is_dir() {
-                let why = "it is read as it is: leave out --size, or give a directory, in which a test file is made";
-                return Err(Error::Usage(format!("{} is no directory; {why}", shown(&self.path))).into());
+                let why = "leave out --size, which is for test files, or give a directory";
+                return Err(Error::Usage(format!("{} is not a directory; {why}", shown(&self.path))).into());
             }
             return Ok(bytes & !4095);
         }
-        let space = rustix::fs::statvfs(&self.path).with_context(|| format!("look at {}", self.path.display()))?;
+        let space = rustix::fs::statvfs(&self.path).with_context(|| format!("statfs {}", self.path.display()))?;
         let free_bytes = space.f_bavail.saturating_mul(space.f_frsize);
-        Ok(SIZE_BYTES.min((free_bytes / 2).max(LEAST_BYTES)) & !4095)
+        Ok(SIZE_BYTES.min((free_bytes / 2).max(MIN_BYTES)) & !4095)
     }
 
-    /// Gives the place for the model.
+    /// Checks the output paths; returns the file for the model.
     fn prepare_outputs(&self) -> anyhow::Result<Option<Output>> {
         let model = self.model.as_deref().map(Output::prepare).transpose()?;
         if let Some(directory) = &self.figures {
@@ -263,7 +263,7 @@ fn json(answers: &Answers, checks: &[Check]) -> anyhow::Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
-/// The answers, one after the other, with their names.
+/// All answers with their names.
 fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
     let (windows, disk) = (&answers.windows, &answers.disk);
     let mut all = vec![
@@ -272,7 +272,7 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
         ("first window", &windows.initial_window),
         ("trigger before the end", &windows.trigger),
         ("largest request", &windows.max_request),
-        ("one WILLNEED brings", &windows.willneed_cap),
+        ("one WILLNEED reads", &windows.willneed_cap),
         ("read around a fault", &answers.read_around),
         ("mapped by a fault", &answers.fault_around),
         ("stays cached", &answers.page_cache),
@@ -303,8 +303,12 @@ fn all(answers: &Answers) -> Vec<(&'static str, &Answer)> {
 }
 
 fn text(answers: &Answers, checks: &[Check], screen: Screen) -> String {
-    let mut table =
-        Table::new([("what", Kind::Text), ("value", Kind::Number), ("sure", Kind::Number), ("how", Kind::Path)]);
+    let mut table = Table::new([
+        ("answer", Kind::Text),
+        ("value", Kind::Number),
+        ("confidence", Kind::Number),
+        ("method", Kind::Path),
+    ]);
     for (name, answer) in all(answers).into_iter().filter(|(_, answer)| answer.is_asked()) {
         let sure = answer.confidence.map_or(String::new(), |confidence| format!("{:.0} %", 100.0 * confidence));
         table.row([name.to_owned(), value(answer), sure, answer.method.clone()]);
@@ -332,7 +336,7 @@ fn value(answer: &Answer) -> String {
     }
 }
 
-/// How a path is named in answers to people.
+/// A path, printable.
 pub(super) fn shown(path: &Path) -> String {
     printable(path.as_os_str().as_bytes())
 }
@@ -341,9 +345,9 @@ pub(super) fn shown(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// Regression: what is measured had no unit where it was bytes.
+    /// Regression: measured bytes had no unit.
     #[test]
-    fn bytes_have_a_unit_counted_or_measured() {
+    fn counted_and_measured_bytes_have_a_unit() {
         let bytes = (61_u64 << 20) as f64;
         assert_eq!(value(&Answer::measured(bytes, "bytes", [bytes, bytes], "")), size(61 << 20));
         assert_eq!(value(&Answer::counted(61 << 20, "bytes", (1, 1), "")), size(61 << 20));

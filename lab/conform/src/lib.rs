@@ -19,6 +19,7 @@ mod judge;
 mod ledger;
 mod pages;
 mod position;
+pub mod report;
 mod step;
 mod tally;
 

@@ -92,8 +92,8 @@ impl Filesystem {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("without a message");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("without a message");
         Err(Error::Invalid(format!("{program} failed on {}: {last}", device.display())))
     }
 }

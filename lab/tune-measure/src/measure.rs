@@ -27,7 +27,7 @@ const FIRST_BYTES: u64 = 16 * MIB;
 const FIRST_STREAM_KB: u64 = 1024;
 const FIRST_FAULTS_KB: u64 = 128;
 const FIRST_FAULTS: u64 = 12;
-/// Time of a job under a good window, seconds: long compared with what a scheduler takes away.
+/// Time of a job under a good window, seconds: long compared with the time slices of a scheduler.
 const JOB_S: f64 = 0.4;
 /// Smallest and largest file of one stream: room for some windows of 16 MiB, and small enough for most disks.
 const STREAM_BYTES: (u64, u64) = (16 * MIB, 256 * MIB);

@@ -1,4 +1,4 @@
-//! The regions that jobs read: files made for them, or, where writing is not possible, device_regions of the device.
+//! The regions that jobs read: files made for them, or, where writing is not possible, parts of the device.
 
 use crate::replay::{OpenRegion, ReplayResult, Task, replay};
 use crate::{Error, Result};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Alignment of the device_regions of a device, bytes.
+/// Alignment of the regions of a device, bytes.
 const ALIGNED_BYTES: u64 = 1 << 20;
 /// A mounted file system keeps blocks of its device in memory: at most one byte in this many of a region may stay cached.
 const HELD_SHARE: u64 = 64;
@@ -30,7 +30,7 @@ const EVICT_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) enum Source {
     /// In files in this directory.
     Directory(PathBuf),
-    /// Storage the device, which is only read.
+    /// On the device, which is only read.
     Device { path: PathBuf, size_bytes: u64 },
 }
 
@@ -67,7 +67,7 @@ impl Source {
     }
 }
 
-/// Files or device_regions of a device, of given sizes. They stay open: another user may own their directory, and replace them.
+/// Files or parts of a device, of given sizes. They stay open: another user may own their directory, and replace them.
 #[derive(Debug)]
 pub(crate) struct TestRegions {
     regions: Vec<Region>,

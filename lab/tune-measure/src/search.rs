@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The true score of what is recommended, by that of the best candidate; and how many runs it took.
+    /// The true score of the recommended window, divided by that of the best candidate; and the number of runs.
     fn quality(rates: impl Fn(f64) -> Vec<f64>, noise: f64, seed: u64) -> (f64, usize) {
         let of = |kb: u64| rates(kb as f64).into_iter().map(f64::ln).sum::<f64>() / rates(1.0).len() as f64;
         let best = CANDIDATES_KB.into_iter().map(of).fold(f64::NEG_INFINITY, f64::max);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_all_runs_is_enough() {
+    fn search_needs_a_quarter_of_all_runs() {
         let mut all = FormulaDisk::new(disk(8e-3, 1e5), 0.0, 1);
         search(&mut all, 128, Depth::Exhaustive).unwrap();
         for current in [128, 100] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_now_is_measured_wherever_it_lies() {
+    fn current_window_is_always_measured() {
         for (current, depth) in
             [100, 4, 2560, 32768].into_iter().flat_map(|kb| [(kb, Depth::Search), (kb, Depth::Exhaustive)])
         {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_flat_curve_the_window_is_small() {
+    fn smallest_window_wins_on_a_flat_curve() {
         let mut disk = FormulaDisk::new(|_| vec![1.0, 1.0], 0.0, 1);
         let candidates = search(&mut disk, 8192, Depth::Search).unwrap();
         assert_eq!(recommended(&candidates), candidates[0].kb);

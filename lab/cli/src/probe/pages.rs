@@ -1,4 +1,4 @@
-//! Pelouin's figures from the data of this disk: a picture each, and a page with all of them.
+//! Pelouin's figures from the data of this disk: a picture for each, and a page with all of them.
 
 use super::shown;
 use ahead_probe::figures::Figure;
@@ -6,12 +6,12 @@ use ahead_report::html::Page;
 use ahead_report::svg::{Axis, Curve, lines, standalone};
 use std::path::Path;
 
-/// The page with all figures.
+/// File name of the page with all figures.
 pub const PAGE: &str = "index.html";
 
-/// File names and what is in them.
+/// The files: names and contents.
 pub fn render(path: &Path, figures: &[Figure]) -> Vec<(String, String)> {
-    let mut page = Page::new("What times of reads tell");
+    let mut page = Page::new("Results from times of reads");
     page.text(&format!(
         "Figures 1 to 5 of Pelouin, Investigating ext2 optimizations in Linux (2009), from data of {}.",
         shown(path)

@@ -1,4 +1,4 @@
-//! `ahead probe --verify`: what was found beside what the system says of itself. The only place that reads settings.
+//! `ahead probe --verify`: compares answers with settings of the system. Only this file reads settings.
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_model::DeviceNumber;
@@ -13,26 +13,26 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Measured values may be off by this part.
+/// Accepted relative difference of measured values.
 const TOLERANCE: f64 = 0.05;
 
-/// An answer beside what the system says.
+/// An answer compared with a setting.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// Which answer.
+    /// Name of the answer.
     pub what: &'static str,
-    /// What was found; none: it was asked for and not determined.
+    /// The value that was found; none: not determined.
     pub found: Option<f64>,
-    /// What the system says.
+    /// The value of the system.
     pub said: f64,
-    /// Who says so.
+    /// The source of this value.
     pub by: String,
-    /// They are the same, or close enough for what is measured; none: nothing was found that could be.
+    /// Whether they are equal, or close enough for a measured value; none: not determined.
     pub agrees: Option<bool>,
 }
 
 impl Check {
-    /// `None`: the system says nothing, or nobody has asked.
+    /// `None`: the system has no value, or the answer was not asked for.
     fn new(what: &'static str, answer: &Answer, said: Option<f64>, by: impl Into<String>) -> Option<Check> {
         let said = said.filter(|_| answer.is_asked())?;
         let found = answer.value.map(Value::number);
@@ -44,10 +44,10 @@ impl Check {
     }
 }
 
-/// Compares what can be.
+/// Compares all answers for which the system has a value.
 pub fn check(subject: &Subject, answers: &Answers) -> anyhow::Result<Vec<Check>> {
     let number = subject.device_number()?;
-    let space = rustix::fs::fstatvfs(subject.held()).context("look at the file system")?;
+    let space = rustix::fs::fstatvfs(subject.held()).context("statfs")?;
     let windows = &answers.windows;
     // The kernel counts whole pages.
     let window_kb = bdi::read_ahead_kb(number).ok().or_else(|| window_by_mount(subject));
@@ -70,7 +70,7 @@ pub fn check(subject: &Subject, answers: &Answers) -> anyhow::Result<Vec<Check>>
         let by_superblock = subject.block_device().and_then(block_size).map(|bytes| (bytes, "superblock"));
         let (bytes, by) = by_superblock.unwrap_or((space.f_bsize, "statfs"));
         checks.push(Check::new("block_size", &answers.block_size, Some(bytes as f64), by));
-        let magic = rustix::fs::fstatfs(subject.held()).context("look at the file system")?.f_type as u64 & 0xffff_ffff;
+        let magic = rustix::fs::fstatfs(subject.held()).context("statfs")?.f_type as u64 & 0xffff_ffff;
         checks.push(Check::new(
             "direct_blocks",
             &answers.direct_blocks,
@@ -82,22 +82,22 @@ pub fn check(subject: &Subject, answers: &Answers) -> anyhow::Result<Vec<Check>>
     Ok(checks.into_iter().flatten().collect())
 }
 
-/// The window of what has no number of its own in sysfs (btrfs), KiB.
+/// The window of a file system whose device number is not in sysfs (btrfs), KiB.
 fn window_by_mount(subject: &Subject) -> Option<u64> {
     let mount = mounts::of_open(subject.held()).ok()??;
     let (_, setting) = bdi::governing_mount(Path::new("/sys"), &mount)?;
     bdi::read_kb(setting).ok()
 }
 
-/// What the superblock says of a file system's block, bytes: ext2 to ext4 (`s_log_block_size` in fs/ext4/ext4.h), XFS (`sb_blocksize` in
-/// fs/xfs/libxfs/xfs_format.h). `None`: another file system, or a device that may not be read.
+/// The block size in the superblock, bytes: ext2 to ext4 (`s_log_block_size` in fs/ext4/ext4.h), XFS (`sb_blocksize` in
+/// fs/xfs/libxfs/xfs_format.h). `None`: another file system, or no permission to read the device.
 fn block_size(device: &Path) -> Option<u64> {
     let device = File::open(device).ok()?;
     let word = |offset: u64| {
         let mut bytes = [0; 4];
         device.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
     };
-    /// Where the superblock of ext lies, its magic number (the low half), and the block size, as a power of two beyond 1024.
+    /// Offsets of the superblock of ext, of its magic number (the low half), and of the block size, a power of two times 1024.
     const EXT: (u64, u64, u16, u64) = (1024, 56, 0xef53, 24);
     let (at, magic_at, magic, log_at) = EXT;
     if word(at + magic_at)?[..2] == magic.to_le_bytes() {
@@ -106,10 +106,10 @@ fn block_size(device: &Path) -> Option<u64> {
     (&word(0)? == b"XFSB").then_some(u64::from(u32::from_be_bytes(word(4)?)))
 }
 
-/// The direct blocks of an inode of ext2, ext3 or ext4 that is not mapped by extents (`EXT4_NDIR_BLOCKS` in fs/ext4/ext4.h): FIEMAP
-/// says of its pieces that they were put together from blocks. `None`: it is mapped by extents, or of another file system.
+/// The direct blocks of an inode of ext2, ext3 or ext4 without extents (`EXT4_NDIR_BLOCKS` in fs/ext4/ext4.h): FIEMAP reports that its pieces
+/// are merged from blocks. `None`: the inode has extents, or another file system.
 fn direct_blocks(subject: &Subject, magic: u64) -> anyhow::Result<Option<f64>> {
-    /// `EXT4_SUPER_MAGIC`, that of ext2 and ext3, too.
+    /// `EXT4_SUPER_MAGIC`, also of ext2 and ext3.
     const EXT: u64 = 0xef53;
     if magic != EXT {
         return Ok(None);
@@ -119,11 +119,11 @@ fn direct_blocks(subject: &Subject, magic: u64) -> anyhow::Result<Option<f64>> {
     Ok(pieces.iter().any(|piece| piece.merged).then_some(12.0))
 }
 
-/// A page anywhere on a disk of this model, one after the other: the mean, microseconds.
-fn access_us(model: &Model, capacity_bytes: u64) -> Option<f64> {
+/// The mean time of random reads of a page on a disk of this model, at queue depth 1, microseconds.
+fn mean_access_us(model: &Model, capacity_bytes: u64) -> Option<f64> {
     /// Enough for a mean within half a percent.
     const READS: u64 = 10_000;
-    /// After each, so that no limit holds. A drive with platters would fill its buffer meanwhile.
+    /// Pause after each read, so that no rate limit applies. None for a rotating disk, which would fill its buffer.
     const PAUSE_NS: u64 = 1_000_000_000;
     let pause_ns = if model.rotational() { 0 } else { PAUSE_NS };
     let pages = capacity_bytes / PAGE_BYTES;
@@ -139,13 +139,13 @@ fn access_us(model: &Model, capacity_bytes: u64) -> Option<f64> {
     (pages > 0).then(|| sum_ns as f64 / READS as f64 / 1e3)
 }
 
-/// What the model of an emulated disk says.
+/// Compares with the model of an emulated disk.
 fn of_model(number: DeviceNumber, answers: &Answers) -> Vec<Option<Check>> {
     let Some(disk) = ahead_disk::find_by_device(number) else { return Vec::new() };
     let Ok(model) = disk.model() else { return Vec::new() };
     let (found, by) = (&answers.disk, format!("model {}", disk.model.name));
     let at_once = (!model.rotational()).then_some(f64::from(model.channels())).or(Some(1.0));
-    let access_us = access_us(&model, disk.capacity_bytes);
+    let access_us = mean_access_us(&model, disk.capacity_bytes);
     vec![
         Check::new("bandwidth", &found.bandwidth, Some(model.bandwidth_bytes_per_s()), by.clone()),
         Check::new("parallelism", &found.parallelism, at_once, by.clone()),
@@ -153,14 +153,14 @@ fn of_model(number: DeviceNumber, answers: &Answers) -> Vec<Option<Check>> {
     ]
 }
 
-/// For people.
+/// The table for people.
 pub fn table(checks: &[Check]) -> Table {
     let mut table = Table::new([
-        ("what", Kind::Text),
+        ("answer", Kind::Text),
         ("found", Kind::Number),
-        ("said", Kind::Number),
+        ("expected", Kind::Number),
         ("", Kind::Text),
-        ("by", Kind::Text),
+        ("source", Kind::Text),
     ]);
     for check in checks {
         let verdict = match check.agrees {
@@ -179,9 +179,9 @@ pub fn table(checks: &[Check]) -> Table {
 mod tests {
     use super::*;
 
-    /// Regression: what was not determined was left out, although somebody else knew it.
+    /// Regression: an answer that was not determined was left out although the system has a value.
     #[test]
-    fn what_was_not_determined_is_shown_beside_what_is_said() {
+    fn answer_not_determined_is_listed_with_the_value_of_the_system() {
         let check = |answer: Answer| Check::new("direct_blocks", &answer, Some(12.0), "FIEMAP");
         let none = check(Answer::none("blocks", "extents")).unwrap();
         assert_eq!((none.found, none.said, none.agrees), (None, 12.0, None));

@@ -1,4 +1,4 @@
-//! `ahead sim trace`: runs a program, and keeps what the kernel's read-ahead decided for it.
+//! `ahead sim trace`: runs a program, and records the decisions of the kernel's read-ahead.
 
 use ahead::stopping::check_stopped;
 use ahead_cli::exit;
@@ -17,24 +17,23 @@ use std::io::{Read, Seek};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Of the command line so much is kept in a trace, bytes.
+/// Limit of the command line in a trace, bytes.
 const COMMAND_BYTES: usize = 4096;
 
-/// Record what the kernel's read-ahead decides for a program
+/// Record the decisions of the kernel's read-ahead for a program
 ///
-/// Every read, fault and advice of the program and of all that it starts, every decision of the kernel with the state before
-/// it, and all that comes into the page cache and leaves it. Files that are partly cached when they are first touched cannot
-/// be compared: begin cold, or with files of your own. What a program did until a signal ended it is kept. Needs root and Linux
-/// 6.18 or newer. The program's exit status is passed on.
+/// Records every read, fault and advice of the program and its children, every decision of the kernel with the state before it, and every page
+/// that enters or leaves the page cache. Files that are partly cached at their first access cannot be compared: start cold, or with new files.
+/// If a signal ends the program, the trace until then is kept. Needs root and Linux 6.18 or newer. Passes on the program's exit status.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sudo ahead sim trace --cold -o grep.trace -- grep -r needle /usr/share/doc
   ahead sim conform grep.trace")]
 pub struct Trace {
-    /// Where to keep the trace
+    /// File for the trace
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Evict the page cache, dentries and inodes of the whole machine before
+    /// First evict the page cache, dentries and inodes of the whole machine
     #[arg(long)]
     cold: bool,
     /// The program and its arguments
@@ -50,11 +49,11 @@ impl Trace {
     fn trace(&self) -> anyhow::Result<ExitCode> {
         let signals = Signals::take()?;
         let user = User::behind_sudo()?;
-        // Before the program runs: what it does may not be done twice.
+        // Checked before the program runs, which perhaps must not run twice.
         let output = output::with_rights_of(user.as_ref(), || Output::prepare(&self.output))?;
         let mut file = tempfile::tempfile().context("make a temporary file")?;
         let command = Command { argv: self.command.clone(), user: user.clone(), ..Command::default() };
-        // Before the observer: a small process is quickly copied.
+        // Before the observer starts: a fork of a small process is fast.
         let mut child = Child::spawn_held(&command)?;
         let decisions = Decisions::start(file.try_clone()?, &self.header())?;
         decisions.follow(child.pid())?;
@@ -64,11 +63,11 @@ impl Trace {
         }
         check_stopped(&signals)?;
         child.release(&command)?;
-        // A signal is the program's affair: what it did until then is kept.
+        // A signal ends the program, not the recording.
         let ended = child.wait(&signals)?;
         let trailer = decisions.finish()?;
         if trailer.lost > 0 {
-            bail!("{} events were lost, so that the trace would prove nothing; it is not kept", grouped(trailer.lost));
+            bail!("{} events were lost; the trace would prove nothing and is not kept", grouped(trailer.lost));
         }
         let mut trace = Vec::new();
         file.rewind()?;

@@ -1,7 +1,7 @@
-//! The pages of `ahead sim run --html` and `ahead sim sweep --html`: one file each, without a script.
+//! The pages of runs and sweeps: one file each, without scripts.
 
-use super::seconds;
-use super::sweep::Job;
+use crate::seconds;
+use crate::sweep::Job;
 use ahead_policy::PAGE_BYTES;
 use ahead_report::html::Page;
 use ahead_report::number::size;
@@ -10,14 +10,14 @@ use ahead_report::table::Table;
 use ahead_sim::{Counters, Disk, Scenario};
 use std::collections::BTreeSet;
 
-/// What one chart of lines can tell apart.
-const MOST_CURVES: usize = SERIES.len();
+/// Limit of curves in one chart: the number of colours.
+const MAX_CURVES: usize = SERIES.len();
 const MB: f64 = 1e6;
 
-/// A part of a chart: its name, and what it is of a run.
+/// A part of a chart: its name and its value in a run.
 type Part = (&'static str, fn(&Counters) -> f64);
 
-/// A chart of rows: its heading, what is said of it, its unit, and its parts with what each is of a run.
+/// A chart of rows.
 struct Chart {
     heading: &'static str,
     caption: &'static str,
@@ -31,9 +31,8 @@ fn mb(pages: u64) -> f64 {
 
 const CHARTS: [Chart; 4] = [
     Chart {
-        heading: "Where time went",
-        caption: "From the beginning to the end of the last program: its own work, the kernel's work for it, and the rest, in which \
-                  the processor had nothing to do.",
+        heading: "Times",
+        caption: "From the start to the end of the last program: user time, system time, and idle time of the processor.",
         unit: "s",
         parts: &[
             ("user", |run| seconds(run.user_ns)),
@@ -42,9 +41,8 @@ const CHARTS: [Chart; 4] = [
         ],
     },
     Chart {
-        heading: "How pages were found",
-        caption: "Accesses to pages that were there, that were on their way (a wait), and that nobody had asked for (a longer wait). \
-                  In thousands.",
+        heading: "Page accesses",
+        caption: "Accesses to pages that were present (hits), in flight (a wait), or absent (a longer wait). In thousands.",
         unit: "k",
         parts: &[
             ("hits", |run| run.hits as f64 / 1e3),
@@ -53,9 +51,9 @@ const CHARTS: [Chart; 4] = [
         ],
     },
     Chart {
-        heading: "What was read from the disk",
-        caption: "What was issued came to be used, was evicted before anybody used it (wasted), or lies unread in the cache; \
-                  metadata is what had to be read to find the rest.",
+        heading: "Disk reads",
+        caption: "Issued pages that were used, that were evicted before use (wasted), or that are still unused in the cache (unread); \
+        and metadata blocks.",
         unit: "MB",
         parts: &[
             ("used", |run| mb(run.used_pages)),
@@ -65,9 +63,8 @@ const CHARTS: [Chart; 4] = [
         ],
     },
     Chart {
-        heading: "What programs waited for",
-        caption: "All programs added up: pages of files, blocks that tell where pages lie, and what was written and had to go to the \
-                  disk first.",
+        heading: "Waits of programs",
+        caption: "Sum over all programs: for pages of files, for metadata blocks, and for writeback of dirty pages.",
         unit: "s",
         parts: &[
             ("pages", |run| seconds(run.wait_ns - run.metadata_wait_ns)),
@@ -77,15 +74,15 @@ const CHARTS: [Chart; 4] = [
     },
 ];
 
-/// What a scenario came to.
-pub fn of_run(scenario: &Scenario, text: &str, results: &[(String, Counters)], table: &Table) -> String {
+/// The results of a scenario.
+pub fn run_page(scenario: &Scenario, text: &str, results: &[(String, Counters)], table: &Table) -> String {
     let mut page = Page::new(title(scenario));
     page.text("Simulated: one processor, a page cache, a request queue and a disk model; the same on every machine.");
     page.section("Machine and programs").facts(&facts(scenario));
     page.section("Policies");
     if results.iter().any(|(_, run)| !run.ended) {
         page.text(
-            "A run that was cut off (cut at …) ended at end_s, before its programs had: it is not to be compared.",
+            "A run marked \"cut at\" ended at the time limit (end_s), before its programs: it cannot be compared.",
         );
     }
     page.table(table);
@@ -130,11 +127,11 @@ fn add_rows(page: &mut Page, chart: &Chart, results: &[(String, Counters)]) {
     page.section(chart.heading).legend(&legend).picture(&rows(chart.unit, &names, &bars), chart.caption);
 }
 
-/// What a sweep came to: for each workload on each disk the throughput over the window, or where there is one window alone,
-/// that of each policy.
-pub fn of_sweep(scenario: &Scenario, jobs: &[Job], results: &[Counters], table: &Table) -> String {
+/// The results of a sweep: for each workload and disk the throughput over the window, or, with one window only, the throughput of each
+/// policy.
+pub fn sweep_page(scenario: &Scenario, jobs: &[Job], results: &[Counters], table: &Table) -> String {
     let mut page = Page::new(title(scenario));
-    page.text("Simulated: each workload by itself, with each policy, window and disk; the same on every machine.");
+    page.text("Simulated: each workload separately, with each policy, window and disk; the same on every machine.");
     let key = |job: &Job| (job.workload.clone(), job.scenario.disk.model.name().to_owned());
     let mut seen = BTreeSet::new();
     for place in jobs.iter().map(key).filter(|place| seen.insert(place.clone())) {
@@ -157,10 +154,10 @@ fn add_throughput(page: &mut Page, runs: &[(&Job, &Counters)]) {
         let values: Vec<(String, [f64; 1])> =
             runs.iter().map(|(job, run)| (job.choice.to_string(), [throughput(run)])).collect();
         let bars: Vec<(&str, &[f64])> = values.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
-        page.picture(&rows("MB/s", &["throughput"], &bars), "Bytes that programs read and wrote in a second.");
+        page.picture(&rows("MB/s", &["throughput"], &bars), "Bytes that programs read and wrote per second.");
         return;
     }
-    for policies in policies.chunks(MOST_CURVES) {
+    for policies in policies.chunks(MAX_CURVES) {
         let points: Vec<Vec<(f64, f64)>> = policies
             .iter()
             .map(|policy| {
@@ -176,7 +173,7 @@ fn add_throughput(page: &mut Page, runs: &[(&Job, &Counters)]) {
         let legend: Vec<(&str, &str)> = SERIES.into_iter().zip(policies.iter().map(String::as_str)).collect();
         let x = Axis { label: "window, KiB", is_logarithmic: true };
         let y = Axis { label: "throughput, MB/s", is_logarithmic: false };
-        // A window of 0 has no place on such an axis; the table has it.
-        page.legend(&legend).picture(&lines(x, y, &curves), "Bytes that programs read and wrote in a second.");
+        // A logarithmic axis cannot show a window of 0; the table does.
+        page.legend(&legend).picture(&lines(x, y, &curves), "Bytes that programs read and wrote per second.");
     }
 }
