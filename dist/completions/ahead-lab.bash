@@ -954,7 +954,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__probe)
-            opts="-h -V --timing-only --only --size --verify --figures --model --json --help --version"
+            opts="-h -V --timing-only --only --size --verify --figures --model --save --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -45,7 +45,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l pages -d '
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l runs -d 'Number of rounds; the result is the median' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures to this file' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l warm -d 'Cache everything before a run, instead of nothing: the time of the processor alone'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -119,7 +119,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l html -d 'Write a page for each paper and an index to this directory, with the papers\' figures from our data' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -l live -d 'Also run workloads against the real page cache where this is possible, on emulated disks; takes some minutes, needs root'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand papers" -s V -l version -d 'Print version'
@@ -133,7 +133,8 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l figures -d
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, to this file' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l timing-only -d 'Use only times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l verify -d 'Compare with sysfs, superblock, FIEMAP and the model of an emulated disk; exit status 1 if a value differs'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l save -d 'Keep the description of this device (by the serial number of the disk, or the UUID of the file system), so that `ahead run`, `replay` and `compare` plan with it: as root for all users (/var/lib/ahead/devices), else for you ($XDG_STATE_HOME/ahead/devices)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -145,16 +146,16 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, figures and charts to this file' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows (read_ahead_kb) with units, as in 128K,4M (may be repeated)' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models, or files with a model (see docs/formats.md), separated by commas (may be repeated)' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models, or files with a model (see docs/reference/device-model.md), separated by commas (may be repeated)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Number of concurrent runs [default: the number of processors]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with figures and charts to this file' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
@@ -167,7 +168,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from trace" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of that of the recorded kernel: linux-6.12, linux-6.18, linux-7.2' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Number of differing decisions to print' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
@@ -190,7 +191,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l persist -d 
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l check -d 'Compare the rule with the current window; exit status 1 if they differ or there is no rule'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l restore -d 'Undo --apply and --persist'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -s v -l verbose -d 'Print every column: latencies, amplification, unused bytes, spread'
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand restore" -l after -d 'Wait for the end of this process, and undo in silence what is noted for it' -r

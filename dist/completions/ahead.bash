@@ -1176,7 +1176,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__probe)
-            opts="-h -V --timing-only --only --size --verify --figures --model --json --help --version"
+            opts="-h -V --timing-only --only --size --verify --figures --model --save --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1206,7 +1206,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --any-arguments --even-if-failed --json --discard-output --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --any-arguments --even-if-failed --json --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1264,7 +1264,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__replay)
-            opts="-h -V --wait --budget --deadline --priority --json --help --version"
+            opts="-h -V --wait --budget --deadline --priority --device --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1280,6 +1280,10 @@ _ahead() {
                     ;;
                 --priority)
                     COMPREPLY=($(compgen -W "idle normal" -- "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)
@@ -1308,7 +1312,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__run)
-            opts="-p -v -h -V --profile --budget --account --verbose --messages --help --version"
+            opts="-p -v -h -V --profile --budget --device --account --verbose --messages --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1323,6 +1327,10 @@ _ahead() {
                     return 0
                     ;;
                 --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -59,11 +59,11 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l all -d 'Observe e
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l any-arguments -d 'Keep a profile for this program in this directory with any arguments; `ahead run` uses it where there is none for the arguments that it is given'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l even-if-failed -d 'Replace an earlier profile though the program ends with a status other than 0'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l discard-output -d 'Send the program\'s output and errors to /dev/null, and only our own messages to standard error'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print what was prefetched as one line on standard error, after the program\'s end'
@@ -73,6 +73,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch 
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -89,7 +90,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of t
 bytes\t'Most bytes used first'
 path\t'By name'"
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print [default: 20]' -r
-complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, the first uses of files included'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -121,7 +122,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand bench" -l pages -d 'Pages to
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l runs -d 'Number of rounds; the result is the median' -r
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l html -d 'Write a page with the rows and the papers\' figures to this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -l warm -d 'Cache everything before a run, instead of nothing: the time of the processor alone'
-complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand bench" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand bench" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and not __fish_seen_subcommand_from create attach list stat fault detach serve finish-after help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -195,7 +196,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "finish-after" -d 'Clean up after a daemon whose start was interrupted'
 complete -c ahead -n "__fish_ahead_using_subcommand disk; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l html -d 'Write a page for each paper and an index to this directory, with the papers\' figures from our data' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand papers" -l json -d 'Print JSON instead of text (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -l live -d 'Also run workloads against the real page cache where this is possible, on emulated disks; takes some minutes, needs root'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand papers" -s V -l version -d 'Print version'
@@ -209,7 +210,8 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Write 
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, to this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Use only times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with sysfs, superblock, FIEMAP and the model of an emulated disk; exit status 1 if a value differs'
-complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l save -d 'Keep the description of this device (by the serial number of the disk, or the UUID of the file system), so that `ahead run`, `replay` and `compare` plan with it: as root for all users (/var/lib/ahead/devices), else for you ($XDG_STATE_HOME/ahead/devices)'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -221,16 +223,16 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_sub
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, figures and charts to this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l policy -d 'Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l window -d 'Largest windows (read_ahead_kb) with units, as in 128K,4M (may be repeated)' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models, or files with a model (see docs/formats.md), separated by commas (may be repeated)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l device -d 'Disks: built-in models, or files with a model (see docs/reference/device-model.md), separated by commas (may be repeated)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l jobs -d 'Number of concurrent runs [default: the number of processors]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l html -d 'Write a page with figures and charts to this file' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
@@ -243,7 +245,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from trace" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l policy -d 'Compare with this policy instead of that of the recorded kernel: linux-6.12, linux-6.18, linux-7.2' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l differences -d 'Number of differing decisions to print' -r
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
@@ -266,7 +268,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -l persist -d 'Set the
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l check -d 'Compare the rule with the current window; exit status 1 if they differ or there is no rule'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l restore -d 'Undo --apply and --persist'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s v -l verbose -d 'Print every column: latencies, amplification, unused bytes, spread'
-complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
