@@ -110,9 +110,8 @@ impl DeviceDescription {
         ((bytes / PAGE_BYTES as f64) as u64).max(1)
     }
 
-    /// How long the device could have served others while a request of this length was waited for, nanoseconds; 0 if it transferred for
-    /// most of the time: then others have none to spare. (A device that serves one request at a time could not serve others at all, but
-    /// the wait was spent all the same.)
+    /// The time in which the device could have served other requests while a process waited for this one, nanoseconds; 0 if it transferred
+    /// data for most of that time. (A device that serves one request at a time could not serve others, but the wait is spent nevertheless.)
     pub fn idle_ns(&self, wait_ns: u64, pages: u64) -> u64 {
         let idle_ns = wait_ns.saturating_sub(pages.saturating_mul(self.page_ns()));
         if idle_ns < wait_ns / 2 { 0 } else { idle_ns }
@@ -165,7 +164,7 @@ impl DeviceDescription {
 }
 
 impl Default for DeviceDescription {
-    /// The disk of Wu's calculations: what a policy assumes that is told nothing.
+    /// The disk of Wu's calculations, which a policy without a description assumes.
     fn default() -> Self {
         DeviceDescription::WU_2010
     }
