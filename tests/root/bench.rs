@@ -45,7 +45,7 @@ fn is_left(directory: &Path) -> bool {
 /// also takes pages that were just read, and their second read counted as a miss of the policy.
 #[test]
 fn the_kernels_policy_reads_the_same_from_the_device_as_the_kernel() {
-    unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(asks_for_the_same));
+    unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(assert_same_device_reads));
 }
 
 fn assert_same_device_reads(fs_type: &'static str) {

@@ -167,7 +167,7 @@ impl Temporary<'_> {
             let link = |name: &str| linkat(CWD, &own, self.directory, name, AtFlags::SYMLINK_FOLLOW);
             self.name = Some(with_free_name(link)?.1);
         }
-        let name = self.name.as_ref().expect("the name was chosen before");
+        let name = self.name.as_ref().expect("it has a name by now");
         renameat(self.directory, name, self.directory, final_name)?;
         self.name = None;
         Ok(())
