@@ -189,7 +189,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
     }
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.contains("How time went") && page.contains("<svg") && !page.contains("<script"));
-    assert_eq!(names(home.path()), 1, "files other than the page are left");
+    assert_eq!(names(home.path()), 1, "only the page is left");
 }
 
 #[test]

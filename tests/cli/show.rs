@@ -376,7 +376,7 @@ fn a_page_for_standard_output_comes_behind_the_text() {
 }
 
 #[test]
-fn colour_depends_on_the_terminal_and_the_environment() {
+fn colour_follows_its_environment_variables() {
     let sample = Sample::new();
     let with = |name: &str, value: &str| {
         let mut command = Command::cargo_bin("ahead").unwrap();

@@ -128,7 +128,7 @@ fn a_profile_is_a_workload() {
     ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
-/// A trace of the kernel's decisions runs as a workload, one process for each thread, under any policy.
+/// A trace of the kernel's runs as a workload, one process for each thread, under any policy.
 #[test]
 fn a_trace_is_a_workload() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/conform/traces/6.18-ext4-128k-all.trace");
@@ -238,7 +238,7 @@ fn an_incomplete_run_is_marked_everywhere() {
     let out = ["--html", page.to_str().unwrap()];
     ahead(&[&["sim", "run", path], &out[..]].concat()).assert().success().stdout(marked()).stderr(warns());
     assert!(marked().eval(&fs::read_to_string(&page).unwrap()));
-    // A run that ends in time has no mark.
+    // A complete run has "ended" in its JSON, and no warning.
     let (_home, path) = scenario(SCENARIO);
     let whole = predicate::str::contains("\"ended\": true").and(predicate::str::contains("false").not());
     ahead(&["sim", "run", path.to_str().unwrap(), "--json"]).assert().success().stdout(whole).stderr("");
