@@ -304,7 +304,7 @@ fn a_stranger_is_told_what_may_be_given() {
     // The binary's own directory may be closed to strangers.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
-    for (more, told) in [(&[][..], "give a directory that you may write"), (&["--pages", "8"], "run it as root")] {
+    for (more, told) in [(&[][..], "give a directory with write permission"), (&["--pages", "8"], "run it as root")] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary);
         command.args(["bench", "streams", "--size", "1M", "--directory"]).arg(&mounted.root).args(more);
