@@ -1,4 +1,4 @@
-//! `ahead bench` without privilege: help, mistakes, and jobs in a directory of one's own.
+//! `ahead bench` without privilege: help, usage errors, and jobs in the user's own directory.
 
 use assert_cmd::Command;
 use predicates::prelude::*;
@@ -11,7 +11,7 @@ fn ahead(arguments: &[&str]) -> Command {
     command
 }
 
-/// A directory on a disk, where pages can be evicted: the one for temporary files may be in memory.
+/// A directory on a disk, where pages can be evicted: the directory for temporary files may be in memory.
 fn home() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -33,7 +33,7 @@ fn wrong_usage_is_status_2() {
         &["random", "--count", "0"],
         &["mmapit", "--pages", "0"],
         &["mmapit", "--policy", "fixed(0)"],
-        // Regression: other files were made, or calls done, than were asked for, and it was not said.
+        // Regression: other files or calls than requested were made, without an error.
         &["streams", "--size", "1"],
         &["random", "--size", "4095"],
         &["streams", "--size", "1M", "--block", "2M"],
@@ -49,7 +49,7 @@ fn wrong_usage_is_status_2() {
 }
 
 #[test]
-fn an_unknown_policy_is_told_which_there_are() {
+fn an_unknown_policy_is_reported_with_the_known_ones() {
     let told = predicate::str::contains("no policy is called \"linux-9\"")
         .and(predicate::str::contains("linux-6.18"))
         .and(predicate::str::contains("true-readahead(n, P)"))
@@ -67,7 +67,7 @@ fn help_names_the_jobs() {
 }
 
 #[test]
-fn where_nothing_can_be_made_it_says_so() {
+fn an_unwritable_or_full_directory_is_reported() {
     ahead(&["streams", "--directory", "/no/such/directory"])
         .assert()
         .code(1)
@@ -90,7 +90,7 @@ fn where_nothing_can_be_made_it_says_so() {
 }
 
 #[test]
-fn what_lies_in_memory_is_not_measured_as_cold() {
+fn files_in_memory_are_not_measured_as_cold() {
     if !Path::new("/dev/shm").is_dir() {
         eprintln!("skipped: no /dev/shm");
         return;
@@ -104,9 +104,9 @@ fn what_lies_in_memory_is_not_measured_as_cold() {
     assert_eq!(names(home.path()), 0);
 }
 
-/// Regression: they were said to have too little room, and smaller files to be the remedy.
+/// Regression: the message was that they have too little space, and suggested smaller files.
 #[test]
-fn made_up_file_systems_are_not_supported() {
+fn generated_file_systems_are_not_supported() {
     for directory in ["/proc", "/sys"] {
         ahead(&["random", "--directory", directory])
             .assert()
@@ -116,11 +116,11 @@ fn made_up_file_systems_are_not_supported() {
     }
 }
 
-/// Regression: it was status 1, and the kernel's window was refused only when all files had been made.
+/// Regression: the status was 1, and the change of the kernel's window was refused only after all files had been created.
 #[test]
-fn without_root_what_is_not_permitted_is_status_77() {
+fn missing_privilege_is_status_77() {
     if ahead_sys::machine::is_root() {
-        eprintln!("skipped: root may do it (tests/root has the same for a stranger)");
+        eprintln!("skipped: root has the privilege (tests/root has this test with another user)");
         return;
     }
     let home = home();
@@ -135,7 +135,7 @@ fn without_root_what_is_not_permitted_is_status_77() {
         .stderr(predicate::str::contains("may write"));
 }
 
-/// They have no window: once is enough.
+/// They have no window, so one run is enough.
 #[test]
 fn direct_reads_are_run_once_for_all_pages() {
     let home = home();
@@ -144,7 +144,7 @@ fn direct_reads_are_run_once_for_all_pages() {
         .args(["--policy", "direct", "--policy", "fixed(n)", "--pages", "8,16"])
         .assert();
     if !run.get_output().status.success() {
-        eprintln!("skipped: no direct I/O on this file system, or it keeps pages that it was told to drop");
+        eprintln!("skipped: the file system has no direct I/O, or keeps pages that should be evicted");
         return;
     }
     let whole: Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
@@ -168,7 +168,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
     if !output.get_output().status.success()
         && String::from_utf8_lossy(&output.get_output().stderr).contains("in memory")
     {
-        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        eprintln!("skipped: the file system keeps pages that should be evicted");
         return;
     }
     let output = output.success().get_output().stdout.clone();
@@ -202,7 +202,7 @@ fn a_warm_run_waits_for_nothing() {
         let whole: Option<Value> = serde_json::from_slice(&run.get_output().stdout).ok();
         whole.map(|whole| whole["rows"][0].clone())
     };
-    // The kernel may take pages away between the two readings.
+    // The kernel may reclaim pages between the two runs.
     let is_whole = |row: &Option<Value>| row.as_ref().is_none_or(|row| row["evicted_bytes"] == 0);
     let mut row = warm();
     for _ in 0..4 {
@@ -211,13 +211,13 @@ fn a_warm_run_waits_for_nothing() {
         }
         row = warm();
     }
-    let Some(row) = row else { return eprintln!("skipped: the file system keeps pages that it was told to drop") };
+    let Some(row) = row else { return eprintln!("skipped: the file system keeps pages that should be evicted") };
     assert_eq!((&row["hits"], &row["misses"], &row["issued_bytes"]), (&512.into(), &0.into(), &0.into()), "{row}");
 }
 
-/// Files are kept open, more of them than the shell's limit if need be; beyond what may be asked for nothing is made.
+/// Files stay open, also more than the shell's soft limit. Beyond the hard limit no file is created.
 #[test]
-fn more_files_than_may_be_open_are_told_before_they_are_made() {
+fn too_many_files_are_reported_before_they_are_created() {
     let home = home();
     let bench = |limit: &str| {
         let script =

@@ -1,5 +1,5 @@
-//! Help for every command: found by walking down from `ahead --help`, as a user does. That every flag has its sentence
-//! is checked where the flags are defined.
+//! Help of every command, found by walking down from `ahead --help` as a user does. The definitions of the flags check that
+//! each flag has a sentence.
 
 use assert_cmd::Command;
 
@@ -10,7 +10,7 @@ fn help(command: &[String]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Names under `Commands:` and under `Laboratory`, with what stands beside them.
+/// Names under `Commands:` and under `Laboratory`, with their descriptions.
 fn listed(help: &str) -> Vec<(String, String)> {
     let under = |heading: &'static str| {
         let lines = help.lines().skip_while(move |line| !line.starts_with(heading)).skip(1);
@@ -22,7 +22,7 @@ fn listed(help: &str) -> Vec<(String, String)> {
     entries.map(|(name, about)| (name.to_owned(), about.trim().to_owned())).filter(|(name, _)| name != "help").collect()
 }
 
-/// Every command that is listed, with those that lead to it: `["disk", "create"]`.
+/// Every listed command, with its parent commands: `["disk", "create"]`.
 pub fn commands() -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut next = vec![Vec::new()];
@@ -37,7 +37,7 @@ pub fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_explains_itself() {
+fn every_command_has_help() {
     let commands = commands();
     assert!(commands.contains(&vec!["show".to_owned()]));
     for command in commands {
@@ -57,12 +57,12 @@ fn both_headings_list_commands() {
     }
 }
 
-/// The laboratory lies beside this program, and is not looked for anywhere else.
+/// The laboratory's program must be beside this program; no other directory is searched.
 #[test]
-fn laboratory_that_is_not_installed_is_named() {
+fn a_missing_laboratory_is_named() {
     let home = tempfile::tempdir().unwrap();
     let alone = home.path().join("ahead");
-    // By another process: a program that a fork of this one still has open for writing cannot be started.
+    // In another process: a program that a fork of this one still has open for writing cannot be executed.
     let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin("ahead")).arg(&alone).status();
     assert!(copied.unwrap().success());
     let laboratory = assert_cmd::cargo::cargo_bin("ahead-lab");
@@ -84,7 +84,7 @@ fn the_version_is_printed() {
 }
 
 #[test]
-fn wrong_usage_is_status_2_and_says_so_on_standard_error() {
+fn wrong_usage_is_status_2_with_a_message_on_standard_error() {
     for arguments in [&[][..], &["shwo"], &["show"], &["show", "--no-such-flag", "x"], &["restore", "surplus"]] {
         let output = Command::cargo_bin("ahead").unwrap().args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -18,11 +18,11 @@ mod sim;
 mod starting;
 mod tune;
 
-/// Waits until a process has computed for so many hundredths of a second: it is in the midst of its work.
+/// Waits until a process has used this much processor time, in hundredths of a second.
 pub fn until_it_computes(pid: u32, ticks: u64) {
     let used = || -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // proc_pid_stat(5): utime is the twelfth field behind the name in parentheses.
+        // proc_pid_stat(5): utime is the twelfth field after the name in parentheses.
         stat.rsplit_once(')')?.1.split_whitespace().nth(11)?.parse().ok()
     };
     while used().is_some_and(|used| used < ticks) {

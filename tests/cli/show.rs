@@ -1,4 +1,4 @@
-//! `ahead show`: what it says about good profiles, and about everything that is none.
+//! `ahead show` with valid profiles, and with files that are not profiles.
 
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use assert_cmd::Command;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-/// No test here takes a second; one that hangs on a FIFO shall not hang for ever.
+/// Each test takes less than a second. The limit ends one that hangs on a FIFO.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn show(profile: &Path, options: &[&str]) -> Output {
@@ -33,7 +33,7 @@ fn extent(offset_bytes: u64, length_bytes: u64, first_use_us: u64) -> Extent {
     Extent { offset_bytes, length_bytes, first_use_us, runs: 1, physical_bytes: None }
 }
 
-/// An entry for what is at `path` now (or would be, had it this size).
+/// An entry for the file at `path`, as it is now or as it would be with this size.
 fn recorded(path: &Path, extents: Vec<Extent>) -> File {
     let now = fs::symlink_metadata(path);
     File {
@@ -46,7 +46,7 @@ fn recorded(path: &Path, extents: Vec<Extent>) -> File {
     }
 }
 
-/// Five files, one for each state that root sees too: two are as recorded, one changed, one missing, one deleted.
+/// Five files, for each state that root can see: two unchanged, one changed, one missing, one deleted.
 struct Sample {
     directory: tempfile::TempDir,
     profile: PathBuf,
@@ -59,7 +59,7 @@ impl Sample {
 
     fn with(change: impl FnOnce(&mut Profile)) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // Behind a symbolic link (as /tmp may be) nothing would be found: recorded paths have none.
+        // Recorded paths have no symbolic links, and /tmp may be one.
         let home = fs::canonicalize(directory.path()).unwrap();
         let named = |name: &str| home.join(name);
         for name in ["early", "late", "changed"] {
@@ -152,13 +152,13 @@ fn json_lists_extents_in_the_order_that_it_names() {
     assert_eq!(times, [100, 500, 600, 700, 800, 900].map(Some));
     assert!(value["extent_list"][5]["path"].as_str().unwrap().ends_with("/early"));
     assert_eq!(value["extent_order"], "first_use");
-    // Regression: it was said to be the order of fetching, which it is not on a rotating disk.
+    // Regression: this was called the order of fetching, which differs on a rotating disk.
     let people = text(&sample.profile, &["--extents"]);
     assert!(people.contains("Extents by first use") && people.contains("from a rotating disk"), "{people}");
 }
 
 #[test]
-fn people_see_the_totals_and_the_stale() {
+fn text_shows_totals_and_stale_files() {
     let sample = Sample::new();
     let text = text(&sample.profile, &[]);
     for expected in [
@@ -176,7 +176,7 @@ fn people_see_the_totals_and_the_stale() {
 }
 
 #[test]
-fn losses_are_loud() {
+fn lost_events_are_a_warning() {
     let sample = Sample::with(|profile| profile.recording.lost_events = 1204);
     assert!(text(&sample.profile, &[]).contains("WARNING: 1,204 events were lost while recording"));
     let page = sample.directory.path().join("page.html");
@@ -185,14 +185,14 @@ fn losses_are_loud() {
 }
 
 #[test]
-fn an_upper_bound_is_called_one() {
+fn an_upper_bound_is_named() {
     let sample = Sample::with(|profile| profile.recording.precision = Precision::UpperBound);
     assert!(text(&sample.profile, &[]).contains("upper bound"));
     assert_eq!(json(&sample.profile, &[])["precise"], false);
 }
 
 #[test]
-fn files_are_sorted_and_cut_as_asked() {
+fn sort_and_top_order_and_limit_the_files() {
     let sample = Sample::new();
     let names = |options: &[&str]| -> Vec<String> {
         let text = text(&sample.profile, options);
@@ -207,7 +207,7 @@ fn files_are_sorted_and_cut_as_asked() {
 }
 
 #[test]
-fn what_a_stranger_named_cannot_move_the_cursor_or_break_a_page() {
+fn names_from_a_profile_cannot_move_the_cursor_or_break_a_page() {
     let hostile = b"/a\x1b[2J<script>alert(1)</script>\xff\n\"&'";
     let sample = Sample::with(|profile| {
         profile.recording.command = vec![hostile.to_vec()];
@@ -231,7 +231,7 @@ fn what_a_stranger_named_cannot_move_the_cursor_or_break_a_page() {
 }
 
 #[test]
-fn the_page_needs_nothing_else() {
+fn the_page_loads_nothing_else() {
     let sample = Sample::new();
     let page = sample.directory.path().join("page.html");
     text(&sample.profile, &["--html", page.to_str().unwrap()]);
@@ -245,7 +245,7 @@ fn the_page_needs_nothing_else() {
     assert_tags_match(&html);
 }
 
-/// Every element is closed, in order; attribute values hold no markup.
+/// Asserts that every element is closed, in order, and attribute values contain no markup.
 fn assert_tags_match(html: &str) {
     let mut open: Vec<&str> = Vec::new();
     for part in html.split('<').skip(1) {
@@ -261,7 +261,7 @@ fn assert_tags_match(html: &str) {
     assert_eq!(open, Vec::<&str>::new());
 }
 
-/// Status 1, one line on standard error, nothing on standard output.
+/// Asserts status 1, one line on standard error and an empty standard output.
 fn refused(path: &Path) -> String {
     let output = show(path, &[]);
     let line = String::from_utf8(output.stderr).unwrap();
@@ -299,7 +299,7 @@ fn every_bad_profile_of_the_corpus_is_one_clear_line() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_without_waiting() {
+fn a_special_file_is_refused_without_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let fifo = directory.path().join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
@@ -317,7 +317,7 @@ fn what_is_no_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_page_that_cannot_be_written_is_an_error() {
+fn an_unwritable_page_is_an_error() {
     let sample = Sample::new();
     let output = show(&sample.profile, &["--html", "/nonexistent/page.html"]);
     assert_eq!(output.status.code(), Some(1));
@@ -335,11 +335,11 @@ fn wrong_usage_is_status_2() {
     }
 }
 
-/// `ahead show … | head`: whoever stops reading has seen enough, and nothing is wrong.
+/// `ahead show … | head`: a reader that stops early is not an error.
 #[test]
 fn a_closed_pipe_is_no_error() {
     let sample = Sample::with(|profile| {
-        // More than a pipe holds, so that writing does meet the closed end.
+        // More than the pipe's buffer, so that a write meets the closed end.
         profile.milestones = vec![profile.milestones[0].clone(); 20_000];
     });
     let page = sample.profile.with_extension("html");
@@ -354,12 +354,12 @@ fn a_closed_pipe_is_no_error() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{option}");
         assert!(output.status.success(), "{option}");
-        // Regression: the page came after the text, and so never.
+        // Regression: the page was written after the text, and so never.
         fs::remove_file(&page).expect(option);
     }
 }
 
-/// Regression: the file that standard output went to was replaced by another one.
+/// Regression: another file replaced the file at standard output.
 #[test]
 fn page_on_standard_output_follows_the_tables() {
     let sample = Sample::new();
@@ -413,7 +413,7 @@ fn page_fits_a_narrow_screen() {
 }
 
 #[test]
-fn colour_is_a_matter_of_taste() {
+fn colour_follows_its_environment_variables() {
     let sample = Sample::new();
     let with = |name: &str, value: &str| {
         let mut command = Command::cargo_bin("ahead").unwrap();

@@ -28,7 +28,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn every_figure_of_a_run_is_there() {
+fn json_has_every_figure_of_a_run() {
     let (_home, path) = scenario(SCENARIO);
     let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
     let policies = whole["policies"].as_array().unwrap();
@@ -50,12 +50,12 @@ fn every_figure_of_a_run_is_there() {
     }
     assert_eq!(policies[0]["policy"], "none");
     assert_eq!(policies[0]["wasted_bytes"], 0);
-    // A reader of 2 MiB from front to back misses once.
+    // A sequential reader of 2 MiB misses once.
     assert!(policies[1]["misses"].as_u64().unwrap() < policies[0]["misses"].as_u64().unwrap() / 2);
 }
 
 #[test]
-fn a_run_is_told_to_people_and_to_spreadsheets() {
+fn a_run_is_printed_as_text_and_as_csv() {
     let (_home, path) = scenario(SCENARIO);
     let path = path.to_str().unwrap();
     let table = predicate::str::contains("a scan on ssd").and(predicate::str::contains("true-readahead(64, 16)"));
@@ -69,7 +69,7 @@ fn a_run_is_told_to_people_and_to_spreadsheets() {
 }
 
 #[test]
-fn a_sweep_runs_each_workload_by_itself() {
+fn a_sweep_runs_each_workload_alone() {
     let (_home, path) = scenario(SCENARIO);
     let axes = ["--policy", "linux-2.6", "--policy", "fixed(8)", "--window", "32K,128K", "--device", "hdd,ssd"];
     let whole = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json"], &axes[..]].concat());
@@ -84,12 +84,12 @@ fn a_sweep_runs_each_workload_by_itself() {
     let csv = String::from_utf8(csv.get_output().stdout.clone()).unwrap();
     assert_eq!(csv.lines().count(), 1 + runs.len());
     assert!(csv.lines().all(|line| line.split(',').count() == csv.lines().next().unwrap().split(',').count()), "{csv}");
-    // On one processor it comes to the same.
+    // With one processor the result is the same.
     let alone = json(&[&["sim", "sweep", path.to_str().unwrap(), "--json", "--jobs", "1"], &axes[..]].concat());
     assert_eq!(alone, whole);
 }
 
-/// What `ahead record` has seen runs as a workload: the ranges that were used, and nothing else.
+/// A profile of `ahead record` runs as a workload: exactly the used ranges.
 #[test]
 fn a_profile_is_a_workload() {
     let text = "policies = [\"none\", \"linux-6.18\"]\n[[workload]]\nprofile = \"program.ahead\"\nvia = \"mmap\"\n";
@@ -116,7 +116,7 @@ fn a_profile_is_a_workload() {
     for row in whole["policies"].as_array().unwrap() {
         assert_eq!((&row["used_bytes"], &row["user_s"]), (&(128 << 10).into(), &0.002.into()), "{row}");
     }
-    // By itself, on the default machine: what `--window` asks for.
+    // Alone, on the default machine: `--window` sets its window.
     let swept = json(&["sim", "sweep", place.to_str().unwrap(), "--window", "128K,4M", "--json"]);
     let windows: Vec<_> = swept["runs"].as_array().unwrap().iter().map(|run| run["window_bytes"].as_u64()).collect();
     assert_eq!(windows.len(), 8, "{swept}");
@@ -144,9 +144,9 @@ fn a_trace_is_a_workload() {
     assert!(figure(&rows[1], "misses") * 2 < figure(&rows[0], "misses"), "{whole}");
 }
 
-/// One page without a script or anything to load, whole or not at all.
+/// One page without scripts or external files, complete or not at all.
 #[test]
-fn a_run_and_a_sweep_are_told_in_a_page() {
+fn a_run_and_a_sweep_are_shown_in_a_page() {
     let (home, path) = scenario(&SCENARIO.replace("a scan", "a <scan>"));
     let (run, sweep) = (home.path().join("run.html"), home.path().join("sweep.html"));
     ahead(&["sim", "run", path.to_str().unwrap(), "--html", run.to_str().unwrap()]).assert().success();
@@ -162,16 +162,16 @@ fn a_run_and_a_sweep_are_told_in_a_page() {
         assert!(!page.contains("<script") && !page.contains("http://") && !page.contains("https://"));
         assert!(page.contains("<svg") && says.iter().all(|part| page.contains(part)), "{page}");
     }
-    // Nothing is run if the page cannot be written.
+    // If the page cannot be written, nothing runs.
     let nowhere = home.path().join("no/such/directory/page.html");
     ahead(&["sim", "run", path.to_str().unwrap(), "--html", nowhere.to_str().unwrap()]).assert().code(1).stdout("");
 }
 
-/// A signal ends a sweep at once, and no page is written. (SIGINT may be ignored where tests run.)
+/// A signal ends a sweep at once, without a page. (SIGINT may be ignored where tests run.)
 #[test]
 fn a_sweep_can_be_interrupted() {
     use std::os::unix::process::ExitStatusExt;
-    // Takes minutes.
+    // The whole sweep takes minutes.
     let (home, path) = scenario(&SCENARIO.replace("file_mb = 2", "file_mb = 1000000\npasses = 10"));
     let page = home.path().join("page.html");
     let mut running = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
@@ -197,7 +197,7 @@ fn policies_are_listed() {
     ahead(&["sim", "policies"]).assert().success().stdout(predicate::str::contains("fixed(n)"));
 }
 
-/// What each parameter may be, and what it is when it is left out.
+/// The range of each parameter, and its default.
 #[test]
 fn parameters_are_listed_with_range_and_default() {
     let list = json(&["sim", "policies", "--json"]);
@@ -216,9 +216,9 @@ fn parameters_are_listed_with_range_and_default() {
     ahead(&["sim", "policies"]).assert().success().stdout(says);
 }
 
-/// A run that ends at `end_s` before its programs do is not taken for a whole one.
+/// A run that ends at `end_s` before its programs is not reported as complete.
 #[test]
-fn a_run_that_is_cut_off_is_marked_everywhere() {
+fn an_incomplete_run_is_marked_everywhere() {
     let slow = "rate_kb_per_s = 64\nblock_kb = 256";
     let text = format!(
         "policies = [\"none\"]\n[machine]\nend_s = 5\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n{slow}\n"
@@ -238,15 +238,15 @@ fn a_run_that_is_cut_off_is_marked_everywhere() {
     let out = ["--html", page.to_str().unwrap()];
     ahead(&[&["sim", "run", path], &out[..]].concat()).assert().success().stdout(marked()).stderr(warns());
     assert!(marked().eval(&fs::read_to_string(&page).unwrap()));
-    // Who ends says so, too, and nothing else.
+    // A complete run has "ended" in its JSON, and no warning.
     let (_home, path) = scenario(SCENARIO);
     let whole = predicate::str::contains("\"ended\": true").and(predicate::str::contains("false").not());
     ahead(&["sim", "run", path.to_str().unwrap(), "--json"]).assert().success().stdout(whole).stderr("");
 }
 
-/// Names come from whoever wrote the scenario; a terminal obeys none of them.
+/// Names come from the scenario's author; none of them controls the terminal.
 #[test]
-fn names_do_not_reach_the_terminal_as_they_are() {
+fn control_characters_of_names_do_not_reach_the_terminal() {
     let evil = |text: &str| {
         text.replace("a scan", "a \\u001b[2J scan")
             .replace("file_mb = 2\n[[", "file_mb = 2\nname = \"x\\u001b]0;y\"\n[[")
@@ -264,9 +264,9 @@ fn names_do_not_reach_the_terminal_as_they_are() {
         .stdout(predicate::str::contains("x\\u{1b}]0;y"));
 }
 
-/// Runs that nothing tells apart are an error, not run twice.
+/// Runs with equal settings are an error.
 #[test]
-fn a_sweep_runs_nothing_twice() {
+fn a_sweep_refuses_equal_runs() {
     let (_home, path) = scenario(SCENARIO);
     for (axis, says) in [
         (["--device", "hdd,hdd"], "--device hdd is given twice"),
@@ -276,7 +276,7 @@ fn a_sweep_runs_nothing_twice() {
         let arguments = [&["sim", "sweep", path.to_str().unwrap()], &axis[..]].concat();
         ahead(&arguments).assert().code(1).stdout("").stderr(predicate::str::contains(says));
     }
-    // Windows that look alike when they are rounded are not equal.
+    // Windows that are equal after rounding are not equal.
     ahead(&["sim", "sweep", path.to_str().unwrap(), "--window", "1024K,1028K"]).assert().success();
     let (_home, path) = scenario(&SCENARIO.replace("random", "sequential"));
     let says = predicate::str::contains(
@@ -285,9 +285,9 @@ fn a_sweep_runs_nothing_twice() {
     ahead(&["sim", "sweep", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
-/// Every command of `ahead sim` that the guide shows and that needs no privilege does what it should, where its files are there.
+/// Every command of `ahead sim` in the guide that needs no privilege works, if its files exist.
 #[test]
-fn the_guide_s_commands_work() {
+fn the_guides_commands_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let (home, path) = scenario(SCENARIO);
     fs::rename(path, home.path().join("S.toml")).unwrap();
@@ -302,9 +302,9 @@ fn the_guide_s_commands_work() {
     }
 }
 
-/// Regression: a page was written over the scenario itself.
+/// Regression: a page replaced the scenario itself.
 #[test]
-fn a_page_is_written_over_pages_alone() {
+fn a_page_replaces_only_pages() {
     let (home, path) = scenario(SCENARIO);
     let says = predicate::str::contains("is not a page of HTML");
     for command in ["run", "sweep"] {
@@ -338,7 +338,7 @@ fn mistakes_name_file_and_line() {
     }
 }
 
-/// Regression: the kernel's name in a trace, which may be a stranger's, reached the terminal as it is.
+/// Regression: the kernel's name in a trace, which may be a stranger's file, reached the terminal unescaped.
 #[test]
 fn a_trace_does_not_move_the_cursor() {
     let home = tempfile::tempdir().unwrap();

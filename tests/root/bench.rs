@@ -1,5 +1,5 @@
-//! Jobs on real file systems: policies and kernel read the same, the device's counts are right, and nothing is left whoever
-//! ends it and when.
+//! Jobs on real file systems: policies and kernel read the same, the device's counts are right, and an interrupted or killed
+//! job leaves nothing.
 
 use crate::crash::wait_until;
 use crate::disk::Home;
@@ -35,20 +35,20 @@ fn count(row: &Value, key: &str) -> u64 {
     row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"))
 }
 
-/// What a file system has of its own.
+/// Whether files other than the file system's own are left in a directory.
 fn is_left(directory: &Path) -> bool {
     let mut names = fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("ahead-bench-"))
 }
 
-/// The policy of this kernel's name makes the device do what the kernel makes it do. Regression: the machine's own proactive
-/// reclaim takes what has just been read, too, and its second reading looked like a miss of the policy.
+/// The policy of this kernel's name causes the same device reads as the kernel. Regression: the machine's proactive reclaim
+/// also takes pages that were just read, and their second read counted as a miss of the policy.
 #[test]
-fn the_kernel_s_policy_asks_the_device_for_what_the_kernel_does() {
-    unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(asks_for_the_same));
+fn the_kernels_policy_reads_the_same_from_the_device_as_the_kernel() {
+    unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(assert_same_device_reads));
 }
 
-fn asks_for_the_same(fs_type: &'static str) {
+fn assert_same_device_reads(fs_type: &'static str) {
     let Some(mounted) = Mounted::alone(fs_type) else { return };
     let policies = ["--policy", "kernel", "--policy", "linux-6.18", "--runs", "1", "--size", "8M"];
     for job in [&["streams", "--streams", "1,2"][..], &["random", "--count", "200"], &["mmapit"]] {
@@ -75,7 +75,7 @@ fn every_job_runs_and_its_pages_add_up() {
         for row in rows(&[job, &small].concat(), &mounted.root) {
             let pages = count(&row, "hits") + count(&row, "locked") + count(&row, "misses");
             assert_eq!(pages, count(&row, "read_bytes") / 4096, "{row:#}");
-            // Regression: of what only wrote there was no longest call.
+            // Regression: a job that only wrote had no longest call.
             assert!(row["latency_most_s"].as_f64().unwrap() > 0.0 && row["evicted_bytes"].is_u64(), "{row:#}");
             let used = count(&row, "used_bytes");
             assert!(count(&row, "device_bytes") >= used || count(&row, "write_bytes") > 0, "{row:#}");
@@ -85,9 +85,9 @@ fn every_job_runs_and_its_pages_add_up() {
     assert!(!is_left(&mounted.root));
 }
 
-/// Regression: the readers that had got a thread waited for the others for ever, whatever signal came.
+/// Regression: readers with a thread waited for ever for readers without one, and no signal ended the wait.
 #[test]
-fn who_gets_too_few_threads_is_told() {
+fn too_few_threads_are_reported() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     fs::set_permissions(&mounted.root, fs::Permissions::from_mode(0o777)).unwrap();
     let ahead = assert_cmd::cargo::cargo_bin("ahead");
@@ -99,10 +99,10 @@ fn who_gets_too_few_threads_is_told() {
     assert!(!is_left(&mounted.root));
 }
 
-/// The policy that knows the future is told it: of blocks here and there, each of which all others miss, nearly all are on
-/// their way or there, and so are all files' that are opened one after the other.
+/// The policy that knows the future. Of scattered blocks, which every other policy misses, nearly all are requested or cached
+/// in time; the same holds for all files that are opened one after the other.
 #[test]
-fn who_knows_the_future_misses_nothing() {
+fn the_oracle_misses_nothing() {
     unless_reclaimed(|| {
         let Some(mounted) = Mounted::alone("ext4") else { return };
         let policies = ["--size", "64M", "--runs", "1", "--policy", "none", "--policy", "oracle"];
@@ -119,9 +119,9 @@ fn who_knows_the_future_misses_nothing() {
     });
 }
 
-/// The kernel's window is set for the runs alone. That of btrfs, whose backing device has no number, was not found.
+/// The kernel's window is set during the runs only. Regression: that of btrfs, whose BDI has no device number, was not found.
 #[test]
-fn the_window_is_set_back() {
+fn the_window_is_restored() {
     for fs_type in ["ext4", "btrfs"] {
         let Some(mounted) = Mounted::alone(fs_type) else { return };
         let setting = bdi::read_ahead_file_below(&mounted.root).unwrap();
@@ -135,7 +135,7 @@ fn the_window_is_set_back() {
 }
 
 #[test]
-fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
+fn a_full_or_read_only_file_system_is_unchanged() {
     let Some(mut mounted) = Mounted::alone("ext4") else { return };
     bench(&["streams", "--size", "400M", "--streams", "4"], &mounted.root)
         .assert()
@@ -152,13 +152,13 @@ fn a_file_system_that_is_full_or_read_only_is_left_as_it_was() {
         .stderr(predicate::str::contains("Read-only file system"));
 }
 
-/// What is left of a bench with this process id.
+/// The notes of a bench with this process id.
 fn notes_of(pid: u32) -> Vec<String> {
     let notes = ahead_undo::notes().unwrap().into_iter().filter(|(_, note)| note.owner.pid == pid);
     notes.map(|(_, note)| note.action.to_string()).collect()
 }
 
-/// A job of a hundred rounds, begun in this directory.
+/// A job of a hundred rounds, started in this directory.
 fn begun(arguments: &[&str], directory: &Path) -> std::process::Child {
     std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"))
         .args(["bench", "random", "--size", "32M", "--count", "20000", "--runs", "1000"])
@@ -171,9 +171,9 @@ fn begun(arguments: &[&str], directory: &Path) -> std::process::Child {
         .unwrap()
 }
 
-/// At moments by chance, while it sets one window after the other, or a policy has switched the kernel's off.
+/// At random moments, while the command sets one window after the other, or a policy has switched the kernel's read-ahead off.
 #[test]
-fn stopped_or_killed_nothing_stays() {
+fn an_interrupted_or_killed_bench_leaves_nothing() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = bdi::read_ahead_kb(mounted.number()).unwrap();
     let kernel = &["--pages", "8,16"][..];
@@ -183,7 +183,7 @@ fn stopped_or_killed_nothing_stays() {
         [("KILL", &["--policy", "ahead"][..]), ("INT", &["--policy", "linux-6.18"]), ("TERM", &["--policy", "direct"])];
     for (round, (signal, arguments)) in rounds.into_iter().chain(policies).enumerate() {
         let mut child = begun(arguments, &mounted.root);
-        // The first note is that of the files.
+        // The first note is about its files.
         wait_until("its directory", || !notes_of(child.id()).is_empty());
         let moment = Instant::now() + Duration::from_millis(137 * round as u64);
         wait_until("the moment", || Instant::now() >= moment);
@@ -211,9 +211,9 @@ fn ended(child: std::process::Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Regression: it was an `open: No such file or directory`.
+/// Regression: the error was `open: No such file or directory`.
 #[test]
-fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
+fn a_vanished_directory_is_reported_and_the_window_is_restored() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = bdi::read_ahead_kb(mounted.number()).unwrap();
     let child = begun(&["--pages", "8"], &mounted.root);
@@ -224,7 +224,7 @@ fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
     assert_eq!(status, Some(1), "{told}");
     assert!(told.contains("vanished during the measurement"), "{told}");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
-    // Regression: the files stayed on what was unmounted.
+    // Regression: the files stayed on the unmounted file system.
     let mount = |words: &[&std::ffi::OsStr]| std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();
     assert!(mount(&["mount".as_ref(), mounted.device.device.as_ref(), mounted.root.as_ref()]).success());
     let is_left = is_left(&mounted.root);
@@ -232,9 +232,9 @@ fn a_directory_that_vanishes_is_told_and_the_window_is_as_before() {
     assert!(!is_left);
 }
 
-/// A disk that fails in the middle is an error with its reason, whoever reads.
+/// A disk that fails during a job is an error with its reason, for every policy.
 #[test]
-fn a_disk_that_fails_in_the_middle_is_an_error() {
+fn a_disk_that_fails_during_a_job_is_an_error() {
     for arguments in
         [&["--pages", "8"][..], &["--policy", "direct"], &["--policy", "linux-6.18"], &["--policy", "ahead"]]
     {
@@ -265,7 +265,7 @@ fn first_file(directory: &Path) -> std::path::PathBuf {
     job.unwrap_or_default().join("0")
 }
 
-/// Regression: the disk's measurement panicked where there was no room for a longer file.
+/// Regression: the measurement of the disk panicked without room for a longer file.
 #[test]
 fn a_tiny_file_system_is_measured() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
@@ -278,9 +278,9 @@ fn a_tiny_file_system_is_measured() {
     assert!(!is_left(&mounted.root));
 }
 
-/// Regression: cachestat sees nothing of an overlay's files: what was cached was called cold, and policies saw misses alone.
+/// Regression: cachestat sees no pages of an overlay's files. Cached pages counted as cold, and policies saw only misses.
 #[test]
-fn on_an_overlay_nothing_is_told_that_is_not_seen() {
+fn unobservable_figures_on_an_overlay_are_null() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let [lower, upper, work, merged] = ["lower", "upper", "work", "merged"].map(|name| mounted.root.join(name));
     for directory in [&lower, &upper, &work, &merged] {
@@ -299,9 +299,9 @@ fn on_an_overlay_nothing_is_told_that_is_not_seen() {
 }
 
 #[test]
-fn a_stranger_is_told_what_may_be_given() {
+fn a_missing_permission_is_reported_with_the_remedy() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
-    // The binary's own directory may be closed to strangers.
+    // Other users may not enter the binary's own directory.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
     for (more, told) in [(&[][..], "give a directory with write permission"), (&["--pages", "8"], "run it as root")] {

@@ -1,5 +1,5 @@
-//! The kernel's read-ahead beside the policy that is named after it, recorded afresh: whatever kernel this is, if there is a
-//! policy of it.
+//! Compares the running kernel's read-ahead with the policy of the same name, in fresh recordings. Skipped for kernels without
+//! a policy.
 
 use crate::mounted::Mounted;
 use ahead_conform::{Report, conform, policy_of};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What reads in every way that programs do (`tests/conform/accesses.c`), compiled once.
+/// A program that reads in every way that programs do (`tests/conform/accesses.c`), compiled once.
 fn accesses() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -29,7 +29,7 @@ fn accesses() -> &'static Path {
     })
 }
 
-/// A disk's window, set for a test and set back.
+/// A disk's window, set for a test and restored on drop.
 struct Window {
     file: PathBuf,
     before: String,
@@ -119,23 +119,23 @@ fn on_file_system(fs_type: &'static str, windows_kb: &[u64]) {
 }
 
 #[test]
-fn every_decision_on_ext4_is_the_policy_s() {
+fn every_decision_on_ext4_equals_the_policys() {
     on_file_system("ext4", &[0, 16, 128, 500, 8192]);
 }
 
 #[test]
-fn every_decision_on_xfs_is_the_policy_s() {
+fn every_decision_on_xfs_equals_the_policys() {
     on_file_system("xfs", &[64, 1024]);
 }
 
 #[test]
-fn every_decision_on_ext2_is_the_policy_s() {
+fn every_decision_on_ext2_equals_the_policys() {
     on_file_system("ext2", &[128]);
 }
 
-/// The kernel itself knows nothing of what is behind FUSE, and its windows are cut by what was agreed with the server.
+/// The kernel knows no disk below FUSE, and limits windows to the size agreed with the server.
 #[test]
-fn every_decision_on_fuse_is_the_policy_s() {
+fn every_decision_on_fuse_equals_the_policys() {
     if !is_possible() {
         return;
     }
@@ -165,9 +165,9 @@ impl Drop for Unmount {
     }
 }
 
-/// Where memory is short, what is cached is not what the program and the policy make it: the state comes from the trace.
+/// With little memory the cache depends on reclaim, too, so the state comes from the trace.
 #[test]
-fn decisions_under_reclaim_are_the_policy_s() {
+fn decisions_under_reclaim_equal_the_policys() {
     if !is_possible() {
         return;
     }
@@ -196,10 +196,10 @@ impl Drop for Group {
     }
 }
 
-/// Regression: files that no read-ahead is for (sysfs, tmpfs), or that are read through another one (overlayfs), were each a
-/// decision that the kernel did not take.
+/// Regression: files without read-ahead (sysfs, tmpfs), or read through another file (overlayfs), each gave a decision that
+/// the kernel did not take.
 #[test]
-fn what_is_not_read_ahead_is_no_decision() {
+fn a_file_without_read_ahead_gives_no_decision() {
     if !is_possible() {
         return;
     }
@@ -233,7 +233,7 @@ fn what_is_not_read_ahead_is_no_decision() {
     }
 }
 
-/// Regression: a device, given as the place for a trace, became a file.
+/// Regression: a device given as the trace's path was replaced by a file.
 #[test]
 fn a_device_stays_a_device() {
     if !is_possible() {
@@ -246,16 +246,16 @@ fn a_device_stays_a_device() {
     let mut command = Command::cargo_bin("ahead").unwrap();
     command.args(["sim", "trace", "-o"]).arg(&device).args(["--", "true"]).assert().success();
     assert!(fs::metadata(&device).unwrap().file_type().is_char_device());
-    // And where nothing can be written, nothing is run.
+    // If nothing can be written, nothing is run.
     let mut command = Command::cargo_bin("ahead").unwrap();
     let output = command.args(["sim", "trace", "-o"]).arg(home.path()).args(["--", "echo", "ran"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(125), Vec::new()));
 }
 
 #[test]
-fn without_privilege_it_says_what_is_needed() {
+fn missing_privilege_is_reported_with_the_remedy() {
     if !machine::is_root() {
-        return eprintln!("skipped: needs root to become somebody else");
+        return eprintln!("skipped: needs root to become another user");
     }
     let home = tempfile::tempdir_in("/tmp").unwrap();
     let output = std::process::Command::new("setpriv")

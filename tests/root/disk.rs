@@ -1,5 +1,5 @@
-//! Emulated disks: what is written is what is read, times are the model's, counters are what happened, faults come when
-//! asked for, and nothing is left behind, whoever is killed.
+//! Emulated disks: data survives a detach, times match the model, counters match the reads, faults are injected on request,
+//! and a killed process leaves nothing.
 
 mod detaching;
 mod hostile;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// No command here takes more than seconds; one that hangs shall not hang for ever.
+/// Each command takes seconds at most. The limit ends one that hangs.
 const LONGEST: Duration = Duration::from_secs(120);
 
 fn ahead(arguments: &[&str]) -> Command {
@@ -29,7 +29,7 @@ fn ahead(arguments: &[&str]) -> Command {
     command
 }
 
-/// Where the disks of one test lie; takes them down at its end, however that comes.
+/// The directory of one test's disks. The disks are detached on drop, also after a panic.
 pub struct Home {
     directory: tempfile::TempDir,
     names: Vec<String>,
@@ -42,7 +42,7 @@ impl Home {
         Home::with(Held::shared)
     }
 
-    /// The same for a test that measures, or that restores what others may have noted.
+    /// The same for a test that measures, or that restores notes of other processes.
     pub fn alone() -> Option<Home> {
         Home::with(Held::alone)
     }
@@ -58,7 +58,7 @@ impl Home {
             eprintln!("skipped: needs root");
             return None;
         }
-        // In memory: the disk below must not be slower than the model.
+        // In memory: the storage below must not be slower than the model.
         let base = Some(Path::new("/dev/shm")).filter(|path| path.is_dir()).unwrap_or(Path::new("/tmp"));
         Some(Home { directory: tempfile::tempdir_in(base).unwrap(), names: Vec::new(), _machine: machine() })
     }
@@ -94,7 +94,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         for disk in self.names.iter().filter_map(|name| ahead_disk::find(name).ok()) {
             if let Err(error) = ahead_disk::detach(&disk) {
-                eprintln!("left behind: {error}");
+                eprintln!("not detached: {error}");
             }
         }
     }
@@ -104,7 +104,7 @@ fn detach(disk: &DiskInfo) {
     ahead(&["disk", "detach", &disk.name]).assert().success();
 }
 
-/// Nothing of this disk is there any more: no mount, loop device, file or note.
+/// Asserts that nothing of this disk exists any more: no mount, loop device, file or note.
 fn assert_gone(disk: &DiskInfo) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&format!("/{} ", disk.name)), "{mounts}");
@@ -119,7 +119,7 @@ fn assert_gone(disk: &DiskInfo) {
     assert!(!disk.daemon.is_alive());
 }
 
-/// Bytes that depend on their place.
+/// Bytes that depend on their position.
 fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -130,7 +130,7 @@ fn pattern(seed: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_after_a_new_attach() {
+fn written_data_is_read_after_a_new_attach() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     for (filesystem, size) in [("ext4", "256M"), ("ext2", "64M"), ("ext3", "64M"), ("xfs", "320M"), ("btrfs", "160M")] {
@@ -162,7 +162,7 @@ fn what_is_written_is_read_after_a_new_attach() {
 }
 
 #[test]
-fn the_device_looks_like_its_model() {
+fn the_device_has_the_properties_of_its_model() {
     let Some(mut home) = Home::new() else { return };
     let disk = home.create("looks", &["--size", "64M", "--model", "hdd", "--fs", "none", "--read-ahead-kb", "256"]);
     let model = disk.model().unwrap();
@@ -183,16 +183,16 @@ fn the_device_looks_like_its_model() {
     assert_gone(&disk);
 }
 
-/// Rounds of which the best counts: other programs can only make times worse.
+/// The best of these rounds counts: other programs can only make times worse.
 const ROUNDS: u64 = 8;
 
-/// Processor time of all but this program and the disk's daemon since boot, and what a host has taken away, seconds.
+/// Processor time since boot, seconds, of all but this program and the disk's daemon, and time stolen by the hypervisor.
 fn others_seconds(disk: &DiskInfo) -> f64 {
-    /// `USER_HZ`: what /proc counts in, on every machine.
+    /// `USER_HZ`, the unit of /proc on every machine.
     const TICKS_PER_S: f64 = 100.0;
     let fields = |path: &str, first: usize, count: usize| -> f64 {
         let text = fs::read_to_string(path).unwrap();
-        // A program's name in parentheses may hold spaces.
+        // The program's name in parentheses may contain spaces.
         let rest = text.rsplit_once(')').map_or(text.as_str(), |(_, rest)| rest);
         rest.split_ascii_whitespace().skip(first).take(count).map(|field| field.parse::<f64>().unwrap()).sum()
     };
@@ -200,12 +200,12 @@ fn others_seconds(disk: &DiskInfo) -> f64 {
     (all - fields("/proc/self/stat", 11, 2) - fields(&format!("/proc/{}/stat", disk.daemon.pid), 11, 2)) / TICKS_PER_S
 }
 
-/// The best of some rounds of timed reads, and whether other programs left the processors alone meanwhile.
+/// The best of several rounds of timed reads, and whether other programs left the processors idle during them.
 fn best_round(disk: &DiskInfo, reads: u64, depth: usize) -> (Punctuality, bool) {
-    /// More of one processor than that in other programs says nothing about the rig: each wait for a processor is
-    /// milliseconds long.
+    /// Other programs' share of one processor above which a round says nothing about the disk: each wait for a processor
+    /// takes milliseconds.
     const DISTURBED: f64 = 0.03;
-    /// What the kernel's own threads take for a read, seconds, generously: theirs is no disturbance.
+    /// Upper bound for the kernel threads' time per read, seconds: their work is no disturbance.
     const KERNEL_S: f64 = 10e-6;
     let client = Client::new(disk);
     let mut best = Punctuality::default();
@@ -231,7 +231,7 @@ const TOLERANCE_US: f64 = 60.0;
 #[test]
 fn served_times_are_the_model_s() {
     let Some(mut home) = Home::alone() else { return };
-    // As little as can be of what other programs do is to be measured.
+    // Other programs should run as little as possible.
     let _ = daemon::set_nice();
     for (model, reads) in [("hdd", 32), ("ssd", 1000), ("cloud", 300), ("emmc", 500)] {
         let disk = home.create(model, &["--size", "1G", "--model", model, "--fs", "none"]);
@@ -240,10 +240,10 @@ fn served_times_are_the_model_s() {
             eprintln!("{model} at depth {depth}: {:.1} % punctual, off by {:.1?} µs", best.share * 100.0, best.off_us);
             match &disk.beyond_rig_why {
                 _ if best.holds() => {}
-                Some(why) => eprintln!("skipped: the disk itself says that it is beyond this machine: {why}"),
-                None if !calm => eprintln!("skipped: other programs used the processors meanwhile"),
-                // Not often enough as the reader sees it. How long the reader takes to wake up is the machine's share, and
-                // differs by 1 % of reads from one minute to the next; when the disk answers, and the median, are not.
+                Some(why) => eprintln!("skipped: the disk reports that the model is too fast for this machine: {why}"),
+                None if !calm => eprintln!("skipped: other programs used the processors"),
+                // Too few reads in time as the reader sees them. The reader's wake-up time depends on the machine, and
+                // differs by 1 % of reads between two minutes. The disk's answer times and the median do not.
                 None => {
                     let stat = Client::new(&disk).stat().unwrap();
                     let is_right = stat.lateness_p99_us <= TOLERANCE_US && best.off_us[1].abs() <= TOLERANCE_US;
@@ -256,10 +256,10 @@ fn served_times_are_the_model_s() {
     }
 }
 
-/// Regression: a loop device that had just been given back was taken by the next disk before its queue was set back. What the last
-/// one had noted stayed, and its settings seemed to be those of the machine.
+/// Regression: the next disk took a loop device before the last disk had restored its queue. The last disk's notes stayed,
+/// and its settings counted as the machine's.
 #[test]
-fn disks_that_come_and_go_at_once_leave_no_notes() {
+fn disks_created_and_detached_in_parallel_leave_no_notes() {
     let Some(mut home) = Home::new() else { return };
     let options = ["--size", "16M", "--model", "ssd", "--fs", "none"];
     let disks: Vec<DiskInfo> = ["one", "two"].iter().map(|name| home.create(name, &options)).collect();
@@ -281,7 +281,7 @@ fn disks_that_come_and_go_at_once_leave_no_notes() {
 }
 
 #[test]
-fn the_counters_say_what_was_read() {
+fn the_counters_match_the_reads() {
     let Some(mut home) = Home::new() else { return };
     let disk = home.create("counts", &["--size", "64M", "--model", "hdd", "--fs", "none"]);
     let client = Client::new(&disk);
@@ -301,9 +301,9 @@ fn the_counters_say_what_was_read() {
     assert_eq!((stat_json(&disk).requests, stat_json(&disk).busy_us), (0, 0));
 }
 
-/// How long at least one of these reads was under way, by the model. An answer goes out before its time, by what the way to the
-/// program takes, so that the next read may arrive before the model has ended the one before (regression: the sum of their times
-/// was a microsecond or two too long for each).
+/// The time during which at least one of these reads was active, by the model. An answer goes out early, by the time of the
+/// way to the program, so the next read may arrive before the model has ended the last one. (Regression: the sum of their
+/// times was a microsecond or two too long for each.)
 fn busy_ns(reads: &[ahead_disk::Read]) -> u64 {
     let mut until_ns = 0;
     let add = |sum: u64, read: &ahead_disk::Read| {
@@ -325,7 +325,7 @@ fn stat_json(disk: &DiskInfo) -> Stat {
 }
 
 #[test]
-fn faults_come_and_go_while_it_runs() {
+fn faults_are_set_and_cleared_on_a_running_disk() {
     let Some(mut home) = Home::new() else { return };
     let disk = home.create("faults", &["--size", "64M", "--model", "nvme", "--fs", "none", "--fail", "1M+64K"]);
     let file = File::options().read(true).custom_flags(block::O_DIRECT).open(&disk.device).unwrap();
@@ -347,7 +347,7 @@ fn faults_come_and_go_while_it_runs() {
     assert_eq!(stat_json(&disk).failed, 2);
 }
 
-/// A mount namespace of its own, that keeps its mounts when ours go.
+/// A separate mount namespace, which keeps its mounts when the test unmounts its own.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -366,14 +366,14 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
-        // Takes its input away first, which it waits for.
+        // Closes the input first: the process waits for it.
         let _ = self.0.wait();
     }
 }
 
-/// Regression: the error was that of a write, and no status told that it cannot work.
+/// Regression: the error was that of a write, and the status did not say that disks cannot work there.
 #[test]
-fn where_run_is_read_only_a_disk_is_not_supported() {
+fn a_disk_is_not_supported_where_run_is_read_only() {
     // A mount namespace holds copies of other tests' mounts.
     let Some(mut home) = Home::alone() else { return };
     let (name, image) = (home.name("readonly"), home.path("readonly.img"));
@@ -398,7 +398,7 @@ fn where_run_is_read_only_a_disk_is_not_supported() {
     assert!(!image.exists() && ahead_disk::find(&name).is_err());
 }
 
-/// What another process is about to finish has no descriptor to wait on.
+/// For changes of another process without a descriptor to wait on.
 fn wait_until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONGEST;
     while !done() {
@@ -408,7 +408,7 @@ fn wait_until(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
-fn restore_clears_away_what_a_killed_daemon_left() {
+fn restore_removes_what_a_killed_daemon_left() {
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
     let disk = home.create("killed", &["--size", "64M", "--model", "hdd", "--mount", &mount]);
@@ -417,7 +417,7 @@ fn restore_clears_away_what_a_killed_daemon_left() {
     evict::file(&open).unwrap();
     std::process::Command::new("kill").args(["-9", &disk.daemon.pid.to_string()]).status().unwrap();
     assert!(ahead_process::wait_end(disk.daemon, LONGEST).unwrap());
-    // The mount is still there, and gives errors instead of data.
+    // The mount still exists, and gives errors instead of data.
     assert!(open.read_at(&mut [0; 4096], 512 << 10).is_err());
     assert!(!ahead_disk::find(&disk.name).unwrap().is_alive());
     drop(open);
@@ -426,9 +426,9 @@ fn restore_clears_away_what_a_killed_daemon_left() {
     assert!(disk.image.exists());
 }
 
-/// Regression: it only had undone what was its own, and the log that its starter had noted for it kept the name claimed.
+/// Regression: the daemon undid only its own changes. The log, noted by the starter, stayed, and the name remained in use.
 #[test]
-fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
+fn a_daemon_whose_starter_was_killed_leaves_nothing() {
     let Some(mut home) = Home::new() else { return };
     let image = home.path("x.img");
     File::create(&image).unwrap().set_len(16 << 20).unwrap();
@@ -440,7 +440,7 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
         format!("{setup}\n")
     };
     ahead_undo::home::make_directory("testing", Path::new("/run/ahead/disk")).unwrap();
-    // Before it was told anything, before it could answer, and after.
+    // Before the daemon gets its first message, before it can answer, and after its answer.
     for moment in 0..3 {
         let name = home.name("orphan");
         let log = PathBuf::from(format!("/run/ahead/disk/{name}.log"));
@@ -464,7 +464,7 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
         }
         drop(starter);
         assert_eq!(child.wait().unwrap().code(), Some(1), "{moment}");
-        // The last that its helper does.
+        // The last step of the daemon's helper.
         wait_until(|| ahead_undo::notes().unwrap().iter().all(|(_, note)| note.owner != own));
         assert!(!log.exists(), "{moment}");
         assert!(!Path::new(&format!("/run/ahead/disk/{name}")).exists(), "{moment}");
@@ -472,11 +472,11 @@ fn a_daemon_whose_starter_is_gone_leaves_nothing_whenever_that_is() {
 }
 
 #[test]
-fn a_create_that_is_killed_can_be_undone() {
+fn a_killed_create_can_be_undone() {
     let Some(mut home) = Home::alone() else { return };
     let mount = home.mount_point();
     let program = assert_cmd::cargo::cargo_bin("ahead");
-    // Any moment is as good as another: whatever is there by then has to go.
+    // At a random moment: restore must remove all that exists by then.
     for (signal, after_s) in [("KILL", "0.005"), ("KILL", "0.06"), ("KILL", "0.15"), ("INT", "0.06"), ("INT", "0.15")] {
         let name = home.name("half");
         let image = home.path(&format!("{name}.img"));
@@ -493,8 +493,8 @@ fn a_create_that_is_killed_can_be_undone() {
             detach(&ahead_disk::find(&name).unwrap());
             fs::remove_file(&image).unwrap();
         }
-        // The abandoned daemon ends by itself, even where the kill came before it had noted anything; what it leaves for
-        // others is in the notes.
+        // The abandoned daemon ends on its own, even if it was killed before its first note. The notes name the rest of its
+        // changes, which other processes undo.
         wait_until(|| crate::crash::daemons(&name).next().is_none());
         ahead(&["restore"]).assert().success();
         assert!(!image.exists(), "{signal} after {after_s} s");
@@ -504,7 +504,7 @@ fn a_create_that_is_killed_can_be_undone() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_leaves_nothing() {
+fn invalid_arguments_are_refused_and_leave_nothing() {
     let Some(mut home) = Home::new() else { return };
     let mount = home.mount_point();
     let disk = home.create("taken", &["--size", "16M", "--model", "ssd", "--fs", "none"]);
@@ -539,7 +539,7 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_full_disk_below_is_told() {
+fn a_full_disk_below_is_reported() {
     let Some(mut home) = Home::new() else { return };
     let below = home.path("below");
     fs::create_dir(&below).unwrap();

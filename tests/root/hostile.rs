@@ -1,5 +1,5 @@
-//! Another user tries to have root write where only root may: by what he puts in the way while `ahead` works in his directory, and
-//! by what he lets the mount table say.
+//! Attacks of another user on root: through files in the user's own directory while `ahead` works there, and through entries
+//! in the mount table.
 
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
@@ -11,11 +11,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Who attacks: nobody's number everywhere.
+/// The attacker: user id 65534 is unprivileged everywhere.
 const STRANGER: u32 = 65_534;
 const KEPT: &str = "only root may write this";
 
-/// A directory of another user's, and a file that only root may write.
+/// A directory of the other user, and a file that only root may write.
 fn ground(mounted: &Mounted) -> (PathBuf, PathBuf) {
     let (home, victim) = (mounted.root.join("home"), mounted.root.join("victim"));
     fs::create_dir(&home).unwrap();
@@ -31,7 +31,7 @@ fn begun(arguments: &[&str], last: &Path) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// The directory that a measurement has made here, once its first file has a mebibyte.
+/// The directory that a measurement has created in `home`, once its first file has one mebibyte.
 fn tree_in(home: &Path) -> PathBuf {
     let found = RefCell::new(None);
     wait_until("the files", || {
@@ -43,7 +43,7 @@ fn tree_in(home: &Path) -> PathBuf {
     found.into_inner().unwrap()
 }
 
-/// What the directory's owner does: the tree goes away, and links to the victim lie in its place.
+/// The attack: moves the tree away and puts links to the victim in its place.
 fn replace(tree: &Path, victim: &Path) {
     let script = "mv \"$1\" \"$1.away\" && mkdir \"$1\" && ln -s \"$2\" \"$1/0\" && ln -s \"$2\" \"$1/1\"";
     let mut command = Command::new("setpriv");
@@ -52,9 +52,9 @@ fn replace(tree: &Path, victim: &Path) {
     assert!(done.unwrap().success());
 }
 
-/// Regression: `bench` opened its files by path for each run, and made those anew that it writes: any file was overwritten.
+/// Regression: `bench` opened its files by path for each run, and recreated the files that it writes: any file was overwritten.
 #[test]
-fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
+fn a_bench_whose_files_become_links_writes_nowhere_else() {
     for policy in ["kernel", "linux-6.18"] {
         let Some(mounted) = Mounted::new("ext4") else { return };
         let (home, victim) = ground(&mounted);
@@ -66,7 +66,7 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         wait_until("its end", || is_written() || child.borrow_mut().try_wait().unwrap().is_some());
         let mut child = child.into_inner();
         let ended = child.try_wait().unwrap();
-        // Only where it goes on writing.
+        // Only jobs that continue to write.
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -74,13 +74,13 @@ fn a_bench_whose_files_are_replaced_by_links_writes_nowhere_else() {
         assert!(ended.is_some_and(|status| status.code() == Some(1)), "{policy}: {told}");
         assert!(told.contains("vanished during the measurement"), "{policy}: {told}");
         assert!(tree.join("0").is_symlink(), "another's stays");
-        assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "ours is gone");
+        assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "bench left its own files");
     }
 }
 
-/// Behind sudo a page is written with the user's rights: it is his, and his links lead to nothing that only root may write.
+/// With sudo a page is written with the user's rights: it belongs to the user, and a link cannot lead to root's files.
 #[test]
-fn a_page_behind_sudo_is_the_user_s_and_his_links_lead_root_nowhere() {
+fn a_page_written_with_sudo_belongs_to_the_user_and_a_link_leads_root_nowhere() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let (home, victim) = ground(&mounted);
     let scenario = mounted.root.join("scan.toml");
@@ -108,18 +108,18 @@ fn a_page_behind_sudo_is_the_user_s_and_his_links_lead_root_nowhere() {
     }
 }
 
-/// A FUSE server that has been stopped, so that it does not answer.
+/// A stopped FUSE server, which does not answer.
 struct Silent {
     server: Child,
     point: tempfile::TempDir,
 }
 
 impl Silent {
-    /// `None`: there is no bindfs.
+    /// `None`: bindfs is missing.
     fn new(below: &Path) -> Option<Silent> {
         let point = tempfile::tempdir().unwrap();
         let at = point.path().canonicalize().unwrap();
-        // The kernel is to remember nothing of what it has said.
+        // Timeouts of 0: the kernel must ask the server each time.
         let options = "attr_timeout=0,entry_timeout=0,negative_timeout=0";
         let server = Command::new("bindfs").args(["-f", "-o", options]).arg(below).arg(&at).spawn().ok()?;
         let silent = Silent { server, point };
@@ -142,9 +142,9 @@ impl Drop for Silent {
     }
 }
 
-/// Regression: `bench`, `tune` and `probe` waited for ever for a server that does not answer, and `tune --all` for any user's.
+/// Regression: `bench`, `tune` and `probe` waited for ever for a silent server, and `tune --all` for any user's server.
 #[test]
-fn a_server_that_does_not_answer_is_told_and_keeps_nobody_from_the_others() {
+fn a_silent_server_is_reported_and_does_not_delay_the_others() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let Some(silent) = Silent::new(&mounted.root) else { return eprintln!("skipped: no bindfs") };
     let root = tempfile::tempdir().unwrap();
@@ -171,10 +171,10 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Regression: the type of a FUSE mount, which whoever mounts it may choose, was written into a unit as it is, and what followed a
-/// line feed in it was run by root.
+/// Regression: the type of a FUSE mount, which any user may choose, was written into a unit unchanged. Root executed the text
+/// after a line feed in it.
 #[test]
-fn the_type_of_a_fuse_mount_becomes_no_line_of_a_unit() {
+fn the_type_of_a_fuse_mount_does_not_become_a_line_of_a_unit() {
     let Some(mounted) = Mounted::new("ext4") else { return };
     let (above, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for directory in ["etc/udev", "etc/systemd"] {
@@ -197,7 +197,7 @@ fn the_type_of_a_fuse_mount_becomes_no_line_of_a_unit() {
     let unmounted = Command::new("umount").arg(above.path()).status().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{told}");
-    // Escaped, and on one line; another one may say that others are waited for.
+    // Escaped, and on one line; other lines may report a wait for other commands.
     let lines = || told.lines().filter(|line| line.contains("ExecStartPre"));
     assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{told}");
     assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");

@@ -1,4 +1,4 @@
-//! Windows on real devices: the right one is set, kept, compared and taken back, and nothing stays whoever ends it and when.
+//! Windows on real devices: the right one is set, kept, compared and restored, and nothing stays after an interruption or a kill.
 
 use crate::crash::wait_until;
 use crate::mounted::Mounted;
@@ -47,7 +47,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     entries.flat_map(|entry| of(entry.path())).collect()
 }
 
-/// The setting of what is mounted here: by the number in the mount table, or btrfs' by the only one that is on this device.
+/// The setting of the file system mounted here: by the number in the mount table; for btrfs, the only BDI on this device.
 fn setting(point: &Path) -> PathBuf {
     let mounts = mounts::own().unwrap();
     let mount = mounts.iter().rfind(|mount| mount.mount_point == point.as_os_str().as_encoded_bytes()).unwrap();
@@ -69,10 +69,10 @@ fn is_left(directory: &Path) -> bool {
 }
 
 #[test]
-fn a_loop_device_is_measured_and_its_window_is_as_before() {
+fn a_loop_device_is_measured_and_its_window_is_restored() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let first = window_kb(&mounted.root);
-    // What virtual disks have since Linux 6.17.
+    // The default of virtual disks since Linux 6.17.
     let before = 8192;
     fs::write(setting(&mounted.root), before.to_string()).unwrap();
     let found = answer(&[mounted.root.to_str().unwrap()]);
@@ -86,7 +86,7 @@ fn a_loop_device_is_measured_and_its_window_is_as_before() {
     assert!(faults["why"].as_str().unwrap().contains("up to 8192 KiB, and most of it is never used"), "{faults:#}");
     let candidates = found["candidates"].as_array().unwrap();
     let recommended = candidates.iter().find(|candidate| candidate["kb"] == found["recommended_kb"]).unwrap();
-    assert!(candidates.iter().any(|candidate| candidate["kb"] == before), "what is set now is among them");
+    assert!(candidates.iter().any(|candidate| candidate["kb"] == before), "the present window is a candidate");
     let score = |candidate: &Value| candidate["score"].as_f64().unwrap();
     let best = candidates.iter().map(score).fold(0.0, f64::max);
     assert!(score(recommended) >= 0.98 * best, "{found:#}");
@@ -94,10 +94,10 @@ fn a_loop_device_is_measured_and_its_window_is_as_before() {
         assert_eq!(candidate["jobs"].as_array().unwrap().len(), 4);
         assert!(candidate["amplification"].as_f64().unwrap() >= 1.0, "{candidate:#}");
     }
-    // A fault brings its window.
+    // A fault reads its window.
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
     assert!(amplification(2048) > 4.0 * amplification(128));
-    // A stream has one to two windows ahead of itself.
+    // A stream is one to two windows ahead.
     for kb in [128, 2048] {
         let candidate = candidates.iter().find(|c| c["kb"] == kb).unwrap();
         let windows = candidate["ahead_bytes_per_stream"].as_f64().unwrap() / (kb << 10) as f64;
@@ -111,7 +111,7 @@ fn a_loop_device_is_measured_and_its_window_is_as_before() {
 }
 
 #[test]
-fn a_window_is_set_kept_compared_and_taken_back() {
+fn a_window_is_set_kept_compared_and_restored() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
     let (place, before) = (mounted.root.to_str().unwrap(), window_kb(&mounted.root));
     let with = |arguments: &[&str]| tune(&[&[place, "--root", root.path().to_str().unwrap()], arguments].concat());
@@ -120,9 +120,9 @@ fn a_window_is_set_kept_compared_and_taken_back() {
     assert_eq!(window_kb(&mounted.root), 512);
     let persisted = with(&["--kb", "768", "--persist"]).assert();
     if persisted.get_output().status.code() == Some(77) {
-        // Linux before 6.9 does not tell the UUID, and a loop device has nothing else.
+        // Linux before 6.9 does not report the UUID, and a loop device has no other identity.
         persisted.stderr(predicate::str::contains("UUID"));
-        eprintln!("skipped: nothing names the loop device");
+        eprintln!("skipped: the loop device has no identity");
     } else {
         persisted.success();
         let rules: Vec<PathBuf> = files(&root.path().join("etc/udev/rules.d"));
@@ -138,9 +138,9 @@ fn a_window_is_set_kept_compared_and_taken_back() {
     with(&["--restore"]).assert().success().stdout("nothing to restore\n");
 }
 
-/// Regression: what was set by the device was not found by what was mounted from it later, and what was unmounted was forgotten.
+/// Regression: a window set through the device was not found through its later mount, and unmounting lost the state.
 #[test]
-fn a_window_is_found_again_mounted_or_not() {
+fn a_window_is_found_mounted_or_not() {
     let (Some(mut mounted), root) = (Mounted::new("ext4"), root()) else { return };
     let (place, device) = (mounted.root.to_str().unwrap().to_owned(), mounted.device.device.clone());
     let (number, before) = (mounted.number(), window_kb(&mounted.root));
@@ -154,7 +154,7 @@ fn a_window_is_found_again_mounted_or_not() {
     assert_eq!((now(), files(root.path())), (before, Vec::new()));
     for restore in [&[device, "--restore"][..], &["--all", "--restore"]] {
         if with(&[&place, "--kb", "768", "--persist"]).assert().get_output().status.code() == Some(77) {
-            // Linux before 6.9 does not tell the UUID.
+            // Linux before 6.9 does not report the UUID.
             with(&[&place, "--kb", "768", "--apply"]).assert().success();
         }
         drop(mounted.mount.take());
@@ -164,9 +164,9 @@ fn a_window_is_found_again_mounted_or_not() {
     }
 }
 
-/// Regression: a copy of a file system had the state and the rule of the first one.
+/// Regression: a copy of a file system had the state and the rule of the original.
 #[test]
-fn a_copy_of_a_file_system_is_not_named_by_its_uuid() {
+fn a_copied_file_system_is_not_identified_by_its_uuid() {
     let (Some(mounted), root) = (Mounted::new("ext4"), root()) else { return };
     let (home, own) = (tempfile::tempdir().unwrap(), ahead_undo::ProcessId::own().unwrap());
     let (image, point) = (home.path().join("image"), home.path().join("mnt"));
@@ -190,9 +190,9 @@ fn a_copy_of_a_file_system_is_not_named_by_its_uuid() {
     assert_eq!((window_kb(&mounted.root), window_kb(&point), files(root.path())), (first, second, Vec::new()));
 }
 
-/// Regression: it was told only after everything had been measured.
+/// Regression: the error came after the measurement.
 #[test]
-fn what_cannot_be_kept_is_told_before_anything_is_measured() {
+fn a_window_that_cannot_be_kept_is_reported_before_the_measurement() {
     let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
     let mut mount = std::process::Command::new("mount");
     if !mount.args(["-t", "tmpfs", "-o", "ro", "tmpfs"]).arg(root.path()).status().is_ok_and(|made| made.success()) {
@@ -204,9 +204,9 @@ fn what_cannot_be_kept_is_told_before_anything_is_measured() {
     refused.code(77).stdout("").stderr(predicate::str::contains("cannot be written"));
 }
 
-/// Regression: what had been found out was not printed where it could not be set.
+/// Regression: the result was not printed if the window could not be set.
 #[test]
-fn what_was_found_out_is_printed_though_it_cannot_be_set() {
+fn the_result_is_printed_if_the_window_cannot_be_set() {
     let (Some(mounted), root) = (Mounted::new("ext4"), tempfile::tempdir().unwrap()) else { return };
     let mut mount = std::process::Command::new("mount");
     let mount = mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(root.path());
@@ -224,23 +224,23 @@ fn what_was_found_out_is_printed_though_it_cannot_be_set() {
     assert_eq!((window_kb(&mounted.root), files(root.path()).len()), (before, 1));
 }
 
-/// The window of the disk below has no effect on btrfs, and stat(2) names a device that is none.
+/// The window of the disk below has no effect on btrfs, and stat(2) reports a device number without a device.
 #[test]
-fn btrfs_has_a_window_of_its_own() {
+fn btrfs_has_its_own_window() {
     let (Some(mounted), root) = (Mounted::new("btrfs"), root()) else { return };
     let (device, before) = (bdi::read_ahead_kb(mounted.number()).unwrap(), window_kb(&mounted.root));
     let root_path = root.path().to_str().unwrap();
     let subvolume = mounted.root.join("sub");
     let made = std::process::Command::new("btrfs").args(["-q", "subvolume", "create"]).arg(&subvolume).status();
     let place = if made.is_ok_and(|made| made.success()) { &subvolume } else { &mounted.root };
-    // By a directory, and by the device that it was mounted from.
+    // Through a directory, and through the mounted device.
     for target in [place.as_path(), &mounted.device.device] {
         let kb = if target == place { "1024" } else { "2048" };
         let target = target.to_str().unwrap();
         let set = answer(&[target, "--root", root_path, "--kb", kb, "--persist"]);
         assert!(set["target"]["kind"].as_str().unwrap().starts_with("btrfs"), "{set:#}");
         assert_eq!(window_kb(&mounted.root), kb.parse::<u64>().unwrap());
-        assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), device, "the disk's own stays");
+        assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), device, "the disk's own window is unchanged");
         let unit = fs::read_to_string(set["rule"].as_str().unwrap()).unwrap();
         fs::write(setting(&mounted.root), "128").unwrap();
         assert!(run_unit(&unit, &[]), "{unit}");
@@ -251,7 +251,7 @@ fn btrfs_has_a_window_of_its_own() {
     assert_eq!((window_kb(&mounted.root), files(root.path())), (before, Vec::new()));
 }
 
-/// Runs what a unit runs, with its environment but for what is changed.
+/// Runs the unit's command in the unit's environment with these changes.
 fn run_unit(unit: &str, changed: &[(&str, &str)]) -> bool {
     let script = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/bin/sh -c '")).unwrap();
     let mut command = std::process::Command::new("/bin/sh");
@@ -262,7 +262,7 @@ fn run_unit(unit: &str, changed: &[(&str, &str)]) -> bool {
     command.status().unwrap().success()
 }
 
-/// What is mounted there is unmounted when this is dropped.
+/// Unmounts this path on drop.
 struct Unmounted(PathBuf);
 
 impl Drop for Unmounted {
@@ -287,21 +287,21 @@ fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
     let set = answer(&[place, "--root", root.path().to_str().unwrap(), "--kb", "1024", "--persist"]);
     assert!(set["target"]["kind"].as_str().unwrap().starts_with("FUSE"), "{set:#}");
     assert_eq!((window_kb(&fuse.0), window_kb(&mounted.root)), (1024, device));
-    assert_eq!(files(&root.path().join("etc/systemd")).len(), 2, "a unit, and the link that switches it on");
+    assert_eq!(files(&root.path().join("etc/systemd")).len(), 2, "a unit, and the link that enables it");
     let unit = fs::read_to_string(set["rule"].as_str().unwrap()).unwrap();
     fs::write(setting(&fuse.0), "128").unwrap();
-    assert!(!run_unit(&unit, &[("AHEAD_SOURCE", "server:/other")]), "another file system there is left alone");
+    assert!(!run_unit(&unit, &[("AHEAD_SOURCE", "server:/other")]), "another file system there is not changed");
     assert_eq!(window_kb(&fuse.0), 128);
     assert!(run_unit(&unit, &[]), "{unit}");
     assert_eq!(window_kb(&fuse.0), 1024);
     tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
     assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
     let found = answer(&[place]);
-    // Regression: a file that was open still while it was removed, which FUSE keeps under another name, was removed again for
+    // Regression: FUSE keeps a removed file that is still open under another name, and the removal of that name repeated for
     // ever.
     assert!(!is_left(&below));
     assert!(found["doubt"].as_str().unwrap().contains("may be about memory"), "{found:#}");
-    // Nobody counts its reads, and opening a file drops what is cached of it.
+    // Reads of FUSE are not counted, and opening a file drops its cached pages.
     assert!(found["candidates"].as_array().unwrap().iter().all(|c| c["amplification"].is_null()), "{found:#}");
     assert_eq!(window_kb(&fuse.0), before);
 }
@@ -335,7 +335,7 @@ fn an_overlay_is_tuned_by_its_layers() {
 }
 
 #[test]
-fn a_file_system_that_is_full_or_read_only_says_so() {
+fn a_full_or_read_only_file_system_is_reported() {
     let Some(mut mounted) = Mounted::alone("ext4") else { return };
     let before = window_kb(&mounted.root);
     let place = mounted.root.to_str().unwrap().to_owned();
@@ -355,14 +355,14 @@ fn a_file_system_that_is_full_or_read_only_says_so() {
     assert_eq!(window_kb(&mounted.root), before);
 }
 
-/// Requests to write that a block device has had.
+/// Write requests of a block device so far.
 fn writes(number: DeviceNumber) -> u64 {
     let text = fs::read_to_string(format!("/sys/dev/block/{number}/stat")).unwrap();
     text.split_whitespace().nth(4).unwrap().parse().unwrap()
 }
 
 #[test]
-fn a_device_that_nothing_is_mounted_from_is_measured_and_only_read() {
+fn an_unmounted_device_is_measured_by_reads_only() {
     let Some(mut mounted) = Mounted::alone("ext4") else { return };
     drop(mounted.mount.take());
     let number = mounted.number();
@@ -372,11 +372,11 @@ fn a_device_that_nothing_is_mounted_from_is_measured_and_only_read() {
     let candidates = found["candidates"].as_array().unwrap();
     assert!(candidates.iter().all(|candidate| candidate["jobs"].as_array().unwrap().len() == 4), "{found:#}");
     let amplification = |kb: u64| candidates.iter().find(|c| c["kb"] == kb).unwrap()["amplification"].as_f64().unwrap();
-    assert!(amplification(2048) > 4.0 * amplification(128), "windows have an effect there: {found:#}");
+    assert!(amplification(2048) > 4.0 * amplification(128), "windows have no effect there: {found:#}");
     assert_eq!((bdi::read_ahead_kb(number).unwrap(), writes(number)), (before, written));
 }
 
-/// The files of a layer are not to be changed past its overlay, so that its device is read.
+/// The files of a layer must not be changed without its overlay, so the device is read.
 #[test]
 fn a_lower_layer_on_another_device_is_measured_by_its_device() {
     let (Some(mounted), upper) = (Mounted::alone("ext4"), tempfile::tempdir().unwrap()) else { return };
@@ -404,7 +404,7 @@ fn a_lower_layer_on_another_device_is_measured_by_its_device() {
     assert_eq!(targets.iter().filter(is_layer).count(), 1, "{set:#}");
 }
 
-/// A thread reads a file of 2 MiB from front to back; another one touches a page of it.
+/// A thread reads a file of 2 MiB from start to end; another one touches a page of it.
 fn write_trace(path: &Path) {
     let command = vec!["x".into()];
     let header = Header { kernel: "6.18".into(), machine: "x86_64".into(), page_bytes: 4096, command };
@@ -420,7 +420,7 @@ fn write_trace(path: &Path) {
     writer.finish(0).unwrap();
 }
 
-/// A trace knows no names, so that files are made for it.
+/// A trace contains no names, so files are created for it.
 #[test]
 fn a_trace_is_a_workload() {
     unless_reclaimed(|| {
@@ -434,7 +434,7 @@ fn a_trace_is_a_workload() {
             let jobs = candidate["jobs"].as_array().unwrap();
             assert_eq!((jobs.len(), &jobs[0]["name"]), (1, &"x.trace".into()));
             assert!(jobs[0]["rate"].as_f64().unwrap() > 0.0 && candidate["longest_call_s"].as_f64().unwrap() > 0.0);
-            // Its only file is read as a whole.
+            // Its only file is read completely.
             assert_eq!(
                 (&candidate["amplification"], &candidate["unused_bytes"]),
                 (&1.0.into(), &0.0.into()),
@@ -445,9 +445,9 @@ fn a_trace_is_a_workload() {
     });
 }
 
-/// Regression: that a profile tells nothing of faults was not told.
+/// Regression: the note that a profile has no data about faults was missing.
 #[test]
-fn of_a_profile_it_is_told_what_it_does_not_tell() {
+fn a_profile_as_workload_has_a_note_about_missing_faults() {
     unless_reclaimed(|| {
         let Some(mounted) = Mounted::alone("ext4") else { return };
         let path = mounted.file("read", 4 << 20).canonicalize().unwrap();
@@ -463,7 +463,7 @@ fn of_a_profile_it_is_told_what_it_does_not_tell() {
     });
 }
 
-/// `tune`, begun on what is mounted, with its first window set.
+/// `tune`, started on this file system, with its first window set.
 fn begun(mounted: &Mounted, arguments: &[&str]) -> std::process::Child {
     let before = window_kb(&mounted.root);
     let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ahead"));
@@ -473,9 +473,9 @@ fn begun(mounted: &Mounted, arguments: &[&str]) -> std::process::Child {
     child
 }
 
-/// Regression: the window that a killed one had set was taken for the one that was there before.
+/// Regression: the window that a killed command had set counted as the earlier one.
 #[test]
-fn what_a_killed_one_has_left_is_taken_back_first() {
+fn the_window_of_a_killed_command_is_restored_first() {
     let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
     let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
     let kept = ["--root", root.path().to_str().unwrap()];
@@ -490,12 +490,12 @@ fn what_a_killed_one_has_left_is_taken_back_first() {
     assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false));
     kill();
     tune(&[&[place, "--restore"], &kept[..]].concat()).assert().success().stdout("nothing to restore\n");
-    assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false), "by --restore alone");
+    assert_eq!((window_kb(&mounted.root), is_left(&mounted.root)), (before, false), "--restore alone is enough");
 }
 
-/// Regression: a window that another one was trying was kept as what had been there before.
+/// Regression: a window under test by another command was kept as the earlier one.
 #[test]
-fn what_another_one_tries_is_not_what_was_there_before() {
+fn a_window_under_test_is_not_the_earlier_window() {
     let (Some(mounted), root) = (Mounted::alone("ext4"), root()) else { return };
     let (before, place) = (window_kb(&mounted.root), mounted.root.to_str().unwrap());
     let mut measuring = begun(&mounted, &["--exhaustive"]);
@@ -516,7 +516,7 @@ fn what_another_one_tries_is_not_what_was_there_before() {
 }
 
 #[test]
-fn a_target_that_vanishes_is_told_and_its_window_is_as_before() {
+fn a_vanished_target_is_reported_and_its_window_is_restored() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = bdi::read_ahead_kb(mounted.number()).unwrap();
     let child = begun(&mounted, &["--exhaustive"]);
@@ -529,9 +529,9 @@ fn a_target_that_vanishes_is_told_and_its_window_is_as_before() {
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
-/// Regression: what lay below the mount point was measured in its place.
+/// Regression: the directory below the mount point was measured instead.
 #[test]
-fn a_target_that_vanishes_before_its_files_are_made_is_told() {
+fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let (before, system) = (bdi::read_ahead_kb(mounted.number()).unwrap(), System::default());
     let below = || fs::read_dir(&mounted.root).unwrap().count();
@@ -551,7 +551,7 @@ fn a_target_that_vanishes_before_its_files_are_made_is_told() {
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
-/// What is free for everybody, less what a file system may take for its own.
+/// Free bytes for ordinary users, minus what a file system may need for metadata.
 fn almost_free(directory: &Path) -> u64 {
     let output = std::process::Command::new("df").args(["-B1", "--output=avail"]).arg(directory).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -562,9 +562,9 @@ fn notes_of(pid: u32) -> usize {
     ahead_undo::notes().unwrap().iter().filter(|(_, note)| note.owner.pid == pid).count()
 }
 
-/// At moments by chance, while it sets one window after the other.
+/// At random moments, while the command sets one window after the other.
 #[test]
-fn stopped_or_killed_nothing_stays() {
+fn an_interrupted_or_killed_command_leaves_nothing() {
     let Some(mounted) = Mounted::alone("ext4") else { return };
     let before = window_kb(&mounted.root);
     for (round, signal) in ["INT", "KILL", "TERM", "KILL", "KILL", "KILL"].into_iter().enumerate() {

@@ -80,7 +80,7 @@ impl Detaching<'_> {
             });
         }
         if let Err(error) = restore_settings_of(disk.daemon) {
-            tracing::debug!("to be repeated at the end: {error}");
+            tracing::debug!("retrying at the end: {error}");
         }
         mounting::unmount_lazy(&Paths::of(&disk.name).directory)?;
         // The daemon may have ended already, with its file system.
@@ -100,7 +100,7 @@ impl Detaching<'_> {
     fn unmount(&self, mount: &Mount, entry: &DirectoryEntry) -> Result<()> {
         let target = point(mount);
         if mounting::mount_number(entry).is_some_and(|number| number != mount.id) {
-            return Err(Error::Busy(format!("{} was moved just now; detach again", target.display())));
+            return Err(Error::Busy(format!("{} was moved during the detach; detach again", target.display())));
         }
         let mut done = Ok(());
         self.wait_until(|| {
@@ -224,5 +224,5 @@ fn busy(path: &Path) -> Error {
         users.push("others".into());
     }
     let by = if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) };
-    Error::Busy(format!("{} is in use{by}: end what uses it and detach again", path.display()))
+    Error::Busy(format!("{} is in use{by}: end this use and detach again", path.display()))
 }

@@ -62,7 +62,9 @@ impl Decisions {
         objects::choose_copies(&mut open);
         let (object, links) = objects::attach_all(open).map_err(|error| Error::Unsupported {
             what: "observing read-ahead".into(),
-            why: format!("the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses: {error}"),
+            why: format!(
+                "the kernel lacks a tracepoint (readahead:* are in Linux 6.18 and newer) or refuses a program: {error}"
+            ),
         })?;
         fill_calls(&object)?;
         let passed_over = objects::activate(&object)?;

@@ -234,7 +234,7 @@ pub fn check_attachment(device: &Path, backing: &Path, then: Option<u64>) -> Res
         None => Attachment::Detached,
         Some(status) if status.backing != backing => Attachment::Replaced("it is attached to another file now"),
         Some(_) if then.zip(sequence(device)).is_some_and(|(then, now)| then != now) => {
-            Attachment::Replaced("it was attached again since")
+            Attachment::Replaced("it was attached again")
         }
         Some(_) => Attachment::Unchanged,
     })

@@ -211,7 +211,7 @@ pub(crate) fn of_block(
     match mount.filter(|(mount, _)| WITH_UUID.contains(&mount.fs_type.as_str())) {
         Some((mount, path)) => match fsuuid::of(path) {
             Ok(Some(uuid)) if has_copy(system, mounts, mount, &uuid) => {
-                why.push(format!("its file system's UUID {uuid} is that of another device, too"));
+                why.push(format!("its file system's UUID {uuid} also identifies another device"));
             }
             Ok(Some(uuid)) => return Ok(Identity::FileSystem { uuid, on_partition: mount.device != number }),
             Ok(None) => why.push("the kernel does not report its file system's UUID (needs Linux 6.9)".into()),
@@ -242,7 +242,7 @@ fn uuid_of(mounts: &[Mount], mount: &Mount) -> Option<String> {
 fn check(value: &str, is_shared: impl FnOnce() -> bool) -> Result<(), &'static str> {
     match () {
         () if RuleValue::new(value).is_err() => Err("cannot be written to a rule"),
-        () if is_shared() => Err("is that of another device, too"),
+        () if is_shared() => Err("also identifies another device"),
         () => Ok(()),
     }
 }
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(identity(&twins), Ok(Identity::Property { name: "ID_WWN".into(), value: "0x5000".into() }));
         let twins = [("sda", (8, 0), &[("serial", "1")][..], ""), ("sdb", (8, 16), &[("serial", "1")][..], "")];
         let why = identity(&twins).unwrap_err();
-        assert!(why.contains("is that of another device") && why.contains("no file system"), "{why}");
+        assert!(why.contains("also identifies another device") && why.contains("no file system"), "{why}");
     }
 
     #[test]

@@ -336,7 +336,7 @@ impl Store {
                     ahead_undo::write_setting(&setting, &state.previous_kb.to_string())?;
                     done.restored_kb = Some(state.previous_kb);
                 }
-                now => done.left_alone = Some(format!("it was set to {now} KiB since")),
+                now => done.left_alone = Some(format!("its value is {now} KiB now")),
             },
         }
         self.forget(&kept.key, state)?;

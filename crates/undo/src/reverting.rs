@@ -18,7 +18,7 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(Outcome::Undone),
             Err(e) => Err(e),
             Ok(now) if now == *old => Ok(Outcome::Undone),
-            Ok(now) if new.as_ref().is_some_and(|new| now != *new) => left(format!("it was set to {now} since")),
+            Ok(now) if new.as_ref().is_some_and(|new| now != *new) => left(format!("its value is {now} now")),
             Ok(_) => write_setting(path, old).map(|()| Outcome::Undone),
         },
         Action::Unmount { target, mount } => unmount(target, mount.as_ref()),

@@ -1,5 +1,4 @@
-//! A file system that does not answer, as a network file system whose server is gone: it holds what waits for it, and nothing
-//! else.
+//! A file system that does not answer, such as a network file system without its server: only processes that need it wait.
 
 use super::{MIB, resident, saved};
 use crate::crash::wait_until;
@@ -18,13 +17,13 @@ use std::sync::{RwLockReadGuard, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What nobody may take who does not wait for the file system: the program is held for two seconds, and was held for eleven.
+/// Limit for work that does not need the file system. The program is held for two seconds; it was once held for eleven.
 const LONGEST: Duration = Duration::from_secs(9);
 
-/// When a file system is given up that nothing is heard of, and some time for all else on a loaded machine.
+/// The time until a silent file system is given up, with a margin for a loaded machine.
 const GIVES_UP: Duration = Duration::from_secs(90);
 
-/// A FUSE file system whose server takes every request in and answers none but the first, which makes it usable.
+/// A FUSE file system whose server reads every request and answers only the first, which makes it usable.
 struct Silent {
     mount: PathBuf,
     server: Option<JoinHandle<()>>,
@@ -36,7 +35,7 @@ struct Silent {
 const INIT: u32 = 26;
 
 impl Silent {
-    /// `None`, with the reason printed, where that cannot be had.
+    /// `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Silent> {
         if !machine::is_root() {
             eprintln!("skipped: needs root");
@@ -64,14 +63,14 @@ impl Silent {
         Some(Silent { mount, server, home, _machine: machine })
     }
 
-    /// A file that a profile claims to be there, on a device with this recorded number.
+    /// A file that a profile names, on a device with this recorded number.
     fn file(&self, name: &str, device: u64) -> File {
         let extent = Extent { length_bytes: MIB, runs: 1, ..Extent::default() };
         let path = self.mount.join(name).as_os_str().as_bytes().to_vec();
         File { path, device, inode: 7, size_bytes: MIB, extents: vec![extent], ..File::default() }
     }
 
-    /// Another directory, on a file system that answers.
+    /// Another directory, on a working file system.
     fn beside(&self) -> PathBuf {
         fs::canonicalize(self.home.path()).unwrap()
     }
@@ -79,14 +78,14 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // By force: that ends the connection, and whoever waits for an answer gets an error.
+        // By force: that ends the connection, and waiting processes get an error.
         let umount = Command::new("umount").args(["-f", "-l", "-c"]).arg(&self.mount).status();
         assert!(umount.unwrap().success() || std::thread::panicking());
         self.server.take().map(JoinHandle::join).unwrap().unwrap();
     }
 }
 
-/// Until the file system is unmounted.
+/// Serves until the file system is unmounted.
 fn serve(mut fuse: fs::File) {
     let mut request = vec![0; 1 << 20];
     while fuse.read(&mut request).is_ok() {
@@ -105,7 +104,7 @@ fn serve(mut fuse: fs::File) {
     }
 }
 
-/// An evicted file on a disk, all of which was used, as a profile has it.
+/// An evicted file on a disk, used completely according to its profile entry.
 struct Live {
     path: PathBuf,
     file: File,
@@ -146,8 +145,8 @@ fn ahead(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command wrote until nobody had its pipes open any more, and when that was. It panics when that lasts too long: the file
-/// system is then unmounted, and everything ends.
+/// The output of a command until its pipes are closed, and the time of that. Panics after a limit; the unmount then ends all
+/// processes.
 fn outcome(command: Command) -> (String, String, Duration) {
     let begin = Instant::now();
     let output = waited(command);
@@ -161,10 +160,10 @@ fn waited(mut command: Command) -> Output {
     told.recv_timeout(GIVES_UP).expect("it has not ended, or somebody has its pipes open").unwrap()
 }
 
-/// Regression: the time for which a program is held began when its profile was loaded, and whoever waited for it waited for
-/// eleven seconds; and the process that was stuck kept the pipes of the caller open.
+/// Regression: the hold of a program began when its profile was loaded, and lasted eleven seconds. The stuck process kept the
+/// caller's pipes open.
 #[test]
-fn a_program_starts_though_its_profile_cannot_be_read() {
+fn a_program_starts_if_its_profile_cannot_be_read() {
     let Some(silent) = Silent::new() else { return };
     let profile = silent.mount.join("p.ahead");
     let (output, errors, after) = outcome(ahead(&["run", "-p", profile.to_str().unwrap(), "--", "echo", "started"]));
@@ -180,7 +179,7 @@ fn a_program_starts_though_its_profile_cannot_be_read() {
 }
 
 #[test]
-fn a_stuck_worker_keeps_none_of_the_callers_pipes() {
+fn a_stuck_worker_does_not_keep_the_callers_pipes() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&Profile { files: vec![silent.file("dead", 1)], ..Profile::default() });
     let (output, errors, after) =
@@ -189,15 +188,15 @@ fn a_stuck_worker_keeps_none_of_the_callers_pipes() {
     assert!(after < LONGEST, "{after:?}");
 }
 
-/// The profile's bytes that were accounted for in each way.
+/// The profile's bytes that were skipped for this reason.
 fn skipped(account: &Value, reason: &str) -> u64 {
     account["skipped"][reason]["bytes"].as_u64().unwrap_or(0)
 }
 
-/// Regression: one file system that did not answer kept all others from being asked: a sample of all files was opened one after
-/// the other, and the first look at any file system was had under a lock.
+/// Regression: a silent file system delayed all others: a sample of all files was opened one after the other, and the first
+/// access to any file system held a lock.
 #[test]
-fn a_file_system_that_does_not_answer_stops_no_other() {
+fn a_silent_file_system_does_not_stop_the_others() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
     let lookup = |name: &str| Lookup {
@@ -220,7 +219,7 @@ fn a_file_system_that_does_not_answer_stops_no_other() {
         "{account}"
     );
     assert!(after < Duration::from_secs(30), "{after:?}");
-    // Beside a program, too.
+    // The same with a program.
     evict::file(fs::File::open(&live.path).unwrap()).unwrap();
     let program = ["sh", "-c", "echo started; read line"];
     let mut run = ahead(&[&["run", "-p", profile, "--"], &program[..]].concat());
@@ -233,7 +232,7 @@ fn a_file_system_that_does_not_answer_stops_no_other() {
 
 /// Regression: a replay without a deadline waited for ever.
 #[test]
-fn a_replay_ends_though_a_file_system_does_not_answer() {
+fn a_replay_on_a_silent_file_system_ends() {
     let Some(silent) = Silent::new() else { return };
     let live = Live::new();
     let profile = Profile { files: vec![silent.file("dead", 1), live.file.clone()], ..Profile::default() };
@@ -254,14 +253,14 @@ fn a_replay_ends_though_a_file_system_does_not_answer() {
         (Some(4 * MIB), MIB),
         "{account}"
     );
-    // What was issued has been waited for; all of it has arrived.
+    // Replay has waited for all issued bytes, and all have arrived.
     assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
     let said = String::from_utf8(unread.stderr).unwrap();
     assert_eq!((unread.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("its file system has not answered"), "{said}");
 }
 
-/// Lookups in the silent file system, on so many devices.
+/// Lookups in the silent file system, on this many devices.
 fn of_devices(silent: &Silent, devices: u64) -> Profile {
     let lookup = |index: u64| Lookup {
         path: silent.mount.join(index.to_string()).as_os_str().as_bytes().to_vec().into(),
@@ -271,7 +270,7 @@ fn of_devices(silent: &Silent, devices: u64) -> Profile {
     Profile { lookups: (0..devices * 20).map(lookup).collect(), ..Profile::default() }
 }
 
-/// The processes that a command has started.
+/// The child processes of a command.
 fn children(parent: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
     text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
@@ -281,13 +280,13 @@ fn threads(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
-/// What the process has open: pipes and sockets by their numbers, all else by its path.
+/// The open descriptors of a process: pipes and sockets by number, all others by path.
 fn open_descriptors(pid: u32) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     entries.filter_map(|entry| fs::read_link(entry.path()).ok()).collect()
 }
 
-/// Regression: the worker kept all descriptors that the caller of `ahead run` had left open, the lock of a script, say.
+/// Regression: the worker kept all descriptors that the caller of `ahead run` had open, such as a script's lock.
 #[test]
 fn a_worker_has_no_descriptor_of_its_caller() {
     let Some(silent) = Silent::new() else { return };
@@ -300,7 +299,7 @@ fn a_worker_has_no_descriptor_of_its_caller() {
     let mut run = run.spawn().unwrap();
     let is_worker = |pid: &u32| {
         let is_ours = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == ahead);
-        // The program, too, until its exec.
+        // The program inherits them, too, until its exec.
         is_ours && threads(*pid) > 1
     };
     wait_until("the worker", || children(run.id()).iter().any(is_worker));
@@ -314,12 +313,12 @@ fn a_worker_has_no_descriptor_of_its_caller() {
     run.wait().unwrap();
 }
 
-/// The most threads of any child, once these numbers have not changed for three seconds.
+/// The largest number of threads of a child, once the numbers have not changed for three seconds.
 fn settled_threads(parent: &Child) -> usize {
     let deadline = Instant::now() + Duration::from_secs(60);
     let (mut last, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
-        assert!(Instant::now() < deadline, "threads come and go");
+        assert!(Instant::now() < deadline, "the number of threads does not settle");
         let most = children(parent.id()).into_iter().map(threads).max().unwrap_or(0);
         if most != last {
             (last, since) = (most, Instant::now());
@@ -329,9 +328,9 @@ fn settled_threads(parent: &Child) -> usize {
     last
 }
 
-/// Regression: there were one thread and fifteen helpers for each device of the profile, 1,600 for a hundred.
+/// Regression: each device of the profile had one thread and fifteen helpers, 1,600 for a hundred devices.
 #[test]
-fn devices_that_do_not_answer_hold_a_bounded_number_of_threads() {
+fn silent_devices_hold_a_limited_number_of_threads() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
     let mut run = ahead(&["run", "-p", profile.path().to_str().unwrap(), "--", "sh", "-c", "read line; echo done"]);
@@ -340,17 +339,17 @@ fn devices_that_do_not_answer_hold_a_bounded_number_of_threads() {
     drop(run.stdin.take());
     assert_eq!(std::io::read_to_string(run.stdout.take().unwrap()).unwrap(), "done\n");
     run.wait().unwrap();
-    // 32, as many in place of those that are stuck, and three of the worker itself.
+    // 32, as many replacements of stuck ones, and three of the worker itself.
     assert!((2..=67).contains(&threads), "{threads} threads");
 }
 
-/// Regression: where the number of processes is limited, the threads of the fetch left none for the program.
+/// Regression: under a limit of processes, the fetch's threads left none for the program.
 #[test]
 fn a_program_can_fork_under_a_process_limit() {
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));
     fs::set_permissions(profile.path(), fs::Permissions::from_mode(0o644)).unwrap();
-    // The binary may lie where a stranger cannot reach it.
+    // A stranger may not reach the binary.
     let binary = silent.beside().join("ahead");
     crate::mounted::copy_ahead(&binary);
     let mut run = Command::new("setpriv");
@@ -360,10 +359,10 @@ fn a_program_can_fork_under_a_process_limit() {
     forks_beside_a_fetch(run);
 }
 
-/// A program that starts eight others at a time, once it is told to.
+/// A program that starts eight others at a time, after a line of input.
 const FORKS: &str = "read line; for i in 1 2 3 4 5 6 7 8; do sleep 0.1 & done; wait; echo forked";
 
-/// Has the program fork when the fetch has all the threads that it will have.
+/// Lets the program fork when the fetch has all its threads.
 fn forks_beside_a_fetch(mut run: Command) {
     let mut run = run.spawn().unwrap();
     settled_threads(&run);
@@ -375,11 +374,11 @@ fn forks_beside_a_fetch(mut run: Command) {
     );
 }
 
-/// A control group that may have 40 processes.
+/// A control group limited to 40 processes.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`, with the reason printed, where that cannot be had.
+    /// `None`, with the reason printed, where that is impossible.
     fn new() -> Option<Group> {
         for hierarchy in ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new) {
             let path = hierarchy.join(format!("ahead-test-pids-{}", std::process::id()));
@@ -391,7 +390,7 @@ impl Group {
                 return Some(group);
             }
         }
-        eprintln!("skipped: no control group with a limit of processes can be made");
+        eprintln!("skipped: a control group with a limit of processes cannot be created");
         None
     }
 }
@@ -402,10 +401,10 @@ impl Drop for Group {
     }
 }
 
-/// Regression: the same in a control group with a limit of its own.
+/// Regression: the same in a control group with its own limit.
 #[test]
 fn a_program_can_fork_in_a_limited_control_group() {
-    // Goes after the file system: the processes in it end when that is gone.
+    // Dropped after the file system: the group's processes end with that.
     let Some(group) = Group::new() else { return };
     let Some(silent) = Silent::new() else { return };
     let profile = saved(&of_devices(&silent, 100));

@@ -1,5 +1,4 @@
-//! A disk that does not answer, or not with what was written: nobody waits for it longer than he wants to, and every byte
-//! is accounted for all the same.
+//! A disk that does not answer, or answers with errors: every wait has its limit, and every byte is accounted for.
 
 use super::{MIB, replay, saved};
 use crate::machine_lock;
@@ -17,16 +16,16 @@ use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What each read of a stalled disk takes, milliseconds.
+/// Time of each read of a stalled disk, milliseconds.
 const STALL_MS: u64 = 8000;
 
-/// What nobody may take who does not wait for one of them.
+/// Limit for work that does not wait for a read.
 const LONGEST: Duration = Duration::from_secs(6);
 
-/// Every used page is the first of a stretch of this length: too far apart to be read together.
+/// Each used page is the first of a stretch of this length: too far apart to be read together.
 const STRETCH: u64 = 256 << 10;
 
-/// An emulated disk with a file of which nothing is in memory but what it is.
+/// An emulated disk with an evicted file whose inode is in memory.
 struct Disk {
     info: DiskInfo,
     profile: Profile,
@@ -35,7 +34,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Of this model, with so many pages that were used. `None`, with the reason printed, where disks cannot be emulated.
+    /// A disk of this model, with this many used pages. `None`, with the reason printed, where disks cannot be emulated.
     fn new(model: &str, pages: u64) -> Option<Disk> {
         if !machine::is_root() || !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
             eprintln!("skipped: needs root, FUSE and loop devices");
@@ -69,7 +68,7 @@ impl Disk {
     }
 }
 
-/// How long the kernel may take for reads that were under way when their program ended, until the disk can be detached.
+/// Limit for the kernel's outstanding reads of an ended program, before the disk can be detached.
 const LETS_GO: Duration = Duration::from_secs(60);
 
 impl Drop for Disk {
@@ -83,7 +82,7 @@ impl Drop for Disk {
             }
         };
         match detached {
-            Err(error) if std::thread::panicking() => eprintln!("left behind: {error}"),
+            Err(error) if std::thread::panicking() => eprintln!("not detached: {error}"),
             detached => detached.unwrap(),
         }
     }
@@ -118,7 +117,7 @@ fn accounted(account: &Value) -> u64 {
     bytes("issued_bytes") - bytes("bridged_bytes") + others.iter().sum::<u64>() + skipped.sum::<u64>()
 }
 
-/// Runs `ahead`: what it wrote until its output's end, and when that and its own end had come.
+/// Runs `ahead`. Returns its output, and the time when both the output and the process had ended.
 fn output_of(arguments: &[&str]) -> (String, Duration) {
     let begin = Instant::now();
     let ahead = assert_cmd::cargo::cargo_bin("ahead");
@@ -128,11 +127,11 @@ fn output_of(arguments: &[&str]) -> (String, Duration) {
     (text, begin.elapsed())
 }
 
-/// Regression: the deadline held while reads were submitted, not while their arrival was waited for, and not at all once
-/// the disk's queue was full. Then the account came in time, but the command ended when the disk answered.
+/// Regression: the deadline applied while reads were submitted, but not while they arrived, and not after the disk's queue was
+/// full. After a first correction the account was in time, but the command ended only with the disk's answer.
 #[test]
-fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
-    // All in the queue of the disk and waited for; more than goes into it, in one order and in the other.
+fn a_replay_on_a_silent_disk_ends_at_its_deadline() {
+    // All reads in the disk's queue; more reads than the queue holds, in both orders.
     for (model, pages) in [("hdd", 20), ("hdd", 200), ("ssd", 200)] {
         let Some(disk) = Disk::new(model, pages) else { return };
         let profile = saved(&disk.profile);
@@ -149,9 +148,9 @@ fn a_replay_gives_up_at_its_deadline_though_the_disk_does_not_answer() {
     }
 }
 
-/// Regression: it was status 1.
+/// Regression: the status was 1.
 #[test]
-fn a_replay_that_a_signal_ends_has_the_status_of_that() {
+fn a_replay_ended_by_a_signal_has_the_signals_status() {
     let Some(disk) = Disk::new("ssd", 200) else { return };
     let profile = saved(&disk.profile);
     disk.stall();
@@ -160,10 +159,10 @@ fn a_replay_that_a_signal_ends_has_the_status_of_that() {
         replay.args(["replay", "--wait"]).arg(profile.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let replay = replay.spawn().unwrap();
         let pid = replay.id();
-        // When its worker is there, it listens.
+        // When the worker exists, the signal handlers are installed.
         let deadline = Instant::now() + LONGEST;
         while fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap().is_empty() {
-            assert!(Instant::now() < deadline, "there is no worker");
+            assert!(Instant::now() < deadline, "the worker has not started");
         }
         std::process::Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap();
         let output = replay.wait_with_output().unwrap();
@@ -173,14 +172,14 @@ fn a_replay_that_a_signal_ends_has_the_status_of_that() {
     }
 }
 
-/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered; and its end
-/// was told only when the device had answered.
+/// Regression: the program was held for three quarters of what a profile claimed, or until a device answered; and its end was
+/// reported only after the device's answer.
 #[test]
-fn a_program_starts_though_the_disk_stalls() {
-    // More reads than the disk's queue takes: the fetch is stuck before the head start is over.
+fn a_program_starts_while_the_disk_stalls() {
+    // More reads than the disk's queue holds: the fetch is stuck before the head start is over.
     let Some(mut disk) = Disk::new("hdd", 200) else { return };
     disk.profile.recording.duration_us = 30_000_000;
-    // Used from the end to the beginning: what is used in the order of the disk does not wait.
+    // Used from the end to the beginning: a use in disk order does not wait.
     for (from_end, extent) in disk.profile.files[0].extents.iter_mut().rev().enumerate() {
         extent.first_use_us = from_end as u64;
     }
@@ -188,13 +187,13 @@ fn a_program_starts_though_the_disk_stalls() {
     disk.stall();
     let (output, after) = output_of(&["run", "-p", profile.path().to_str().unwrap(), "--", "echo", "started"]);
     assert_eq!(output, "started\n");
-    // It was held, and not for long.
+    // The program was held, but not for long.
     assert!(after > Duration::from_secs(1) && after < LONGEST, "{after:?}");
 }
 
-/// Regression: what the device could not read was counted as issued and as failed.
+/// Regression: unreadable bytes were counted as issued and as failed.
 #[test]
-fn what_the_disk_cannot_read_is_told_and_accounted_for_once() {
+fn unreadable_data_is_reported_and_accounted_for_once() {
     let Some(disk) = Disk::new("nvme", 50) else { return };
     let everything = ByteRange { offset_bytes: 0, length_bytes: 256 * MIB };
     disk.fault(FaultChange { fail: vec![everything], ..FaultChange::default() });

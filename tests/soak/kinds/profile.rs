@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Bytes of the header.
 const HEADER: usize = 28;
-/// Seeds that are made by chance, beside the corpus of the fuzzer.
+/// Random seeds, in addition to the fuzzer's corpus.
 const SEEDS_MADE: u64 = 60;
 const PAGE_BYTES: u64 = 4096;
 
@@ -44,7 +44,7 @@ fn make(chance: &mut Chance, seeds: &[Vec<u8>]) -> Vec<u8> {
     exercise::with_header(&body)
 }
 
-/// Another number where CBOR has one of the same length: the rest stays what it is.
+/// Replaces a CBOR number by another one of the same length: the rest is unchanged.
 fn change_number(chance: &mut Chance, body: &mut [u8]) {
     if body.len() < 10 {
         return;
@@ -97,7 +97,7 @@ fn show(profile: &Profile) {
     text.extend(shown.warnings());
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "control characters reach the terminal");
     let page = shown.page(Path::new("p.ahead"));
-    assert!(page.ends_with("</html>\n") && !page.contains("<script"), "the page is not what it should be");
+    assert!(page.ends_with("</html>\n") && !page.contains("<script"), "the page is incomplete or has a script");
 }
 
 fn profile(chance: &mut Chance) -> Profile {

@@ -161,7 +161,7 @@ fn run_scenario(bytes: &[u8]) -> bool {
     let mut scenario = match Scenario::from_toml(text, &directory) {
         Ok(scenario) => scenario,
         Err(error) => {
-            assert!(!error.to_string().is_empty(), "an error without words");
+            assert!(!error.to_string().is_empty(), "an empty error message");
             return false;
         }
     };
@@ -172,7 +172,7 @@ fn run_scenario(bytes: &[u8]) -> bool {
     // A thousand seconds of a disk are enough.
     scenario.settings.end_ns = scenario.settings.end_ns.min(1_000_000_000_000);
     for choice in scenario.policies.iter().filter(|choice| choice.pages().unwrap_or(0) <= PAGES_MOST).take(2) {
-        let counters = scenario.run(choice).expect("it was checked");
+        let counters = scenario.run(choice).expect("the scenario was checked");
         assert_eq!(
             counters.issued_pages,
             counters.used_pages + counters.wasted_pages + counters.unread_pages,

@@ -1,24 +1,23 @@
-//! `amp`: adaptive asynchronous prefetching (Gill and Bathen, FAST 2007). Two numbers per stream, both found by what
-//! goes wrong.
+//! `amp`: adaptive asynchronous prefetching (Gill and Bathen, FAST 2007). Each stream has two parameters, adapted by observed failures.
 //!
 //! ```text
-//!     │ set being read                 g ▼        │ set under way: p pages      │
+//!     │ set being read                 g ▼        │ set in flight: p pages      │
 //!                                     trigger
-//!     p, how much:  + one request when the last page of a set was used;   − one request when it was evicted unused
-//!     g, how early: + one request when a reader had to wait for a set's first page;   never p or more
+//!     p, length of a set:  + one request when the last page of a set was used;   − one request when it was evicted unused
+//!     g, trigger distance: + one request when a reader had to wait for the first page of a set;   always less than p
 //! ```
 //!
-//! So p comes to the rate of the stream times the life of a page in the cache, and g to the rate times the time of a
-//! read: more would be wasted, less would be late.
+//! So p converges to the rate of the stream times the lifetime of a page in the cache, and g to the rate times the latency of a read. A
+//! larger p wastes pages, a smaller g makes them late.
 //!
-//! Source: the paper, *Algorithm AMP*. There p and g are kept with the pages of the cache; here with the stream. A set
-//! is synchronous up to 4 pages and has a trigger from there on (`APT`); its trigger is at 2 to begin with.
+//! Source: the paper, *Algorithm AMP*. The paper keeps p and g with the pages of the cache; here they belong to the stream. A set of up to 4
+//! pages is synchronous; a longer one has a trigger (`APT`), at first at distance 2.
 
 use crate::streams::States;
 use crate::{Access, By, Event, FileId, Found, OpenId, Page, Policy, Request, Requests, View, Wants};
 use std::collections::HashMap;
 
-/// Sets longer than this are asked for ahead (the paper's asynchronous prefetch threshold).
+/// Longer sets are requested ahead (the paper's asynchronous prefetch threshold).
 pub const ASYNCHRONOUS_PAGES: u64 = 4;
 
 /// A sequential reader.
@@ -27,13 +26,13 @@ struct Stream {
     file: FileId,
     /// Pages of the next set.
     degree: u64,
-    /// So many pages before the end of a set the next one is asked for.
+    /// The next set is requested this many pages before the end of a set.
     trigger: u64,
-    /// The newest set: its first page, and one after its last.
+    /// The newest set: first page and end.
     set: (Page, Page),
-    /// The last page of the set before, which was given another chance or not at all.
+    /// The last page of the previous set.
     previous_last: Option<Page>,
-    /// Where the reader is expected.
+    /// The expected next page of the reader.
     next: Page,
     /// Pages of its last request.
     wanted: u64,
@@ -43,7 +42,7 @@ struct Stream {
 #[derive(Clone, Debug, Default)]
 pub struct Amp {
     streams: States<Stream>,
-    /// Last pages of sets, and whose they are.
+    /// Last pages of sets, and their streams.
     last_pages: HashMap<(FileId, Page), OpenId>,
 }
 
@@ -88,7 +87,7 @@ impl Policy for Amp {
         }
         let request = stream.wanted;
         if access.found == Found::Absent {
-            // The stream goes on where nothing was asked for: a synchronous set.
+            // The stream continues at a page that was not requested: a synchronous set.
             stream.degree = stream.degree.max(request);
             let pages = access.wanted + stream.degree;
             return self.ask(open, page, pages, view, requests);
@@ -124,7 +123,7 @@ impl Policy for Amp {
             Event::Evicted { file, page, unused: true } => {
                 let Some(open) = self.last_pages.remove(&(file, page)) else { return };
                 let stream = self.streams.of(open);
-                // The number may be another reader's by now.
+                // The number may belong to another reader now.
                 if stream.file != file {
                     return;
                 }

@@ -1,21 +1,21 @@
-//! What `posix_fadvise` did on a whole file in the kernels from 2.5.60 to 2.6.30: it changed the opening's window.
+//! `posix_fadvise` on a whole file in the kernels from 2.5.60 to 2.6.30: it changes the window of the open file.
 //!
 //! ```text
 //!     NORMAL       the disk's window
-//!     SEQUENTIAL   twice that
-//!     RANDOM       0: every page is a miss of its own
-//!     WILLNEED     read at once, 2 MiB at a time, at most half of the memory that is free or inactive
+//!     SEQUENTIAL   twice the disk's window
+//!     RANDOM       0: every page is a separate miss
+//!     WILLNEED     read at once, 2 MiB at a time, at most half of the free and inactive memory
 //! ```
 //!
-//! Sources: mm/fadvise.c, `force_page_cache_readahead` and `max_sane_readahead` in mm/readahead.c. That 2.6 before
-//! 2.6.18 took NOREUSE for WILLNEED is not modelled.
+//! Sources: mm/fadvise.c, `force_page_cache_readahead` and `max_sane_readahead` in mm/readahead.c. Not modelled: before 2.6.18, NOREUSE had
+//! the effect of WILLNEED.
 
 use crate::{Advice, FileId, Page, Requests, View};
 
-/// An explicit request goes in steps of 2 MiB (`force_page_cache_readahead`).
+/// Step of an explicit request: 2 MiB (`force_page_cache_readahead`).
 const CHUNK_PAGES: u64 = 512;
 
-/// The window of an opening that was given this advice, pages.
+/// The window of an open file with this advice, pages.
 pub fn window(advice: Advice, window_pages: u64) -> u64 {
     match advice {
         Advice::Normal => window_pages,
@@ -24,7 +24,7 @@ pub fn window(advice: Advice, window_pages: u64) -> u64 {
     }
 }
 
-/// Reads a range as it was asked for.
+/// Reads a range in these steps.
 pub fn will_need(file: FileId, first: Page, pages: u64, view: &dyn View, requests: &mut Requests) {
     let memory = view.memory();
     let sane = pages.min((memory.free_pages + memory.inactive_pages) / 2);

@@ -1,8 +1,7 @@
-//! `fixed(n)`: each miss reads n pages, the program waits for the first of them, and nothing happens until the next
-//! miss.
+//! `fixed(n)`: each miss reads n pages, and the program waits for the first of them; nothing happens until the next miss.
 //!
-//! The plainest read-ahead there is, and the one that papers call *fixed synchronous*. On a hit it does nothing, so the
-//! disk rests while the program computes and the other way round.
+//! This is the simplest read-ahead, called *fixed synchronous* in papers. On a hit it does nothing, so the disk is idle while the program
+//! computes, and the program waits while the disk reads.
 
 use crate::{Access, Found, Policy, Requests, View};
 

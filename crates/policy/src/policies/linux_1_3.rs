@@ -1,28 +1,27 @@
-//! `linux-1.3`: synchronous read-ahead, the kernel that Roudier set out from.
+//! `linux-1.3`: synchronous read-ahead, in the kernel that Roudier's patch changes.
 //!
 //! ```text
-//!     page is locked (our own read of it has just begun) ──▶ ask for 8 more pages ──▶ wait for the page
+//!     page is locked (its read has just started) ──▶ request 8 more pages ──▶ wait for the page
 //! ```
 //!
-//! Whoever waits anyway asks for more first. But as long as pages are there nothing is asked for, so the disk stands
-//! still while the program computes, once in nine pages.
+//! A program that has to wait requests more pages first. On a hit nothing is requested, so the disk is idle while the program computes, once in
+//! nine pages.
 //!
-//! Sources: what Roudier's patch of April 1996 takes out of `generic_file_read`, and its constants. When the read-ahead
-//! flag is set and how much a short read asks for is from memory of the 1.3 sources, not checked. There is none for
-//! mappings.
+//! Sources: the lines that Roudier's patch of April 1996 removes from `generic_file_read`, and its constants. From memory of the 1.3 sources,
+//! not checked: when the read-ahead flag is set, and how much a short read requests. Mappings have no read-ahead.
 
 use crate::streams::States;
 use crate::{Access, By, Event, Found, Policy, Requests, View, Wants};
 
-/// Most pages ahead (`MAX_READAHEAD` in the patch: `PAGE_SIZE*8`).
+/// Limit of pages ahead (`MAX_READAHEAD` in the patch: `PAGE_SIZE*8`).
 pub const MOST_PAGES: u64 = 8;
 
-/// The state of an opening.
+/// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// A read has ended where the next one begins (`f_reada`): set by reading, cleared by seeking.
+    /// Reads are sequential (`f_reada`): set by a read, cleared by a seek.
     reads_on: bool,
-    /// Where the last read will have ended, bytes.
+    /// The end of the last read, bytes.
     ends_at: u64,
 }
 
@@ -58,7 +57,7 @@ impl Policy for Linux13 {
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
         match event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(*open),
-            // Also one to where the position was: what is read next counts as the first read.
+            // Also a seek to the current position: the next read counts as the first.
             Event::Sought { open, .. } => self.states.of(*open).ends_at = 0,
             _ => {}
         }

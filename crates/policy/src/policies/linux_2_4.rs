@@ -1,70 +1,67 @@
-//! `linux-2.4`, and the reads of `linux-2.2`: windows that double, asked for before they are needed.
+//! `linux-2.4`, and the reads of `linux-2.2`: windows that double, requested before they are needed.
 //!
-//! Four numbers per opening: where the last request ended (`raend`), how long it was (`ralen`), how long the window was
-//! (`rawin`), and how long the next one may be (`ramax`).
-//!
-//! ```text
-//!     page locked ─────────────────▶ synchronous: a new request from here on, after a seek or at the beginning
-//!     page there, and within the last request ─▶ asynchronous: the next request, ramax + 1 pages
-//!                                    each request doubles ramax, up to the limit; a seek sets all of it back to 0
-//! ```
-//!
-//! A missing page of a mapping brings the aligned cluster of 16 pages that it lies in; with the advice to read at
-//! random itself alone. In a mapping with sequential advice 2.4 reads the next window, clusters again, when the page
-//! half-way through the last one is touched:
+//! Each open file has four numbers: the end of the last request (`raend`), its length (`ralen`), the length of the window (`rawin`), and the
+//! limit of the next request (`ramax`).
 //!
 //! ```text
-//!     │ window of 32 pages  ▲ page 16          │ next window: asked for now      │
+//!     page locked ─────────────────▶ synchronous: a new request from this page on, after a seek or at the start
+//!     page present, and within the last request ─▶ asynchronous: the next request, ramax + 1 pages
+//!                                    each request doubles ramax, up to the limit; a seek resets all four to 0
 //! ```
 //!
-//! Its place is reckoned from the mapping's first page once too often, so that it is right for mappings of whole files
-//! alone (`nopage_sequential_readahead` adds `vm_pgoff` to a place in the file); kept as it is.
+//! For a missing page of a mapping the kernel reads the aligned cluster of 16 pages; with random advice only the page. In a mapping with
+//! sequential advice 2.4 reads the next window, also in clusters, when the page in the middle of the last window is touched:
 //!
-//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and
-//! `nopage_sequential_readahead` of 2.4. Pages that were passed are deactivated by 2.4 (`drop_behind`), and unmapped in
-//! sequential mappings: not done here, the cache's own order of eviction does nearly the same. Uncertain: that
-//! `page_cluster` is 4 (3 or 2 on machines with less than 32 and 16 MB, from memory).
+//! ```text
+//!     │ window of 32 pages  ▲ page 16          │ next window: requested now      │
+//! ```
 //!
-//! The limits: 2.2 took them from `max_readahead` of each disk, 31 pages unless set otherwise, and late 2.4 from
-//! /proc/sys/vm/max-readahead (31, from memory), 3 at least.
+//! Its position adds the first page of the mapping twice, so it is correct only for mappings of whole files (`nopage_sequential_readahead` adds
+//! `vm_pgoff` to a position in the file). This error is modelled, too.
+//!
+//! Sources: `generic_file_readahead` in mm/filemap.c of 2.0, 2.3 and 2.4.0, `filemap_nopage` and `nopage_sequential_readahead` of 2.4. Not
+//! modelled: 2.4 deactivates pages that the reader has passed (`drop_behind`), and unmaps them in sequential mappings; the eviction order of
+//! the cache has nearly the same effect. Uncertain: `page_cluster` is 4 (3 or 2 on machines with less than 32 and 16 MB; from memory).
+//!
+//! The limits: in 2.2 `max_readahead` of each disk, by default 31 pages; in late 2.4 /proc/sys/vm/max-readahead (31, from memory), at least 3.
 
 use super::advise;
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
 use crate::{Access, Advice, By, Event, Found, Page, Policy, Requests, View, Wants};
 
-/// Largest window unless set otherwise (`MAX_READAHEAD` 31 in include/linux/blkdev.h).
+/// Default of the largest window (`MAX_READAHEAD` 31 in include/linux/blkdev.h).
 pub const MOST_PAGES: u64 = 31;
 /// Smallest window of a sequential reader (`MIN_READAHEAD` 3).
 pub const LEAST_PAGES: u64 = 3;
 /// A fault reads this aligned cluster (`page_cluster` = 4).
 pub const CLUSTER_PAGES: u64 = 16;
 
-/// The state of an opening, pages.
+/// The state of an open file, pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// One after the last page asked for.
+    /// One after the last requested page.
     end: Page,
-    /// Most pages of the next request.
+    /// Limit of the next request.
     most: u64,
     /// Length of the last one.
     length: u64,
     /// Length of the window.
     window: u64,
-    /// The read that is going on continues where read-ahead is.
+    /// The current read continues at the read-ahead.
     continues: bool,
-    /// It has asked for pages before they were needed.
+    /// It has requested pages ahead.
     ran_ahead: bool,
-    /// Where the mapping's window ends (`vm_raend`); 0: not begun.
+    /// The end of the mapping's window (`vm_raend`); 0: not started.
     mapped_end: Page,
 }
 
-/// Which kernel it is: they begin differently.
+/// The kernel: each starts differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// 2.2: a read of no more than half a page is no beginning of a stream.
+    /// 2.2: a read of at most half a page does not start a stream.
     Linux22,
-    /// 2.4: nor is one at the file's beginning, and one page more is asked for.
+    /// 2.4: nor does one at the start of the file, and requests have one page more.
     Linux24,
 }
 
@@ -77,14 +74,14 @@ pub struct Doubling {
 }
 
 impl Doubling {
-    /// With windows of at most so many pages.
+    /// With windows of at most this many pages.
     pub fn new(kernel: Kernel, most_pages: u64) -> Doubling {
         Doubling { kernel, most_pages, states: States::default() }
     }
 }
 
 impl State {
-    /// A read begins.
+    /// Starts a read.
     fn begin(&mut self, kernel: Kernel, access: &Access, most_pages: u64) {
         let page = access.page;
         self.continues = page <= self.end && page + self.window >= self.end;
@@ -100,7 +97,7 @@ impl State {
             self.most = 0;
             return;
         }
-        // From the read's place in its page, in whole pages.
+        // From the offset of the read in its page, in whole pages.
         let within_bytes = access.call.offset_bytes % PAGE_BYTES + access.call.length_bytes;
         let needed = within_bytes / PAGE_BYTES + u64::from(kernel == Kernel::Linux24);
         self.most = self.most.max(needed);
@@ -110,7 +107,7 @@ impl State {
         self.most = self.most.min(most_pages);
     }
 
-    /// Where the window of a mapping from `first` on ends.
+    /// The end of the window of a mapping from `first` on.
     fn mapped(&mut self, first: Page, window: u64) -> Page {
         if self.mapped_end == 0 {
             self.mapped_end = first.saturating_add(window);
@@ -118,7 +115,7 @@ impl State {
         self.mapped_end
     }
 
-    /// How many pages are asked for, after `self.end`.
+    /// The number of pages to request after `self.end`.
     fn ahead(&mut self, kernel: Kernel, page: Page, locked: bool, file_pages: u64) -> u64 {
         if locked {
             let reach = if kernel == Kernel::Linux24 { self.window } else { self.length };
@@ -165,7 +162,7 @@ impl Policy for Doubling {
         let file_pages = view.file_pages(access.file);
         if access.found == Found::Absent {
             requests.pages(access.file, access.page, 1.min(file_pages.saturating_sub(access.page)));
-            // It should have been read ahead: perhaps it was, and is gone (2.0 and 2.2; not in 2.3 and 2.4).
+            // It should have been read ahead, and may have been evicted (2.0 and 2.2; not in 2.3 and 2.4).
             if self.kernel == Kernel::Linux22 && state.continues {
                 state.most = state.most.min(LEAST_PAGES);
             }
@@ -187,8 +184,7 @@ impl Policy for Doubling {
     fn event(&mut self, event: &Event, view: &dyn View, requests: &mut Requests) {
         match *event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
-            // A page is there and has been touched; today's kernels map others with it, which 2.4 would have had faults
-            // for.
+            // A present page was touched. Today's kernels map others with it; 2.4 would have had a fault for each of them.
             Event::Mapped { open, by: By::Fault { advice: Advice::Sequential, first, end, .. }, file, .. }
                 if self.kernel == Kernel::Linux24 =>
             {

@@ -1,16 +1,15 @@
-//! `linux-2.6`: two windows, the one that the reader is in and the one ahead of it (2.6.11 to 2.6.22).
+//! `linux-2.6`: two windows, that of the reader and the one ahead of it (2.6.11 to 2.6.22).
 //!
 //! ```text
-//!     │ current window  ▲reader      │ ahead window, under way      │
+//!     │ current window  ▲reader      │ ahead window, in flight      │
 //!      start           start + size = ahead_start
-//!                                     ▲ the reader enters it: it becomes the current one, and the next is asked for
+//!                                     ▲ the reader enters it: it becomes the current one, and the next is requested
 //! ```
 //!
-//! It is asked on every read, not on misses. A seek closes both windows and reads what is wanted; the second of two
-//! reads in a row opens them again. A page that was read ahead and is gone when it is needed makes the next window two
-//! pages shorter. 256 pages in a row that were cached already turn everything off until the next miss: nothing is to be
-//! gained there. The ahead window is left out while the disk's queue is congested. Advice on the whole file changes the
-//! window ([`super::fadvise`]).
+//! The kernel calls it on every read, not on misses. A seek closes both windows and reads the requested pages; the second of two sequential
+//! reads opens them again. A page that was read ahead and evicted before use makes the next window two pages shorter. After 256 adjacent pages
+//! that were cached already, read-ahead is off until the next miss. While the disk's queue is congested there is no ahead window. Advice on the
+//! whole file changes the window ([`super::fadvise`]).
 //!
 //! Sources: mm/readahead.c of 2.6.19; the number 256 (`VM_MAX_CACHE_HIT`) from memory, not checked. Mappings:
 //! read-around, until there are 100 misses more than hits.
@@ -22,12 +21,12 @@ use crate::{Access, Advice, By, Event, FileId, Found, Page, Policy, Requests, Vi
 
 /// Smallest window (`VM_MIN_READAHEAD` 16 KiB).
 pub const LEAST_PAGES: u64 = 4;
-/// So many cached pages in a row turn read-ahead off (`VM_MAX_CACHE_HIT`).
+/// This many adjacent cached pages turn read-ahead off (`VM_MAX_CACHE_HIT`).
 pub const MOST_HITS: u64 = 256;
-/// From so many misses more than hits on, mappings get no read-around (`MMAP_LOTSAMISS`).
+/// With this many more misses than hits, mappings get no read-around (`MMAP_LOTSAMISS`).
 pub const LOTS_OF_MISSES: u64 = 100;
 
-/// The state of an opening (`struct file_ra_state`), pages.
+/// The state of an open file (`struct file_ra_state`), pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     start: Page,
@@ -36,11 +35,11 @@ struct State {
     ahead_size: u64,
     /// One after the last page of the last read: `prev_page` + 1.
     next: Page,
-    /// Ask again when the read comes here.
+    /// The next call is due when the read reaches this page.
     again: Page,
     hits: u64,
     missed: bool,
-    /// All of it seems to be cached: off.
+    /// The file seems to be cached: read-ahead is off.
     cached: bool,
     mmap_miss: u64,
     mmap_hit: u64,
@@ -53,7 +52,7 @@ pub struct Linux26 {
     states: States<State>,
 }
 
-/// Where one read is handled.
+/// The handling of one read.
 struct Read<'a> {
     file: FileId,
     most: u64,
@@ -62,7 +61,7 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    /// Asks for pages; false if that turned read-ahead off or was left out (`blockable_page_cache_readahead`).
+    /// Requests pages; false if that turned read-ahead off or was skipped (`blockable_page_cache_readahead`).
     fn ask(&mut self, state: &mut State, first: Page, pages: u64, block: bool) -> bool {
         if !block && self.view.queue(self.file).is_congested() {
             return false;
@@ -102,9 +101,9 @@ impl Read<'_> {
         asked
     }
 
-    /// A read of `wanted` pages from `page` on (`page_cache_readahead`); gives where to ask again.
+    /// Handles a read of `wanted` pages from `page` on (`page_cache_readahead`); returns the page of the next call.
     fn handle(&mut self, state: &mut State, mut page: Page, mut wanted: u64) -> Page {
-        // A read that begins in the page where the last one ended; if it does not leave that, there is nothing to do.
+        // The read starts in the last page of the previous one; if it does not leave that page, there is nothing to do.
         if page + 1 == state.next {
             wanted -= 1;
             page += u64::from(wanted > 0);
@@ -174,7 +173,7 @@ impl Policy for Linux26 {
             }
         }
         if access.found == Found::Absent && !requests.cover(access.file, access.page) {
-            // It was read ahead, and is gone.
+            // It was read ahead, and evicted.
             (state.missed, state.cached, state.hits) = (true, false, 0);
         }
     }
@@ -184,8 +183,7 @@ impl Policy for Linux26 {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(open),
             Event::Advised { open, advice, .. } => self.states.of(open).advice = advice,
             Event::WillNeed { file, first, pages, .. } => fadvise::will_need(file, first, pages, view, requests),
-            // Today's kernels map what is there around a fault; this one would have had a fault, and a hit, for each
-            // page.
+            // Today's kernels map present pages around a fault; this one would have had a fault, and a hit, for each page.
             Event::Mapped { open, pages, .. } => self.states.of(open).mmap_hit += pages - 1,
             _ => {}
         }

@@ -1,21 +1,19 @@
 //! `linux-2.6.23`: the first on-demand read-ahead (Wu Fengguang, 2007). One window instead of two, and a mark.
 //!
-//! The kernel is called on a miss and on a marked page, never on a plain hit. The mark is on the first page of each
-//! window that was asked for ahead, so that there is always one window under way; the last window's length tells the
-//! next one's.
+//! Read-ahead is called on a miss and on a marked page, never on other hits. The mark is on the first page of each window that was requested
+//! ahead, so one window is always in flight. The length of the last window determines the next.
 //!
 //! ```text
 //!     expected page (mark, or right after the window) ──▶ next window, twice or four times as long
 //!     first page, or right after the last read ─────────▶ first window
-//!     marked, but not ours (another reader's) ──────────▶ the next hole in the cache tells how far that one had come
-//!     anything else ────────────────────────────────────▶ just what is wanted
+//!     mark of another reader ───────────────────────────▶ the next hole in the cache is the end of that reader's window
+//!     any other page ───────────────────────────────────▶ only the requested pages
 //! ```
 //!
-//! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31 and are not in it. The window is left
-//! alone by congested queues only when it is asked for ahead. Faults read around the page as in 2.6 before; those of
-//! mappings with sequential advice go the same way as reads of one page. Advice on the whole file changes the window
-//! ([`super::fadvise`]). The numbers 100 (`MMAP_LOTSAMISS`) and 16 (`max / 16`, below which windows become four times
-//! as long) are the source's.
+//! Sources: mm/readahead.c of 2.6.24; history pages (*context*) came with 2.6.31. A congested queue prevents only windows that are requested
+//! ahead. Faults read around the page as in earlier 2.6; those of mappings with sequential advice are handled like reads of one page. Advice on
+//! the whole file changes the window ([`super::fadvise`]). The numbers 100 (`MMAP_LOTSAMISS`) and 16 (`max / 16`, below which windows become
+//! four times as long) are from the source.
 
 use super::fadvise;
 use super::linux_2_6::LOTS_OF_MISSES;
@@ -24,15 +22,15 @@ use crate::access::PAGE_BYTES;
 use crate::streams::States;
 use crate::{Access, Advice, By, Event, Found, Page, Policy, Request, Requests, View, Wants};
 
-/// The state of an opening (`struct file_ra_state`), pages.
+/// The state of an open file (`struct file_ra_state`), pages.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     start: Page,
     size: u64,
     async_size: u64,
-    /// The last page of the last read, or the last page that was touched; `None` before the first.
+    /// The last page of the last read, or the last touched page; `None` before the first.
     last: Option<Page>,
-    /// The last page of the read that is going on.
+    /// The last page of the current read.
     ends_in: Option<Page>,
     mmap_miss: u64,
     mmap_hit: u64,
@@ -51,7 +49,7 @@ fn next_size(size: u64, most: u64) -> u64 {
 }
 
 impl State {
-    /// A fault without advice: around the page, while there are not a hundred more misses than hits (`filemap_fault`).
+    /// A fault without advice: reads around the page, unless there are a hundred more misses than hits (`filemap_fault`).
     fn read_around(&mut self, access: &Access, advice: Advice, most: u64, view: &dyn View, requests: &mut Requests) {
         if advice == Advice::Random {
             return;
@@ -67,7 +65,7 @@ impl State {
         }
     }
 
-    /// `ondemand_readahead`. False: only what is wanted.
+    /// `ondemand_readahead`. False: only the requested pages are read.
     fn decide(&mut self, access: &Access, marked: bool, most: u64, view: &dyn View) -> Option<bool> {
         let (page, wanted) = (access.page, access.wanted);
         let end = self.start + self.size;

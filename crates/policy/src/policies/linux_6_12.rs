@@ -1,9 +1,8 @@
 //! `linux-6.12`: on-demand read-ahead with large folios, as in the long-term kernel of 2024 and nearly all between 6.9
 //! and 6.15.
 //!
-//! A first window is half read when its mark comes (Jan Kara, 2024), where it was read to its end before; and a mark on
-//! a folio asks for folios four times as large. How large they became is not remembered: a window that began with
-//! single pages again (a partly cached one, an unaligned one) starts over.
+//! The mark of a first window is in its middle (Jan Kara, 2024); before it was at the end. At the mark of a folio, the folios of the next window
+//! become four times as large. Their size is not stored: after a window of single pages (a partly cached or unaligned one) it starts again.
 
 use super::on_demand::{OnDemand, Rules};
 

@@ -1,11 +1,10 @@
-//! `linux-6.18`: the folio size is remembered with the window.
+//! `linux-6.18`: the folio size is stored with the window.
 //!
-//! Each window has folios four times as large as the one before, and ends where such a folio ends, so that the next one
-//! begins aligned; the first, synchronous window has single pages. Pages of programs are read from the fault to the end
-//! of the window instead of around it.
+//! The folios of each window are four times as large as before, and the window ends at the end of such a folio, so the next one starts aligned.
+//! The first, synchronous window has single pages. For program text the kernel reads from the fault to the end of the window instead of around
+//! the fault.
 //!
-//! 6.18 stands between two kernels whose source is packaged, 6.12 and 7.2; what it has of each was found from its own
-//! tracepoints (`readahead:*`, new in it).
+//! 6.18 is between two kernels whose source is packaged, 6.12 and 7.2; its tracepoints (`readahead:*`, new in it) showed what it has of each.
 
 use super::on_demand::{OnDemand, Rules};
 

@@ -1,8 +1,8 @@
 //! `linux-7.2`: no mark on a window that reaches the end of the file, and a fairer balance of misses.
 //!
-//! A mark near the end called the kernel for nothing. Faults of programs and of sequential mappings are no misses that
-//! speak against read-around any more, and pages that a fault maps beside its own count as one hit and not as sixteen:
-//! with the old count random faults never came to the hundred misses that stop it.
+//! A mark near the end of the file caused useless calls. Faults on program text and in sequential mappings no longer count as misses against
+//! read-around. The pages that a fault maps around its own count as one hit instead of sixteen: before, random faults never reached the hundred
+//! misses that stop read-around.
 
 use super::on_demand::{OnDemand, Rules};
 

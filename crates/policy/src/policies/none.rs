@@ -1,4 +1,4 @@
-//! `none`: nothing is read ahead. Each page costs a wait of its own: what everything else is compared with.
+//! `none`: no read-ahead. Each page costs a separate wait: the baseline for all other policies.
 
 use crate::{Access, Policy, Requests, View};
 

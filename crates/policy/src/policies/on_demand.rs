@@ -1,7 +1,6 @@
-//! The state and the decisions that the kernels since 2.6.23 share: *on-demand read-ahead* (Wu Fengguang).
+//! State and decisions of the kernels since 2.6.23: *on-demand read-ahead* (Wu Fengguang).
 //!
-//! Nothing is done as long as pages are there. Two things call the kernel: a page that is absent, and a page that
-//! carries the mark of the newest window. The state is that window, nothing more:
+//! A hit does nothing. Read-ahead is called for an absent page, and for a page with the mark of the newest window. The state is this window:
 //!
 //! ```text
 //!                        |<----- async_size ---------|
@@ -9,11 +8,10 @@
 //!     start              mark                        start + size
 //! ```
 //!
-//! A reader that comes to the mark is sequential beyond doubt: the next window is asked for while `async_size` pages
-//! are still unread, and is larger than the one before, up to the limit.
+//! A reader that reaches the mark is sequential: the next window is requested while `async_size` pages are still unread. It is larger than the
+//! one before, up to the limit.
 //!
-//! Source of what follows: mm/readahead.c and mm/filemap.c of Linux 6.12 and 7.2; what changed between them is in
-//! [`Rules`].
+//! Source: mm/readahead.c and mm/filemap.c of Linux 6.12 and 7.2; [`Rules`] has the differences.
 
 mod search;
 
@@ -23,56 +21,54 @@ use crate::{
     Access, Advice, By, Event, FileId, Folio, Found, Limits, OpenId, Page, Request, Requests, Rest, View, Wants,
 };
 
-/// Most pages of one step of an explicit request: 2 MiB (`force_page_cache_ra`).
+/// Step of an explicit request, pages: 2 MiB (`force_page_cache_ra`).
 const FORCED_CHUNK_PAGES: u64 = 512;
-/// From this many misses more than hits on, mappings get no read-around (`MMAP_LOTSAMISS`).
+/// With this many more misses than hits, mappings get no read-around (`MMAP_LOTSAMISS`).
 const LOTS_OF_MISSES: u32 = 100;
-/// The balance of misses is kept no higher (`MMAP_LOTSAMISS * 10`).
+/// Limit of the balance of misses (`MMAP_LOTSAMISS * 10`).
 const MOST_MISSES: u32 = 10 * LOTS_OF_MISSES;
 /// A huge page has 512 pages (`HPAGE_PMD_ORDER` on x86-64; 2 MiB at most since 7.x).
 const HUGE_ORDER: u8 = 9;
 
-/// What changed between kernels that otherwise decide alike.
+/// The differences between the kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The folio size is remembered with the window and grows with it; before 6.16 it was that of the marked folio.
+    /// The folio size is stored with the window and grows with it; before 6.16 it was that of the marked folio.
     pub order_is_remembered: bool,
     /// A window that reaches the end of the file has no mark (after 6.18).
     pub no_mark_at_end: bool,
-    /// Pages of programs are read from the fault on, not around it (since 6.16).
+    /// For program text the kernel reads from the fault on, not around it (since 6.16).
     pub programs_forwards: bool,
-    /// Faults of programs and of sequential mappings do not count as misses, and what is mapped around counts once per
-    /// fault; before, each page that was mapped around took one miss away (after 6.18).
+    /// Faults on program text and in sequential mappings do not count as misses, and pages mapped around a fault count as one hit; before, each
+    /// of these pages was a hit (after 6.18).
     pub misses_balanced: bool,
-    /// Where a page of a large folio is cached already, the whole window is read again from there on (until 6.15 or
-    /// so), not what is left of it.
+    /// Where a page of a large folio is cached already, the whole window is read again from there on, not the rest of it (until about 6.15).
     pub reads_again: bool,
-    /// A history as long as the window counts in full; before, its farthest page was left out (after 6.18;
-    /// `page_cache_prev_miss`).
+    /// A history as long as the window counts fully; before, its farthest page did not count (after 6.18; `page_cache_prev_miss`).
     pub whole_history: bool,
-    /// A mapping that asks for huge pages gets their windows from every file system; after 6.18 only from those with
-    /// large folios, and in the largest of these.
+    /// A mapping with MADV_HUGEPAGE gets windows of huge pages on every file system; after 6.18 only where large folios are supported, and with
+    /// the largest of these.
     pub huge_anywhere: bool,
 }
 
-/// `struct file_ra_state`: what the kernel keeps for each opening. Sizes in pages.
+/// `struct file_ra_state`: the kernel's state of an open file. Sizes in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Where the newest window begins.
+    /// First page of the newest window.
     pub start: Page,
     /// Its length.
     pub size: u64,
-    /// With so many pages left the next one is due.
+    /// The next window is due when this many pages are left.
     pub async_size: u64,
-    /// Largest window of this opening; `None`: that of the disk, until advice changes it.
+    /// Largest window of this open file; `None`: that of the disk, until advice changes it.
     pub window_pages: Option<u64>,
     /// Folio size of the newest window, as a power of two.
     pub order: u8,
-    /// Faults that missed, less those that hit.
+    /// Faults that missed, minus those that hit.
     pub mmap_miss: u32,
-    /// Where the last finished read ended, bytes; -1 before the first.
+    /// The end of the last finished read, bytes; -1 before the first.
     pub prev_pos: i64,
-    /// Where the read that is going on will end, bytes.
+    /// The end of the current read, bytes.
     pub ends_at: Option<i64>,
     /// `POSIX_FADV_RANDOM` (`FMODE_RANDOM`).
     pub random: bool,
@@ -95,7 +91,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The page that the last finished read ended in; before the first read none that any page follows.
+    /// The last page of the last finished read; before the first read a value that no page follows.
     fn previous(&self) -> Page {
         self.prev_pos as u64 / PAGE_BYTES
     }
@@ -133,19 +129,18 @@ fn round_down(value: u64, power_of_two: u64) -> u64 {
     value & !(power_of_two - 1)
 }
 
-/// What a decision comes to, in the terms of the kernel's own tracepoints (`readahead:*`).
+/// The outcome of a decision, in the terms of the kernel's tracepoints (`readahead:*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing is read, but for what the access itself has to wait for.
+    /// No read-ahead; only the accessed page is read.
     Nothing,
-    /// A window, as it is handed to `page_cache_ra_order`: neither the file's end nor the largest folio have cut it
-    /// yet.
+    /// A window, as passed to `page_cache_ra_order`: not yet cut by the end of the file or the largest folio.
     Window {
         /// First page.
         first: Page,
         /// Length, pages.
         size: u64,
-        /// So many pages from its end the mark is due.
+        /// Distance of the mark from the end, pages.
         async_size: u64,
         /// Folio size as a power of two.
         order: u8,
@@ -154,20 +149,20 @@ pub enum Outcome {
     Exact {
         /// First page.
         first: Page,
-        /// How many; the file may end before.
+        /// Number of pages; the file may end before.
         pages: u64,
     },
 }
 
-/// The place of one decision.
+/// The context of one decision.
 pub struct Decision<'a> {
     /// The kernel's rules.
     pub rules: &'a Rules,
     /// The file.
     pub file: FileId,
-    /// What is cached.
+    /// The content of the cache.
     pub view: &'a dyn View,
-    /// Where requests go.
+    /// Receives the requests.
     pub requests: &'a mut Requests,
 }
 
@@ -176,13 +171,13 @@ impl Decision<'_> {
         self.view.limits(self.file)
     }
 
-    /// The largest window for a request of so many pages (`ractl_max_pages`).
+    /// The largest window for a request of this many pages (`ractl_max_pages`).
     fn most(&self, state: &State, wanted: u64) -> u64 {
         let (limits, window) = (self.limits(), state.window(&self.limits()));
         if wanted > window && limits.request_pages > window { wanted.min(limits.request_pages) } else { window }
     }
 
-    /// A read has missed (`page_cache_sync_ra`).
+    /// Handles a miss of a read (`page_cache_sync_ra`).
     pub fn sync(&mut self, state: &mut State, page: Page, wanted: u64) -> Outcome {
         let window = state.window(&self.limits());
         if window == 0 || state.random {
@@ -193,14 +188,14 @@ impl Decision<'_> {
             state.size = first_size(wanted, most);
             state.async_size = if state.size > wanted { state.size - wanted } else { state.size / 2 };
         } else {
-            // What a stream leaves behind: the pages before this one.
+            // The history of a stream: the cached pages before this one.
             let seen = self.history(page, most);
             let history = if seen == most && !self.rules.whole_history { seen - 1 } else { seen };
             if history <= wanted {
                 self.single_pages(page, wanted, None);
                 return Outcome::Exact { first: page, pages: wanted };
             }
-            // All of it since the file's beginning: the stream is longer than it looks.
+            // History since the start of the file: the stream is longer than it seems.
             let weight = if history == page { 2 * history } else { history };
             state.size = (weight + wanted).min(most);
             state.async_size = 1;
@@ -209,8 +204,7 @@ impl Decision<'_> {
         self.window(state, page, 0)
     }
 
-    /// A marked folio was touched (`page_cache_async_ra`); `page` is its first one for a read, the touched one for a
-    /// fault.
+    /// Handles a touch of a marked folio (`page_cache_async_ra`); `page` is its first one for a read, the touched one for a fault.
     pub fn marked(&mut self, state: &mut State, page: Page, folio: Folio, wanted: u64) -> Outcome {
         if state.window(&self.limits()) == 0 {
             return Outcome::Nothing;
@@ -219,10 +213,10 @@ impl Decision<'_> {
         let mark = (state.start + state.size).wrapping_sub(state.async_size);
         if page == round_down(mark, folio.pages()) {
             state.start += state.size;
-            // One for a huge page may have been larger than any other.
+            // A window of huge pages may have been larger than the limit.
             state.size = next_size(state.size, most).max(state.size);
         } else {
-            // The mark of another reader: what is cached after it tells how far that one was ahead.
+            // The mark of another reader: the cached pages after it are that reader's window.
             let Some(hole) = self.hole(page + 1, most).filter(|hole| hole - page <= most) else {
                 return Outcome::Nothing;
             };
@@ -241,7 +235,7 @@ impl Decision<'_> {
         self.window(state, state.start, folio.order)
     }
 
-    /// A fault has missed (`do_sync_mmap_readahead`).
+    /// Handles a miss of a fault (`do_sync_mmap_readahead`).
     pub fn fault(&mut self, state: &mut State, access: &Access) -> Outcome {
         let By::Fault { advice, huge, executable, first, end } = access.by else { return Outcome::Nothing };
         let (limits, page) = (self.limits(), access.page);
@@ -268,8 +262,8 @@ impl Decision<'_> {
             }
         }
         if huge {
-            // Two huge pages, so that there is a mark on the second one, unless nothing is to be read ahead. The
-            // window's place is not noted.
+            // Two huge pages, so that the second one has a mark, unless read-ahead is off. The position of the window is not
+            // stored.
             let (at, size) = (round_down(page, 1 << huge_order), 1 << huge_order);
             let count = if advice == Advice::Random { 1 } else { 2 };
             (state.size, state.async_size, state.order) = (count * size, size, huge_order);
@@ -286,7 +280,7 @@ impl Decision<'_> {
         self.window(state, state.start, 0)
     }
 
-    /// An explicit request (`force_page_cache_ra`): what one call may ask for is cut without a word.
+    /// An explicit request (`force_page_cache_ra`): the kernel cuts it silently.
     pub fn forced(&mut self, state: &State, first: Page, pages: u64) -> Outcome {
         let limits = self.limits();
         let end = first.saturating_add(pages.min(limits.request_pages.max(state.window(&limits))));
@@ -296,7 +290,7 @@ impl Decision<'_> {
         Outcome::Exact { first, pages: end - first }
     }
 
-    /// How many pages before `page` are cached, as the kernel finds it.
+    /// The number of cached pages before `page`, as the kernel finds it.
     fn history(&self, page: Page, most: u64) -> u64 {
         match self.limits().folio_order {
             0 => self.view.present_before(self.file, page, most),
@@ -312,8 +306,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Requests the window of the state, from `first` on (`page_cache_ra_order`). `marked`: folio size of the page
-    /// whose mark called us.
+    /// Requests the window of the state, from `first` on (`page_cache_ra_order`). `marked`: folio size of the marked page.
     fn window(&mut self, state: &mut State, first: Page, marked: u8) -> Outcome {
         let limits = self.limits();
         let outcome = Outcome::Window { first, size: state.size, async_size: state.async_size, order: state.order };
@@ -369,12 +362,12 @@ impl OnDemand {
         OnDemand { rules, states: States::default() }
     }
 
-    /// The state of an opening, to look at or to set.
+    /// The state of an open file.
     pub fn state(&mut self, open: OpenId) -> &mut State {
         self.states.of(open)
     }
 
-    /// The disk's window of this moment is taken over; later changes reach files that are opened later.
+    /// The current window of the disk is copied; later changes apply to files that are opened later.
     fn advised(&mut self, open: OpenId, advice: Advice, window_pages: u64) {
         let state = self.states.of(open);
         match advice {
@@ -384,7 +377,7 @@ impl OnDemand {
         }
     }
 
-    /// A page is there (`filemap_readahead`, `do_async_mmap_readahead`).
+    /// Handles a hit (`filemap_readahead`, `do_async_mmap_readahead`).
     fn found(rules: &Rules, state: &mut State, decision: &mut Decision, access: &Access, folio: Folio) {
         let (page, wanted) = match access.by {
             By::Read => (folio.first, access.end() - folio.first),
@@ -396,7 +389,7 @@ impl OnDemand {
                 let counts = if rules.misses_balanced {
                     !access.found.is_locked() && advice != Advice::Sequential && !executable
                 } else {
-                    // What was mapped without a look at the page is counted there.
+                    // Pages that were mapped without a check are counted there.
                     access.found.is_locked() || access.found.is_marked()
                 };
                 state.mmap_miss = state.mmap_miss.saturating_sub(u32::from(counts));
@@ -448,7 +441,7 @@ impl crate::Policy for OnDemand {
                 let state = *self.states.of(open);
                 Decision { rules: &self.rules, file, view, requests }.forced(&state, first, pages);
             }
-            // Newer kernels have counted the hit already, and do not count the fault that comes again after a wait.
+            // Newer kernels have counted the hit already, and do not count a fault that is repeated after a wait.
             Event::Mapped { open, mapped, .. } if !self.rules.misses_balanced => {
                 let state = self.states.of(open);
                 state.mmap_miss = state.mmap_miss.saturating_sub(mapped.min(u64::from(MOST_MISSES)) as u32);

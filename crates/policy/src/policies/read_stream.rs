@@ -1,17 +1,17 @@
 //! `read-stream`: the distance of PostgreSQL's read streams (version 18).
 //!
-//! A scan knows which blocks it will need; the question is only how many of them to have under way. The distance starts
-//! at one block, doubles with each read that had to be started, and falls by one block with each that was there
-//! already: a cached table is scanned without any look-ahead, a cold one soon with the most there may be.
+//! A scan knows its next blocks; the question is how many of them to keep in flight. The distance starts at one block, doubles with each read
+//! that had to be started, and decreases by one block with each block that was cached already. So a cached table is scanned without
+//! look-ahead, and a cold one soon with the largest distance.
 //!
 //! ```text
-//!     ▲ block being used   │ pinned, read or on their way │
-//!                          └────────── distance ──────────┘   neighbours are read as one, up to 128 KiB
+//!     ▲ block being used   │ pinned, read or in flight    │
+//!                          └────────── distance ──────────┘   neighbours are one read, up to 128 KiB
 //! ```
 //!
-//! Source: src/backend/storage/aio/read_stream.c. Blocks are of 8 KiB, two pages; the most is
-//! `effective_io_concurrency` 16 times `io_combine_limit` 16 blocks. A page cache knows no scan: here the blocks that
-//! will be needed are those after the reader, once it has read two requests in a row or begins at the file's beginning.
+//! Source: src/backend/storage/aio/read_stream.c. Blocks have 8 KiB, two pages; the largest distance is `effective_io_concurrency` 16 times
+//! `io_combine_limit` 16 blocks. A page cache does not know scans: here the next blocks are those after the reader, after two sequential
+//! requests or from the start of the file on.
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
@@ -19,9 +19,9 @@ use crate::{Access, Event, Found, Page, Policy, Requests, View, Wants};
 
 /// A block (`BLCKSZ` 8192), pages.
 pub const BLOCK_PAGES: u64 = 8192 / PAGE_BYTES;
-/// Blocks that are read as one (`io_combine_limit`, 128 KiB).
+/// Largest combined read, blocks (`io_combine_limit`, 128 KiB).
 pub const COMBINED_BLOCKS: u64 = 16;
-/// Reads under way at the same time (`effective_io_concurrency`).
+/// Concurrent reads (`effective_io_concurrency`).
 pub const CONCURRENCY: u64 = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,7 +61,7 @@ impl Policy for ReadStream {
         }
         let from = state.asked.max(page);
         let to = page + state.distance.max(1) * BLOCK_PAGES;
-        // Whole combined reads, unless the reader would have nothing left meanwhile.
+        // Complete combined reads, unless the reader would have no block left.
         let combined = COMBINED_BLOCKS * BLOCK_PAGES;
         if to > from && (to - from >= combined.min(state.distance * BLOCK_PAGES) || from <= page) {
             let pages = (to - from).min(file_pages.saturating_sub(from));

@@ -1,19 +1,19 @@
 //! `roudier`: asynchronous read-ahead for Linux 1.3.84 (Gérard Roudier, 6 April 1996).
 //!
-//! The first patch that reads ahead although the page is there:
+//! The first patch that reads ahead on a hit:
 //!
 //! ```text
 //!     page locked      ──▶ 7 pages after it, then wait                       as before
-//!     page there, and it lies within the last request
-//!       ──▶ the page at the request's end is still on its way?  nothing: one request at a time
-//!       ──▶ else 8 more pages, and start the disk at once      the new part: the program goes on computing
+//!     page present, and within the last request
+//!       ──▶ the last page of the request is in flight?  nothing: one request at a time
+//!       ──▶ else 8 more pages, and start the disk at once      the new part: the program continues to compute
 //! ```
 //!
-//! So while the program works through one request, the next one is under way: disk and processor at the same time. A
-//! first read of a place, not yet known to be sequential, asks for two pages at most.
+//! So while the program processes one request, the next one is in flight: disk and processor work at the same time. A first read at a position,
+//! not yet known to be sequential, requests at most two pages.
 //!
-//! Source: the patch itself, complete (`generic_file_read`, its `f_rapos`, `f_ralen`). That each read sets the flag for
-//! the next one, and a seek clears it, is 1.3's and from memory.
+//! Source: the complete patch (`generic_file_read`, its `f_rapos`, `f_ralen`). From 1.3 and from memory: each read sets the flag for the next
+//! one, and a seek clears it.
 
 use crate::access::PAGE_BYTES;
 use crate::streams::States;
@@ -21,21 +21,21 @@ use crate::{Access, By, Event, Found, Page, Policy, Requests, View, Wants};
 
 /// Read-ahead of a reader that is not known to be sequential (`MIN_READAHEAD`).
 pub const LEAST_PAGES: u64 = 2;
-/// Read-ahead of one that is (`MAX_READAHEAD`).
+/// Read-ahead of a sequential reader (`MAX_READAHEAD`).
 pub const MOST_PAGES: u64 = 8;
 
-/// The state of an opening.
+/// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// Reads are sequential (`f_reada`).
     sequential: bool,
-    /// Last page asked for ahead (`f_rapos`).
+    /// Last page requested ahead (`f_rapos`).
     position: Page,
     /// Pages of the last request (`f_ralen`).
     length: u64,
-    /// This read may ask for more although pages are there (`try_async`).
+    /// This read may request more on a hit (`try_async`).
     asynchronous: bool,
-    /// Where the last read will have ended, bytes.
+    /// The end of the last read, bytes.
     ends_at: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Roudier {
 }
 
 impl State {
-    /// A read begins.
+    /// Starts a read.
     fn begin(&mut self, offset_bytes: u64, length_bytes: u64) {
         let position_bytes = self.position * PAGE_BYTES;
         // Each read sets the flag at its end, and a seek clears it.
@@ -90,7 +90,7 @@ impl Policy for Roudier {
             return;
         };
         if ahead == 0 {
-            // Nothing more is tried in this read, unless a page has to be waited for.
+            // This read tries no more, unless it has to wait for a page.
             state.asynchronous = false;
             return;
         }
@@ -101,7 +101,7 @@ impl Policy for Roudier {
     fn event(&mut self, event: &Event, _view: &dyn View, _requests: &mut Requests) {
         match event {
             Event::Opened { open, .. } | Event::Closed { open } => self.states.forget(*open),
-            // The flag is cleared, but the last request is known still, and a read within it sets the flag again.
+            // The flag is cleared, but the last request is still known, and a read within it sets the flag again.
             Event::Sought { open, .. } => self.states.of(*open).ends_at = 0,
             _ => {}
         }

@@ -1,29 +1,26 @@
-//! `true-readahead(n, P)`: O'Connor and Tracy's own (2000). On hits too, and never blocking.
+//! `true-readahead(n, P)`: the policy of O'Connor and Tracy (2000). It also acts on hits, and never blocks.
 //!
-//! The file is divided into groups of n pages. While the program is in group g, everything of g and g + 1 that was not
-//! yet asked for is asked for, at the second page of the file and every P accesses after it, hit or miss:
+//! The file is divided into groups of n pages. While the program is in group g, it requests all pages of g and g + 1 that were not requested
+//! yet, at the second page of the file and every P accesses after it, on hits and misses:
 //!
 //! ```text
 //!     │ group g            │ group g + 1        │
-//!     │ used ▲ asked for   │ asked for     │    │      high: the first page that was not asked for yet
+//!     │ used ▲ requested   │ requested     │    │      high: the first page that was not requested yet
 //!            access                        high
 //! ```
 //!
-//! Where the queue is full the rest is dropped instead of waited for; `high` stays where that began, and the next
-//! trigger asks again. So the program waits for pages that it needs and for nothing else. For n below P the period is
-//! n.
+//! When the queue is full, the rest is dropped; `high` stays at the first dropped page, and the next trigger requests it again. So the program
+//! waits only for pages that it needs. For n below P the period is n.
 //!
-//! P = 16 was found by trial; *"an optimal value for P could in principle be determined adaptively"*, the paper says.
-//! With P = `adaptive` it is: doubled whenever a trigger had nothing to ask for, up to n; halved whenever the program
-//! waited.
+//! The authors found P = 16 by trial; *"an optimal value for P could in principle be determined adaptively"*, says the paper. P = `adaptive`
+//! does this: it doubles, up to n, when a trigger has nothing to request, and halves when the program waited.
 //!
-//! A group is asked for in two halves. In 2.2 each page arrived by itself, and the program was in group g + 1, and
-//! asked for g + 2, when its first page had come and the others were still under way. Today's pages arrive with their
-//! request: in one piece there would be nothing under way at that moment, and the disk would be idle until g + 2 is
-//! asked for.
+//! A group is requested in two halves. In 2.2 each page arrived separately: when the program entered group g + 1 and requested g + 2, the other
+//! pages of g + 1 were still in flight. Today all pages of a request arrive together: with one request for a group nothing would be in flight
+//! at that moment, and the disk would be idle until g + 2 is requested.
 //!
-//! n need not be a power of two, which the paper left open. What it leaves unsaid: a jump backwards by more than a
-//! group, or forwards beyond what was asked for, begins anew there.
+//! n need not be a power of two, which the paper left open. Not in the paper: after a jump backwards by more than a group, or forwards beyond
+//! the requested pages, the policy starts again there.
 
 use crate::streams::States;
 use crate::{Access, Event, Page, Policy, Request, Requests, View, Wants, WhenFull};
@@ -31,23 +28,23 @@ use crate::{Access, Event, Page, Policy, Request, Requests, View, Wants, WhenFul
 /// The paper's P.
 pub const PERIOD: u64 = 16;
 
-/// How often it looks.
+/// The period of triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
-    /// Every so many accesses.
+    /// A fixed number of accesses.
     Fixed(u64),
-    /// As often as the program's speed asks for.
+    /// Adapted to the speed of the program.
     Adaptive,
 }
 
-/// The state of an opening.
+/// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// Accesses since the last trigger; the first one is at the second access.
     accesses: u64,
-    /// The first page that was not asked for yet.
+    /// The first page that was not requested yet.
     high: Page,
-    /// The adaptive period; 0: not yet known.
+    /// The adaptive period; 0: not known yet.
     period: u64,
     begun: bool,
 }
@@ -61,7 +58,7 @@ pub struct TrueReadahead {
 }
 
 impl TrueReadahead {
-    /// Groups of so many pages.
+    /// With groups of this many pages.
     pub fn new(group: u64, period: Period) -> TrueReadahead {
         TrueReadahead { group, period, states: States::default() }
     }
@@ -85,7 +82,7 @@ impl Policy for TrueReadahead {
         state.begun = true;
         state.accesses += 1;
         let due = state.accesses >= if first { 2 } else { self.period(&state) };
-        // The first access of all is one short of a trigger.
+        // The first access is one before a trigger.
         if first {
             state.accesses = self.period(&state).saturating_sub(1);
         }
@@ -115,7 +112,7 @@ impl Policy for TrueReadahead {
                 let state = self.states.of(open);
                 state.high = state.high.min(first);
             }
-            // Today's kernels map what is there around a fault; 2.2 had a fault for each page.
+            // Today's kernels map present pages around a fault; 2.2 had a fault for each page.
             Event::Mapped { open, pages, .. } => self.states.of(open).accesses += pages - 1,
             Event::Waited { open, .. } => {
                 let state = self.states.of(open);
@@ -132,7 +129,7 @@ mod tests {
     use crate::Found;
     use crate::testing::Cache;
 
-    /// Goes through a file page by page; gives the requests, each with the page at which it was made.
+    /// Reads a file page by page; returns the requests, each with the page of its access.
     fn run(n: u64, period: Period, pages: u64, mut waits: impl FnMut(Page) -> bool) -> Vec<(Page, Page, u64)> {
         let (mut policy, mut cache) = (TrueReadahead::new(n, period), Cache::new(1000, 0));
         let (mut asked, mut requests) = (Vec::new(), Requests::default());
@@ -156,7 +153,7 @@ mod tests {
         for n in [7, 16, 24, 100] {
             let asked = run(n, Period::Fixed(PERIOD), 300, |_| false);
             assert_eq!(asked[0], (1, 0, 2 * n), "{n}");
-            // Each page once, whole groups, no later than a period after the group before was entered.
+            // Each page once, complete groups, at most a period after the reader entered the group before.
             for pair in asked.windows(2) {
                 let ((_, before, pages), (at, first, _)) = (pair[0], pair[1]);
                 assert_eq!(before + pages, first, "{n}");

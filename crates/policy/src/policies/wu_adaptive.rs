@@ -1,25 +1,23 @@
-//! `wu-adaptive`: windows that are as long as memory lets them live (Wu Fengguang's adaptive read-ahead, 2005 to 2007).
+//! `wu-adaptive`: windows limited by the lifetime of pages in memory (Wu Fengguang's adaptive read-ahead, 2005 to 2007).
 //!
-//! Pages that were read ahead wait on the inactive list until they are used. If the list is too short for all the
-//! streams there are, they are evicted before that, and read again: *thrashing*. So the length of the list, shared
-//! between the streams by their speed, bounds the window:
+//! Pages that were read ahead are on the inactive list until they are used. If the list is too short for all streams, pages are evicted before
+//! use and read again: *thrashing*. So the length of the list, divided among the streams by their speed, limits the window:
 //!
 //! ```text
-//!     inactive list   new ▶ │ · · this stream's unread pages · · ahead of them those of all others · · │ ▶ evicted
+//!     inactive list   new ▶ │ · · unread pages of this stream · · ahead of them those of all others · · │ ▶ evicted
 //!                           └──── global_size: free and inactive pages ──────────────────────────────┘
-//!     while the whole list moved by global_shift pages, this stream used stream_shift of its own
-//!     ─▶ it will have used T = stream_shift × global_size / global_shift pages when the newest of its pages is evicted
+//!     while the whole list moved by global_shift pages, this stream used stream_shift of its pages
+//!     ─▶ it will have used T = stream_shift × global_size / global_shift pages when its newest page is evicted
 //! ```
 //!
-//! *State method*, when a mark is touched: the new window and what is still unread must fit into T. If the unread pages
-//! are about to be evicted, they are brought back to the list's new end and nothing is read. *Context method*, on a
-//! miss without a window: the history that is still cached right before the page is a lower bound of T.
+//! *State method*, at a mark: the new window and the unread pages must fit into T. If the unread pages are about to be evicted, they are moved
+//! to the new end of the list and nothing is read. *Context method*, at a miss without a window: the cached pages right before this page are
+//! a lower bound of T.
 //!
-//! A first window is moderate, and the next one is asked for as early as possible, to learn T soon.
+//! A first window is moderate, and the next one is requested as early as possible, to learn T soon.
 //!
-//! Sources: the patch of October 2005 and later versions, as posted. The look-ahead share of 8 is from memory. Not
-//! modelled: the bias that a whole device's thrashing gives to new streams, and the three samples that stand for the
-//! history there (here all of it is looked at).
+//! Sources: the patch of October 2005 and later versions, as posted. The look-ahead share of 8 is from memory. Not modelled: the bias of new
+//! streams on a thrashing device, and the three samples of the history (here all of it is checked).
 
 use super::on_demand::first_size;
 use crate::access::PAGE_BYTES;
@@ -28,30 +26,30 @@ use crate::{Access, Event, FileId, Found, Memory, Page, Policy, Request, Request
 
 /// Share of T that is used, percent (`readahead_ratio`).
 pub const RATIO_PERCENT: u64 = 50;
-/// The look-ahead is one part in so many of the window (`LOOKAHEAD_RATIO`).
+/// The look-ahead is the window divided by this (`LOOKAHEAD_RATIO`).
 pub const LOOKAHEAD_SHARE: u64 = 8;
-/// Smallest window unless it is told another (`VM_MIN_READAHEAD`, 16 KiB; 32 KiB in his patch of 2010).
+/// Default of the smallest window (`VM_MIN_READAHEAD`, 16 KiB; 32 KiB in his patch of 2010).
 pub const LEAST_PAGES: u64 = 4;
 
-/// The state of an opening.
+/// The state of an open file.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     /// First page of the newest request.
     requested: Page,
     /// Its mark.
     mark: Page,
-    /// One after its last page.
+    /// Its end.
     end: Page,
-    /// Where the reader was then.
+    /// The position of the reader at that time.
     reader: Page,
-    /// [`Memory::added_pages`] then.
+    /// [`Memory::added_pages`] at that time.
     added: u64,
-    /// Where the read that is going on, and the one before it, ended, bytes.
+    /// The ends of the current read and of the one before it, bytes.
     ends_at: Option<u64>,
     prev_pos: Option<u64>,
 }
 
-/// Windows bounded by memory.
+/// Windows limited by memory.
 #[derive(Clone, Debug)]
 pub struct WuAdaptive {
     /// Smallest window, pages; the disk's window if that is smaller.
@@ -60,7 +58,7 @@ pub struct WuAdaptive {
 }
 
 impl WuAdaptive {
-    /// With so many pages as the smallest window.
+    /// With this smallest window, pages.
     pub fn new(least_pages: u64) -> WuAdaptive {
         WuAdaptive { least: least_pages.max(1), states: States::default() }
     }
@@ -76,8 +74,7 @@ struct Turn<'a> {
     requests: &'a mut Requests,
 }
 
-/// So many pages can be waiting for their use before the list's end reaches them, and so many until it reaches those
-/// that are unread now.
+/// The number of pages that the stream can use before its newest page is evicted, and before its current unread pages are.
 fn thrashing_threshold(memory: &Memory, global_shift: u64, stream_shift: u64) -> (u64, u64) {
     let size = memory.free_pages + memory.inactive_pages;
     let shift = u128::from(global_shift.max(1));
@@ -87,7 +84,7 @@ fn thrashing_threshold(memory: &Memory, global_shift: u64, stream_shift: u64) ->
 }
 
 impl Turn<'_> {
-    /// The reader has come to the newest mark.
+    /// Handles the newest mark.
     fn by_state(&mut self, state: &mut State) {
         let memory = self.view.memory();
         let stream_shift = self.page.saturating_sub(state.reader).max(1);
@@ -103,7 +100,7 @@ impl Turn<'_> {
         let limit = self.most.min(2 * old + self.most.saturating_sub(old) / 16);
         let size = (threshold - unread).min(limit);
         let mut ahead = (1 + (threshold - unread) / LOOKAHEAD_SHARE).min(size);
-        // The reader should have a quarter of the window before it at least when the next one is asked for.
+        // At least a quarter of the window should be unread when the next one is requested.
         let stream = unread + size - ahead;
         if stream < size / 4 {
             ahead -= (size / 4 - stream).min(ahead);
@@ -111,9 +108,9 @@ impl Turn<'_> {
         self.ask(state, state.end, size, ahead);
     }
 
-    /// A miss, and nothing is known of the reader: what it left in the cache tells.
+    /// Handles a miss of an unknown reader, by its history in the cache.
     fn by_context(&mut self, state: &mut State) -> bool {
-        // So far back that a whole window with its look-ahead may come of it.
+        // As far back as a complete window with its look-ahead needs.
         let back = self.most * (LOOKAHEAD_SHARE + 1) * 100 / (RATIO_PERCENT + 1);
         let history = self.view.present_before(self.file, self.page, back);
         if history == 0 {
@@ -123,7 +120,7 @@ impl Turn<'_> {
         let mut size = bound.max(self.least).max(self.wanted).min(self.most);
         let mut ahead = 1 + size / LOOKAHEAD_SHARE;
         if history == self.page {
-            // It reads the file from its beginning on: twice the pace.
+            // The reader has read the file from its start: twice the speed.
             size = (2 * size).min(self.most);
             ahead = size / 2;
         }
@@ -135,7 +132,7 @@ impl Turn<'_> {
         let file_pages = self.view.file_pages(self.file);
         let (mut end, mut mark) = (first + size, Some(first + size - ahead));
         if end + size / 2 > file_pages {
-            // So little would be left that it is read along.
+            // The rest would be so short that it is read, too.
             (end, mark) = (file_pages, None);
         }
         let pages = end.saturating_sub(first);
@@ -166,7 +163,7 @@ impl Policy for WuAdaptive {
             if access.page == state.mark {
                 turn.by_state(state);
             } else if let Some(hole) = view.next_absent(access.file, access.page + 1, most) {
-                // Another reader's mark, or an older one of this reader: as far ahead again as that one was.
+                // The mark of another reader, or an older one of this reader: the window is as far ahead again.
                 let size = (2 * (hole - access.page)).min(most);
                 turn.ask(state, hole, size, size);
             }
@@ -174,8 +171,8 @@ impl Policy for WuAdaptive {
             let sequential =
                 state.prev_pos.is_some_and(|pos| access.page.wrapping_sub(pos.saturating_sub(1) / PAGE_BYTES) <= 1);
             if access.page == 0 {
-                // A new file: four times what is wanted, and no more than the smallest window four times; the mark in
-                // its middle, so that the stream's speed is known soon.
+                // A new file: four times the requested pages, and at most four times the smallest window. The mark is in the middle, so that
+                // the speed of the stream is known soon.
                 let wanted = access.wanted.clamp(1, self.least);
                 let size = (4 * wanted).min(most).max(access.wanted.min(most));
                 turn.ask(state, 0, size, (2 * wanted).min(size));
@@ -203,7 +200,7 @@ mod tests {
     use super::*;
     use crate::testing::Cache;
 
-    /// What is asked for at a miss behind so much history, in the midst of the file.
+    /// The request at a miss with this much history, within the file.
     fn asked(least: u64, window: u64, history: u64) -> u64 {
         let mut cache = Cache::new(2048, window);
         cache.fill(&Request { first: 1024 - history, pages: history, ..Request::of(FileId(0)) });

@@ -1,29 +1,26 @@
-//! `zfetch`: the streams of OpenZFS 2.4. Up to eight per file, whoever reads; the distance grows by an eighth, and only
-//! when it was too short.
+//! `zfetch`: the streams of OpenZFS 2.4. A file has up to eight streams, for all readers; the distance grows by an eighth, and only when it was
+//! too short.
 //!
 //! ```text
-//!     stream:  position ▲ (next page expected)      │ asked for up to here
+//!     stream:  position ▲ (next page expected)      │ end of the requested pages
 //!                       └──────── distance ─────────┘
-//!     distance: as long as the read, then doubled by each read up to 4 MiB; from there on + 1/8, when a page had not
-//!     arrived in time; 64 MiB at most
+//!     distance: the length of the read, then doubled by each read up to 4 MiB; beyond that + 1/8 when a page was late; at most
+//!     64 MiB
 //! ```
 //!
 //! Reads may come out of order, up to 16 MiB from the position:
 //!
 //! ```text
-//!     behind it    nothing: it was passed already
-//!     across it    goes on from the position
-//!     before it    ▲ · · ■■ · ■■■    remembered; the position moves there as soon as no more than a quarter of the way
-//!                                    are holes
+//!     before the position    nothing: the stream has passed it
+//!     across the position    continues from the position
+//!     after the position     ▲ · · ■■ · ■■■    stored; the position moves there when at most a quarter of the distance are holes
 //! ```
 //!
-//! A stream that nobody has used for a second makes room for a new one when there are as many as may be (eight; fewer
-//! in a file shorter than eight times 64 MiB); after two it is gone. A new stream reads nothing ahead: its second read
-//! does.
+//! When a file has its maximum of streams (eight; fewer in a file shorter than eight times 64 MiB), a new stream replaces one that was unused
+//! for a second. After two seconds an unused stream is removed. A new stream reads ahead from its second read on.
 //!
-//! Source: module/zfs/dmu_zfetch.c of OpenZFS 2.4 and its parameters. Blocks are pages here. Uncertain: that nine
-//! ranges are remembered (`ZFETCH_RANGES`, from memory of the header). Not modelled: that the distance stays where it
-//! is when a sixteenth of the cache is being prefetched.
+//! Source: module/zfs/dmu_zfetch.c of OpenZFS 2.4 and its parameters. Blocks are pages here. Uncertain: nine ranges are stored
+//! (`ZFETCH_RANGES`, from memory of the header). Not modelled: the distance does not grow while a sixteenth of the cache is being prefetched.
 
 use crate::access::PAGE_BYTES;
 use crate::{Access, By, Event, FileId, Found, Page, Policy, Requests, View, Wants};
@@ -37,31 +34,31 @@ pub const DOUBLING_PAGES: u64 = (4 << 20) / PAGE_BYTES;
 pub const MOST_PAGES: u64 = (64 << 20) / PAGE_BYTES;
 /// `zfetch_max_reorder`, 16 MiB, and a block.
 pub const REORDER_PAGES: u64 = (16 << 20) / PAGE_BYTES + 1;
-/// `zfetch_hole_shift`: so much of the way may be holes, one part in four.
+/// `zfetch_hole_shift`: the share of holes, one part in four.
 pub const HOLE_SHARE: u64 = 1 << 2;
-/// Ranges before the position that are remembered (`ZFETCH_RANGES`).
+/// Stored ranges after the position (`ZFETCH_RANGES`).
 pub const MOST_RANGES: usize = 9;
-/// `zfetch_min_sec_reap`: unused so long it may be replaced, nanoseconds.
+/// `zfetch_min_sec_reap`: a stream that is unused for this time may be replaced, nanoseconds.
 pub const REPLACED_AFTER_NS: u64 = 1_000_000_000;
-/// `zfetch_max_sec_reap`: unused so long it is forgotten, nanoseconds.
+/// `zfetch_max_sec_reap`: a stream that is unused for this time is removed, nanoseconds.
 pub const FORGOTTEN_AFTER_NS: u64 = 2_000_000_000;
 
 #[derive(Clone, Debug, Default)]
 struct Stream {
     position: Page,
-    /// What was read before its turn: first page and end of each range, ascending, none touching another.
+    /// Ranges that were read out of order: first page and end of each, ascending, not adjacent.
     early: Vec<(Page, Page)>,
     asked: Page,
     distance: u64,
     used_ns: u64,
-    /// A read of it was not wholly cached (`zs_missed`): only then anything is fetched.
+    /// A read of the stream was not completely cached (`zs_missed`): only then pages are requested.
     missed: bool,
-    /// The reader has waited for it since the last request (`zs_more`).
+    /// The reader has waited since the last request (`zs_more`).
     late: bool,
 }
 
 impl Stream {
-    /// Goes on by so many pages, and by what was read early right behind them; gives how many (`dmu_zfetch_hit`).
+    /// Moves on by this many pages, and by adjacent stored ranges; returns the number of pages (`dmu_zfetch_hit`).
     fn hit(&mut self, pages: u64) -> u64 {
         let mut end = self.position + pages;
         let touched = self.early.iter().take_while(|(first, _)| *first <= end).count();
@@ -73,8 +70,7 @@ impl Stream {
         moved
     }
 
-    /// Remembers a read before its turn; gives how far the stream goes on, if few enough holes are left
-    /// (`dmu_zfetch_future`).
+    /// Stores a read out of order; returns how far the stream moves on if few holes are left (`dmu_zfetch_future`).
     fn early(&mut self, first: Page, end: Page) -> u64 {
         let from = self.early.partition_point(|(_, before)| *before < first);
         let to = self.early.partition_point(|(after, _)| *after <= end);
@@ -97,7 +93,7 @@ impl Stream {
         if reach > 0 { self.hit(reach) } else { 0 }
     }
 
-    /// Takes a read for its own; `None`: it is another's. Otherwise how many pages the stream went on by.
+    /// Adds a read to the stream; returns the pages by which the stream moved on. `None`: the read belongs to another stream.
     fn take(&mut self, first: Page, end: Page) -> Option<u64> {
         if first > self.position {
             (end <= self.position + REORDER_PAGES).then(|| self.early(first, end))
@@ -108,7 +104,7 @@ impl Stream {
         }
     }
 
-    /// How far it looks ahead after a read of so many pages.
+    /// The distance after a read of this many pages.
     fn lengthen(&mut self, pages: u64) {
         self.distance = if self.distance < pages {
             pages
@@ -125,16 +121,16 @@ impl Stream {
 /// ZFS's streams.
 #[derive(Clone, Debug, Default)]
 pub struct Zfetch {
-    /// Of each file, the newest first.
+    /// The streams of each file, the newest first.
     files: HashMap<FileId, Vec<Stream>>,
 }
 
 impl Zfetch {
-    /// A new stream that expects its next read there, if there may be one (`dmu_zfetch_stream_create`).
+    /// Adds a stream that expects its next read there, if the limit permits (`dmu_zfetch_stream_create`).
     fn begin(streams: &mut Vec<Stream>, position: Page, file_pages: u64, now_ns: u64) {
         let unused_ns = |stream: &Stream| now_ns.saturating_sub(stream.used_ns);
         streams.retain(|stream| unused_ns(stream) < FORGOTTEN_AFTER_NS);
-        // So few that they need not overlap.
+        // Few enough that they do not overlap.
         let most = MOST_STREAMS.min((file_pages / MOST_PAGES) as usize).max(1);
         if streams.len() >= most {
             let Some(oldest) = (0..streams.len()).min_by_key(|index| streams[*index].used_ns) else { return };
@@ -143,7 +139,7 @@ impl Zfetch {
             }
             streams.remove(oldest);
         }
-        // Until its second read it may be replaced at once.
+        // Before its second read the stream may be replaced at once.
         let used_ns = now_ns.saturating_sub(REPLACED_AFTER_NS);
         streams.insert(0, Stream { position, asked: position, used_ns, ..Stream::default() });
     }
@@ -163,12 +159,12 @@ impl Policy for Zfetch {
         if access.found == Found::Absent {
             requests.pages(access.file, first, end.saturating_sub(first));
         }
-        // The rest of a call was looked at when it began.
+        // The start of the call has handled the rest.
         if (!access.begins && access.by == By::Read) || end <= first {
             return;
         }
         let streams = self.files.entry(access.file).or_default();
-        // The stream that expects it, or one that ended within its first page; else one that it is near to.
+        // The stream that expects this page, or one that ended within its first page; otherwise a near one.
         let expects = |stream: &Stream| first == stream.position || first + 1 == stream.position;
         let mut found = streams.iter().position(expects).map(|index| (index, streams[index].position));
         let mut moved = 0;
@@ -233,11 +229,11 @@ mod tests {
         // Two touching ranges become one; eight pages of 32 are a quarter.
         assert_eq!(stream.take(116, 132), Some(32));
         assert_eq!((stream.position, stream.early.len()), (132, 0));
-        // What came late is passed; what crosses the position goes on from there.
+        // A late read was passed; a read across the position continues from there.
         assert_eq!(stream.take(100, 108), Some(0));
         assert_eq!(stream.take(130, 140), Some(8));
         assert_eq!(stream.position, 140);
-        // Too far before it, or behind.
+        // Too far after the position, or before it.
         assert_eq!(stream.take(140 + REORDER_PAGES, 141 + REORDER_PAGES), None);
         let mut far = Stream { position: 3 * REORDER_PAGES, ..Stream::default() };
         assert_eq!(far.take(0, REORDER_PAGES), None);
@@ -250,7 +246,7 @@ mod tests {
         assert_eq!(stream.take(10, 14), Some(0));
         assert_eq!(stream.hit(10), 14);
         assert_eq!((stream.position, &stream.early[..]), (14, &[(20, 24)][..]));
-        // No more ranges than are remembered.
+        // At most the number of stored ranges.
         for index in 0..2 * MOST_RANGES as u64 {
             stream.take(100 + 1000 * (index + 1), 101 + 1000 * (index + 1));
         }

@@ -66,7 +66,7 @@ impl<'a> RuleFiles<'a> {
             path,
         };
         if before.text.as_ref().is_some_and(|text| !Rule::is_ours(text)) {
-            return Err(Error::State { path: before.path, why: "it is not ours".into() });
+            return Err(Error::State { path: before.path, why: "`ahead tune` did not write it".into() });
         }
         let written = replace(&before.path, text).and_then(|()| match &link {
             Some(link) => relink(link, &self.destination()),
@@ -142,7 +142,7 @@ fn relink(link: &Path, destination: &Path) -> Result<()> {
     }
     match symlink(destination, link) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            Err(Error::State { path: link.into(), why: "it is not ours".into() })
+            Err(Error::State { path: link.into(), why: "`ahead tune` did not create it".into() })
         }
         done => done.map_err(|e| Error::io(format!("create {}", link.display()), e)),
     }

@@ -1,20 +1,18 @@
-//! How the kernel looks for the nearest page that is not cached (`page_cache_prev_miss`, `page_cache_next_miss`), with
-//! what large folios do to it.
+//! The kernel's search for the nearest page that is not cached (`page_cache_prev_miss`, `page_cache_next_miss`), with the effect of large folios.
 //!
-//! The page cache is a tree of nodes with 64 slots. A folio takes the slots of all its pages, in the level of its size,
-//! and all of them lead to the first. Whoever looks up a page in the midst of a folio therefore stands at the folio's
-//! first slot, with the page's own number; from there each step moves number and slot by one, and the two stay apart:
+//! The page cache is a tree of nodes with 64 slots. A folio takes the slots of all its pages, at the level of its size, and all of them point to
+//! the first. So a lookup of a page within a folio stops at the folio's first slot, with the number of the page. From there each step moves
+//! number and slot by one, and the difference stays:
 //!
 //! ```text
 //!     slots of a node    … 14  15 [16  17  18  19] 20  21 …     a folio of four pages at 16
-//!     look up page 18               ▲ stands at 16
+//!     look up page 18               ▲ stops at 16
 //!     next, page 19                     ▲ 17
-//!     next, page 20                         ▲ 18: takes page 20 for cached, whatever 20 is
+//!     next, page 20                         ▲ 18: page 20 counts as cached, even if it is not
 //! ```
 //!
-//! Where a search crosses into another node, it goes on at the slot of its number, once more with a rule of its own for
-//! numbers that do not fit. None of it matters to the kernel (a guess is a bit off), all of it to who wants to decide
-//! alike.
+//! When a search enters another node, it continues at the slot of its number, with another rule for numbers that do not fit. For the kernel this
+//! is only an inexact guess; a policy that must make the same decisions has to reproduce it.
 //!
 //! Source: include/linux/xarray.h, lib/xarray.c (`xas_load`, `xas_prev`, `__xas_prev`, `xas_next`, `__xas_next`) and
 //! mm/filemap.c of Linux 6.12 and 7.2.
@@ -24,10 +22,10 @@ use crate::{FileId, Folio, Page, View};
 /// A node has 64 slots (`XA_CHUNK_SHIFT`, unless the kernel is built for tiny machines).
 const SLOT_BITS: u32 = 6;
 const SLOTS: u64 = 1 << SLOT_BITS;
-/// More levels than page numbers have bits.
+/// Levels for all bits of a page number.
 const LEVELS: u32 = 11;
 
-/// How many pages right before `page` count as cached, at most `most`.
+/// The number of pages right before `page` that count as cached, at most `most`.
 pub(super) fn history(view: &dyn View, file: FileId, page: Page, most: u64) -> u64 {
     let Some(mut walk) = page.checked_sub(1).and_then(|last| Walk::load(view, file, last)) else { return 0 };
     let mut seen = 1;
@@ -48,11 +46,11 @@ pub(super) fn hole(view: &dyn View, file: FileId, page: Page, most: u64) -> Opti
     None
 }
 
-/// Where a search stands (`struct xa_state`).
+/// The state of a search (`struct xa_state`).
 struct Walk<'a> {
     view: &'a dyn View,
     file: FileId,
-    /// The number of the page that it believes to be at.
+    /// The number of its current page.
     page: Page,
     /// Level of the node, 0 at the leaves: a slot stands for 64 to the power of it pages.
     level: u32,
@@ -63,7 +61,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Looks a page up; `None`: it is not cached.
+    /// Looks up a page; `None`: it is not cached.
     fn load(view: &'a dyn View, file: FileId, page: Page) -> Option<Walk<'a>> {
         let folio = view.folio(file, page)?;
         let level = u32::from(folio.order) / SLOT_BITS;
@@ -71,7 +69,7 @@ impl<'a> Walk<'a> {
         Some(Walk { view, file, page, level, node, slot: slot_of(folio.first, level) })
     }
 
-    /// One step towards the file's beginning; whether something is there.
+    /// One step towards the start of the file; returns whether the slot is occupied.
     fn back(&mut self) -> bool {
         let Some(before) = self.page.checked_sub(1) else { return false };
         self.page = before;
@@ -81,7 +79,7 @@ impl<'a> Walk<'a> {
         }
         if self.slot != slot_of(self.page, self.level) {
             if self.slot == 0 {
-                // Up, until there is a slot before.
+                // Up to a level with a slot before.
                 loop {
                     if self.level + 1 >= LEVELS {
                         return false;
@@ -100,7 +98,7 @@ impl<'a> Walk<'a> {
         self.down()
     }
 
-    /// One step towards the file's end; whether something is there.
+    /// One step towards the end of the file; returns whether the slot is occupied.
     fn forth(&mut self) -> bool {
         self.page += 1;
         if self.level == 0 && self.slot < SLOTS - 1 {
@@ -125,7 +123,7 @@ impl<'a> Walk<'a> {
         self.node = node_of(self.node, self.level);
     }
 
-    /// Down to the leaf, or the large folio, that the slot leads to; whether something is there.
+    /// Down to the leaf, or to the large folio of the slot; returns whether the slot is occupied.
     fn down(&mut self) -> bool {
         loop {
             match self.slot_is_held() {
@@ -144,8 +142,8 @@ impl<'a> Walk<'a> {
         self.slot_is_held().unwrap_or(false)
     }
 
-    /// Whether the slot counts as a page that is there; `None`: it leads to a node below, or nowhere. The note that
-    /// reclaim leaves for a large folio takes all of its slots, too, and only the first of them is known for a note.
+    /// Whether the slot counts as a present page; `None`: it points to a node below, or is empty. The shadow entry of a large folio takes all of its
+    /// slots, too, and only the first one is recognized as a shadow entry.
     fn slot_is_held(&self) -> Option<bool> {
         let first = self.node + (self.slot << (SLOT_BITS * self.level));
         let fills = |folio: &Folio| u32::from(folio.order) >= SLOT_BITS * self.level;
