@@ -1,8 +1,9 @@
-//! `ahead sim`: policies over workloads, in a machine that is only reckoned.
+//! `ahead sim`: policies over workloads, and the planner, in a simulated machine.
 
 mod conform;
 mod page;
 pub mod recordings;
+mod replay;
 mod sweep;
 mod trace;
 
@@ -36,6 +37,7 @@ pub struct Sim {
 enum Command {
     Run(Run),
     Sweep(sweep::Sweep),
+    Replay(replay::Replay),
     Policies(Policies),
     Trace(trace::Trace),
     Conform(conform::Conform),
@@ -70,6 +72,7 @@ impl Sim {
         match self.command {
             Command::Run(command) => command.run(),
             Command::Sweep(command) => command.run(),
+            Command::Replay(command) => command.run(),
             Command::Policies(command) => command.run(),
             Command::Trace(command) => command.run(),
             Command::Conform(command) => command.run(),
