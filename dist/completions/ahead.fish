@@ -64,6 +64,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Pri
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print what was prefetched as one line on standard error, after the program\'s end'
@@ -73,6 +74,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch 
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -209,17 +211,19 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l figures -d 'Draw P
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l model -d 'Write the disk\'s twin, a model for `ahead sim` and `ahead disk`, into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l timing-only -d 'Look at nothing but the times of reads, as Pelouin did: no cachestat, no mincore, no SEEK_HOLE'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l verify -d 'Compare with what sysfs, the superblock, FIEMAP and the emulated disk\'s model say; exit status 1 if something differs'
+complete -c ahead -n "__fish_ahead_using_subcommand probe" -l save -d 'Keep the description of this device (by the serial number of the disk, or the UUID of the file system), so that `ahead run`, `replay` and `compare` plan with it: as root for everybody (/var/lib/ahead/devices), else for you ($XDG_STATE_HOME/ahead/devices)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "policies" -d 'List the policies'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "replay" -d 'Replay a profile on a simulated disk: what `ahead replay --wait` would take there'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "policies" -d 'List the policies'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, the figures and pictures of them into this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/formats.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
@@ -234,6 +238,15 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l disk -d 'Disk: hdd, ssd, nvme, emmc, cloud, one of the papers\' disks, or a model in TOML (see docs/formats.md)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l size -d 'Size of the disk: seeks of a rotating disk depend on it [default: twice as far as the profile reaches]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l device -d 'Plan with this description of the disk instead of the model\'s own: a device description or a disk model' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Fetch at most this much' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l priority -d 'How much of the disk to take from other programs, as of `ahead replay`' -r -f -a "idle\t''
+normal\t''"
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l json -d 'Print JSON instead of lines (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -l json -d 'Print JSON instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -s V -l version -d 'Print version'
@@ -248,6 +261,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from conform" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "run" -d 'Run the policies of a scenario and compare them'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "replay" -d 'Replay a profile on a simulated disk: what `ahead replay --wait` would take there'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "policies" -d 'List the policies'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
@@ -294,6 +308,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcom
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "finish-after" -d 'Clean up after a daemon whose start was broken off'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "run" -d 'Run the policies of a scenario and compare them'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "replay" -d 'Replay a profile on a simulated disk: what `ahead replay --wait` would take there'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "policies" -d 'List the policies'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "trace" -d 'Record what the kernel\'s read-ahead decides for a program'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from sim" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'

@@ -2,6 +2,7 @@
 //! device has nothing left to read.
 
 mod budget;
+mod description;
 mod silent;
 mod stalled;
 
