@@ -154,6 +154,9 @@ _ahead__lab() {
             ahead__lab__subcmd__help__subcmd__sim,policies)
                 cmd="ahead__lab__subcmd__help__subcmd__sim__subcmd__policies"
                 ;;
+            ahead__lab__subcmd__help__subcmd__sim,replay)
+                cmd="ahead__lab__subcmd__help__subcmd__sim__subcmd__replay"
+                ;;
             ahead__lab__subcmd__help__subcmd__sim,run)
                 cmd="ahead__lab__subcmd__help__subcmd__sim__subcmd__run"
                 ;;
@@ -172,6 +175,9 @@ _ahead__lab() {
             ahead__lab__subcmd__sim,policies)
                 cmd="ahead__lab__subcmd__sim__subcmd__policies"
                 ;;
+            ahead__lab__subcmd__sim,replay)
+                cmd="ahead__lab__subcmd__sim__subcmd__replay"
+                ;;
             ahead__lab__subcmd__sim,run)
                 cmd="ahead__lab__subcmd__sim__subcmd__run"
                 ;;
@@ -189,6 +195,9 @@ _ahead__lab() {
                 ;;
             ahead__lab__subcmd__sim__subcmd__help,policies)
                 cmd="ahead__lab__subcmd__sim__subcmd__help__subcmd__policies"
+                ;;
+            ahead__lab__subcmd__sim__subcmd__help,replay)
+                cmd="ahead__lab__subcmd__sim__subcmd__help__subcmd__replay"
                 ;;
             ahead__lab__subcmd__sim__subcmd__help,run)
                 cmd="ahead__lab__subcmd__sim__subcmd__help__subcmd__run"
@@ -838,7 +847,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__help__subcmd__sim)
-            opts="run sweep policies trace conform"
+            opts="run sweep replay policies trace conform"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -866,6 +875,20 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__help__subcmd__sim__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__lab__subcmd__help__subcmd__sim__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1002,7 +1025,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__sim)
-            opts="-h -V --help --version run sweep policies trace conform help"
+            opts="-h -V --help --version run sweep replay policies trace conform help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1038,7 +1061,7 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__sim__subcmd__help)
-            opts="run sweep policies trace conform help"
+            opts="run sweep replay policies trace conform help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1080,6 +1103,20 @@ _ahead__lab() {
             return 0
             ;;
         ahead__subcmd__lab__subcmd__sim__subcmd__help__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__lab__subcmd__sim__subcmd__help__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1142,6 +1179,40 @@ _ahead__lab() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__lab__subcmd__sim__subcmd__replay)
+            opts="-h -V --disk --size --device --budget --priority --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --disk)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "idle normal" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -196,6 +196,9 @@ _ahead() {
             ahead__subcmd__help__subcmd__sim,policies)
                 cmd="ahead__subcmd__help__subcmd__sim__subcmd__policies"
                 ;;
+            ahead__subcmd__help__subcmd__sim,replay)
+                cmd="ahead__subcmd__help__subcmd__sim__subcmd__replay"
+                ;;
             ahead__subcmd__help__subcmd__sim,run)
                 cmd="ahead__subcmd__help__subcmd__sim__subcmd__run"
                 ;;
@@ -214,6 +217,9 @@ _ahead() {
             ahead__subcmd__sim,policies)
                 cmd="ahead__subcmd__sim__subcmd__policies"
                 ;;
+            ahead__subcmd__sim,replay)
+                cmd="ahead__subcmd__sim__subcmd__replay"
+                ;;
             ahead__subcmd__sim,run)
                 cmd="ahead__subcmd__sim__subcmd__run"
                 ;;
@@ -231,6 +237,9 @@ _ahead() {
                 ;;
             ahead__subcmd__sim__subcmd__help,policies)
                 cmd="ahead__subcmd__sim__subcmd__help__subcmd__policies"
+                ;;
+            ahead__subcmd__sim__subcmd__help,replay)
+                cmd="ahead__subcmd__sim__subcmd__help__subcmd__replay"
                 ;;
             ahead__subcmd__sim__subcmd__help,run)
                 cmd="ahead__subcmd__sim__subcmd__help__subcmd__run"
@@ -1046,7 +1055,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__sim)
-            opts="run sweep policies trace conform"
+            opts="run sweep replay policies trace conform"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1074,6 +1083,20 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__sim__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__sim__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1376,7 +1399,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim)
-            opts="-h -V --help --version run sweep policies trace conform help"
+            opts="-h -V --help --version run sweep replay policies trace conform help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1412,7 +1435,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__help)
-            opts="run sweep policies trace conform help"
+            opts="run sweep replay policies trace conform help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1454,6 +1477,20 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__sim__subcmd__help__subcmd__policies)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__help__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1516,6 +1553,40 @@ _ahead() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__sim__subcmd__replay)
+            opts="-h -V --disk --size --device --budget --priority --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --disk)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --priority)
+                    COMPREPLY=($(compgen -W "idle normal" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

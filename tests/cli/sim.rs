@@ -128,6 +128,44 @@ fn a_profile_is_a_workload() {
     ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
+/// The planner on a simulated disk.
+#[test]
+fn profile_is_replayed_on_any_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let place = home.path().join("program.ahead");
+    let extent = |index: u64| ahead_profile::Extent {
+        offset_bytes: index * 16_384,
+        length_bytes: 4096,
+        first_use_us: index * 37 % 100,
+        runs: 1,
+        physical_bytes: Some(index * 16_384 + (1 << 30)),
+    };
+    let extents = (0..100).map(extent).collect();
+    let file =
+        ahead_profile::File { path: b"/x".to_vec(), size_bytes: 2 << 20, extents, ..ahead_profile::File::default() };
+    let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
+    profile.recording.runs = 1;
+    ahead_profile::save(&profile, &place).unwrap();
+    let place = place.to_str().unwrap();
+    let replay = |more: &[&str]| json(&[&["sim", "replay", place, "--json"], more].concat());
+    let cloud = replay(&["--disk", "cloud"]);
+    for key in ["arrived_s", "submitted_s"] {
+        assert!(cloud[key].as_f64().unwrap() > 0.0, "{key}: {cloud}");
+    }
+    assert_eq!(cloud["device"]["bytes"], cloud["issued_bytes"], "{cloud}");
+    // 100 requests without a burst take a third of a millisecond each; a device without that limit gets no gap read for it.
+    let unlimited = home.path().join("ssd.toml");
+    fs::write(&unlimited, ahead_device::Model::builtin_toml("ssd").unwrap()).unwrap();
+    let as_flash = replay(&["--disk", "cloud", "--device", unlimited.to_str().unwrap()]);
+    assert!(cloud["requests"].as_u64() < as_flash["requests"].as_u64(), "{cloud} {as_flash}");
+    assert!(cloud["arrived_s"].as_f64() < as_flash["arrived_s"].as_f64(), "{cloud} {as_flash}");
+    let lines = predicate::str::contains("hdd: ").and(predicate::str::contains("arrived after "));
+    ahead(&["sim", "replay", place, "--disk", "hdd"]).assert().success().stdout(lines);
+    let unknown = predicate::str::contains("\"floppy\" is neither a model");
+    ahead(&["sim", "replay", place, "--disk", "floppy"]).assert().code(2).stderr(unknown);
+    ahead(&["sim", "replay", place]).assert().code(2).stderr(predicate::str::contains("--disk"));
+}
+
 /// A trace of the kernel's runs as a workload, one process for each thread, under any policy.
 #[test]
 fn a_trace_is_a_workload() {

@@ -2,6 +2,7 @@
 //! afterwards.
 
 mod budget;
+mod description;
 mod silent;
 mod stalled;
 

@@ -83,10 +83,11 @@ impl Descriptions {
     /// Reads small files in /sys, /run and the store. The store's file system may not answer: call it where that holds nothing up.
     pub fn saved(profile: &Profile) -> Descriptions {
         let directories: Vec<PathBuf> = directories().into_iter().filter(|directory| directory.is_dir()).collect();
-        let Ok(mounts) = mounts::own() else { return Descriptions::default() };
+        // Usually there are none: nothing else is read then.
         if directories.is_empty() {
             return Descriptions::default();
         }
+        let Ok(mounts) = mounts::own() else { return Descriptions::default() };
         let mut saved = BTreeMap::new();
         for device in current_device_numbers(profile, &mounts).into_values() {
             if saved.contains_key(&device) {

@@ -26,6 +26,7 @@ pub mod cut;
 pub mod from_recording;
 pub mod inodes;
 mod pace;
+pub mod pacing;
 mod samples;
 mod spans;
 #[cfg(test)]

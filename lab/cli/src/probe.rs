@@ -257,6 +257,10 @@ impl Probe {
 
 fn json(answers: &Answers, checks: &[Check]) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(answers)?;
+    let model = answers.disk.twin.as_ref().and_then(|twin| twin.model("twin", "").ok());
+    if let Some(model) = model {
+        value["device_description"] = serde_json::to_value(model.device_description())?;
+    }
     if !checks.is_empty() {
         value["verify"] = serde_json::to_value(checks)?;
     }

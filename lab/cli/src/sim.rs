@@ -1,6 +1,7 @@
 //! `ahead sim`: runs policies over workloads in a simulated machine.
 
 mod conform;
+mod replay;
 mod sweep;
 mod trace;
 
@@ -34,6 +35,7 @@ pub struct Sim {
 enum Command {
     Run(Run),
     Sweep(sweep::Sweep),
+    Replay(replay::Replay),
     Policies(Policies),
     Trace(trace::Trace),
     Conform(conform::Conform),
@@ -68,6 +70,7 @@ impl Sim {
         match self.command {
             Command::Run(command) => command.run(),
             Command::Sweep(command) => command.run(),
+            Command::Replay(command) => command.run(),
             Command::Policies(command) => command.run(),
             Command::Trace(command) => command.run(),
             Command::Conform(command) => command.run(),

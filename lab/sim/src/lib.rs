@@ -78,6 +78,7 @@ mod machine;
 mod patterns;
 mod queue;
 mod recording;
+pub mod replay;
 mod scenario;
 mod workload;
 mod world;

@@ -10,14 +10,11 @@
 
 use crate::prefetch::sources::Readable;
 use ahead_model::DeviceDescription;
+use ahead_plan::pacing::TIMED_READS;
 use ahead_sys::cache;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Reads that are timed. An odd number has a median; as many hops of a rotating disk, waited for one by one, cost at most as many half
-/// turns of the platter more than in a queue: 30 ms.
-pub const TIMED_READS: usize = 7;
 
 /// A median this many times shorter or longer than described contradicts. One disk differs from itself by less: a far access takes 2.5
 /// times as long as a hop, a busy volume twice as long as an idle one. Kinds of devices differ by more: flash, volume and rotating disk

@@ -16,6 +16,7 @@
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::brake::{self, Brake};
+use ahead_plan::pacing::MOST_WORKERS;
 use ahead_sys::tasks;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -25,9 +26,6 @@ use std::time::{Duration, Instant};
 
 /// Threads in all: as many as two devices use where paths are looked up.
 const MOST_THREADS: usize = 32;
-
-/// Threads of one device, and so the depth of its queue while paths are looked up.
-pub const MOST_OF_DEVICE: usize = 16;
 
 /// Up to this number of threads the system's limits are not looked at: that takes 60 us, which a program that is in memory
 /// would have to wait.
@@ -370,7 +368,7 @@ impl WorkerPool {
             }
         }
         let answering = state.at_work.values().filter(|at_work| at_work.threads > at_work.replaced).count();
-        let share = (MOST_THREADS / answering.max(1)).clamp(1, MOST_OF_DEVICE);
+        let share = (MOST_THREADS / answering.max(1)).clamp(1, MOST_WORKERS);
         let wanted: Vec<usize> =
             state.at_work.iter().filter(|(_, at_work)| at_work.helpers > 0).map(|(device, _)| *device).collect();
         for device in wanted {

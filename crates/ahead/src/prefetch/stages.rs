@@ -11,15 +11,16 @@
 
 use crate::prefetch::account::{Account, Reason};
 use crate::prefetch::brake::Look;
-use crate::prefetch::description_check::{TIMED_READS, contradiction};
+use crate::prefetch::description_check::contradiction;
 use crate::prefetch::devices::{Device, Devices};
 use crate::prefetch::engine::{Shared, as_us};
-use crate::prefetch::pool::{MOST_OF_DEVICE, WorkerPool};
+use crate::prefetch::pool::WorkerPool;
 use crate::prefetch::warm::Sample;
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_model::{DeviceDescription, RangeSet};
 use ahead_plan::inodes::{self, InodeRange};
+use ahead_plan::pacing::{Pacing, TIMED_READS};
 use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::{machine, openat, priority, xfs};
@@ -228,7 +229,7 @@ impl Fetch {
         }
         self.check_description(&mut job);
         let job = Arc::new(job);
-        let (steps, workers) = (job.plan.steps.len(), self.workers(&job));
+        let (steps, workers) = (job.plan.steps.len(), self.pacing(&job).workers);
         if job.description.seeks() {
             self.side_by_side(&job, job.plan.metadata_steps, workers);
             self.side_by_side(&job, steps, 1);
@@ -238,15 +239,12 @@ impl Fetch {
         self.release(device);
     }
 
-    /// Threads where order does not matter, or not yet.
-    fn workers(&self, job: &Job) -> usize {
+    fn pacing(&self, job: &Job) -> Pacing {
         let looks_up = job.plan.steps.iter().any(|step| !matches!(step, Step::Fetch(_)));
-        match job.description.seeks() {
-            _ if self.looked_warm.load(Ordering::Acquire) => 1,
-            false if !looks_up => WORKERS,
-            true if !looks_up => 1,
-            true if self.shared.options.priority == Priority::Idle => BACKGROUND_WORKERS,
-            _ => MOST_OF_DEVICE,
+        let is_background = self.shared.options.priority == Priority::Idle;
+        match self.looked_warm.load(Ordering::Acquire) {
+            true => Pacing::alone(&job.description, is_background),
+            false => Pacing::new(&job.description, looks_up, is_background),
         }
     }
 
@@ -307,7 +305,7 @@ impl Fetch {
         job.cursor = AtomicUsize::new(0);
         // A program that was started stays started.
         job.head_start_steps = if was_held { job.plan.head_start_steps } else { 0 };
-        job.queue_us = self.queue_us(job);
+        job.queue_us = self.pacing(job).queue_us;
         if job.head_start_steps == 0 {
             self.release(job.device);
         }
@@ -316,16 +314,6 @@ impl Fetch {
     /// Announces the fetches of a plan.
     fn announce(&self, plan: &Plan) {
         plan.steps.iter().filter_map(Step::span).for_each(|span| self.shared.sources.need(span.source));
-    }
-
-    /// How much of the device's time each worker has queued at most, microseconds.
-    fn queue_us(&self, job: &Job) -> f64 {
-        match (job.description.seeks(), self.shared.options.priority) {
-            (false, _) => QUEUE_US / self.workers(job) as f64,
-            (true, Priority::Idle) => BACKGROUND_QUEUE_US,
-            // The more is queued, the better the disk's scheduler sorts.
-            (true, Priority::Normal) => f64::INFINITY,
-        }
     }
 
     fn job(&self, index: usize) -> Job {
@@ -356,7 +344,7 @@ impl Fetch {
             pieces: kept.0,
             lookups: kept.1,
         };
-        job.queue_us = self.queue_us(&job);
+        job.queue_us = self.pacing(&job).queue_us;
         job
     }
 
@@ -447,23 +435,6 @@ fn yield_processor() {
 /// difference between a precise recording and a warm run, per page, events included. It is no part of the program's
 /// computing.
 const READ_CPU_US: f64 = 45.0;
-
-/// How much of the device's time may be queued where first use is the order, microseconds: what a page that nobody
-/// foresaw waits at most. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
-/// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
-const QUEUE_US: f64 = 8000.0;
-
-/// The same of a rotating disk in the background, microseconds: two requests with an average access each. The one is read
-/// while the other waits, and so the disk always has something to do.
-const BACKGROUND_QUEUE_US: f64 = 24_000.0;
-
-/// Threads where first use is the order and metadata is read by itself: an opening may wait for a block on its way, and
-/// the others go on meanwhile.
-const WORKERS: usize = 4;
-
-/// Threads where paths are looked up on a rotating disk in the background: each has one read under way, and another program's
-/// read waits for all of these.
-const BACKGROUND_WORKERS: usize = 2;
 
 /// What was looked up, open, if its file system reads inodes by their numbers for us, and is the one that was recorded:
 /// elsewhere the numbers would be those of other files.

@@ -18,6 +18,7 @@ use crate::prefetch::sources::{Closed, Readable, Sources};
 use crate::prefetch::stages::{Fetch, Job};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
+use ahead_plan::pacing::MOST_WAITING;
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
 use ahead_sys::{cache, openat, xfs};
@@ -237,10 +238,6 @@ struct Queue {
     /// What is to be timed, if anything is.
     timed: Option<Vec<TimedRead>>,
 }
-
-/// Requests that a worker has under way at most: each holds a file open. With four workers twice what a queue of flash
-/// takes at a time.
-const MOST_WAITING: usize = 32;
 
 /// Where few files may be open, each worker's queue holds this part of them at most.
 const LONGEST_QUEUES: usize = 16;

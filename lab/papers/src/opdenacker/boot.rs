@@ -6,6 +6,8 @@
 //! ```
 
 use crate::starts::{Run, Start, Starts};
+use ahead_model::DeviceDescription;
+use ahead_plan::{Piece, Source, Span, Step};
 use ahead_policy::{
     Access, Event, FileId, OpenId, PAGE_BYTES, Page, Policy, Request, Requests, View, Wants,
     policies::linux_2_6::Linux26,
@@ -141,12 +143,9 @@ impl Boot {
         windows.into_iter().map(|window| merged(window).len()).sum()
     }
 
-    /// A program that reads a list beside the boot (`readahead-list`).
-    pub fn reader(&self, mut list: Vec<Section>, order: Order) -> Program {
-        if order == Order::Place {
-            list.sort_unstable();
-        }
-        let steps = list.into_iter().flat_map(|section| {
+    /// A program that reads a list beside the boot (`readahead-list`), in the order of the planner.
+    pub fn reader(&self, list: Vec<Section>, order: Order) -> Program {
+        let steps = self.planned(&list, order).into_iter().flat_map(|section| {
             (0..section.pages.div_ceil(STEP_PAGES)).map(move |step| Section {
                 first: section.first + step * STEP_PAGES,
                 pages: STEP_PAGES.min(section.pages - step * STEP_PAGES),
@@ -157,6 +156,45 @@ impl Boot {
         let first_open = (self.names.len() * self.starts.files.len()) as u32;
         let ops = steps.map(move |section| read(OpenId(first_open + section.file.0), section));
         Program { ops: Box::new(ops), user_per_page_ns: 0.0 }
+    }
+
+    /// The list as the planner orders and joins it: for a device that seeks, or for one that does not.
+    fn planned(&self, list: &[Section], order: Order) -> Vec<Section> {
+        let device = match order {
+            Order::Place => DeviceDescription::ROTATING,
+            Order::Time => DeviceDescription::FLASH,
+        };
+        let places = self.places();
+        let piece = |(section, first_use_us): (&Section, u64)| {
+            let start = section.first * PAGE_BYTES;
+            Piece {
+                source: Source::File(section.file.0 as usize),
+                range: start..start + section.pages * PAGE_BYTES,
+                seldom: false,
+                first_use_us,
+                physical_bytes: Some(places[section.file.0 as usize] + start),
+            }
+        };
+        let pieces = list.iter().zip(0..).map(piece).collect();
+        let plan = ahead_plan::plan(pieces, Vec::new(), &device, None, u64::MAX);
+        let section = |span: &Span| {
+            let whole = span.whole();
+            let Source::File(file) = span.source else { unreachable!("only files are planned") };
+            let (first, end) = (whole.start / PAGE_BYTES, whole.end / PAGE_BYTES);
+            Section { file: FileId(file as u32), first, pages: end - first }
+        };
+        plan.steps.iter().filter_map(Step::span).map(section).collect()
+    }
+
+    /// Where each file begins on the disk: one after the other, bytes.
+    fn places(&self) -> Vec<u64> {
+        let mut next_bytes = 0;
+        let begin = |pages: u64| {
+            let place = next_bytes;
+            next_bytes += pages * PAGE_BYTES;
+            place
+        };
+        self.file_pages().into_iter().map(begin).collect()
     }
 
     /// Reads of a file that nobody needs, so large; it comes after all others.

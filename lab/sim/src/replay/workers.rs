@@ -1,0 +1,257 @@
+//! The threads of a simulated replay, and the queue of its disk.
+
+use super::{Places, ReplayCosts, ReplaySettings, Replayed, calls_of};
+use crate::queue::{Added, Queue, Range, Scheduler};
+use ahead_device::Op;
+use ahead_model::{DeviceDescription, PAGE_BYTES};
+use ahead_plan::cut::Request;
+use ahead_plan::pacing::MOST_WAITING;
+use ahead_plan::{Plan, Source, Step};
+use ahead_policy::FileId;
+use std::collections::{HashSet, VecDeque};
+
+/// The window that the kernel gives a disk by itself, bytes: one call brings no less.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// A stretch of the plan, up to a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// The first step that is not of it.
+    pub end: usize,
+    pub workers: usize,
+    /// What a worker has queued at most, microseconds of the device's time.
+    pub queue_us: f64,
+    /// It is over when everything has arrived.
+    pub waits: bool,
+}
+
+/// What a worker is held up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// Nothing.
+    No,
+    /// The disk's queue has no room.
+    Room,
+    /// A call has not arrived.
+    Call(usize),
+}
+
+struct Worker {
+    at_ns: u64,
+    held: Held,
+    /// Calls of the current step that are to be made.
+    calls: VecDeque<(Source, Request)>,
+    /// Parts of the current call that are to be queued: place and length, and the call.
+    parts: VecDeque<(u64, u64)>,
+    /// What the current call costs a full queue, microseconds.
+    takes_us: f64,
+    /// Calls that have been made and not been waited for.
+    waiting: VecDeque<(usize, f64)>,
+    queued_us: f64,
+    is_over: bool,
+}
+
+/// A call that was made.
+struct Call {
+    /// Parts that have not arrived.
+    pages_left: u64,
+    pages: u64,
+    done_ns: u64,
+}
+
+pub(super) struct Workers<'a> {
+    plan: &'a Plan,
+    places: &'a Places,
+    description: &'a DeviceDescription,
+    costs: ReplayCosts,
+    cap_bytes: u64,
+    queue: Queue,
+    next_step: usize,
+    calls: Vec<Call>,
+    opened: HashSet<Source>,
+    now_ns: u64,
+    result: Replayed,
+}
+
+impl<'a> Workers<'a> {
+    pub fn new(
+        settings: &ReplaySettings,
+        description: &'a DeviceDescription,
+        plan: &'a Plan,
+        places: &'a Places,
+        capacity_bytes: u64,
+    ) -> Workers<'a> {
+        let model = &settings.model;
+        let scheduler = if model.scheduler() == "none" { Scheduler::None } else { Scheduler::Deadline };
+        let longest_bytes = model.max_request_bytes();
+        Workers {
+            plan,
+            places,
+            description,
+            costs: settings.costs,
+            cap_bytes: longest_bytes.max(WINDOW_BYTES),
+            queue: Queue::new(model, capacity_bytes, model.nr_requests(), longest_bytes, scheduler),
+            next_step: 0,
+            calls: Vec::new(),
+            opened: HashSet::new(),
+            now_ns: 0,
+            result: Replayed { over_budget_bytes: plan.over_budget_bytes, ..Replayed::default() },
+        }
+    }
+
+    /// Carries a stretch of the plan out.
+    pub fn run(&mut self, run: &Run) {
+        let worker = || Worker {
+            at_ns: self.now_ns,
+            held: Held::No,
+            calls: VecDeque::new(),
+            parts: VecDeque::new(),
+            takes_us: 0.0,
+            waiting: VecDeque::new(),
+            queued_us: 0.0,
+            is_over: self.next_step >= run.end,
+        };
+        let mut workers: Vec<Worker> = (0..run.workers).map(|_| worker()).collect();
+        let first_call = self.calls.len();
+        while workers.iter().any(|worker| !worker.is_over) {
+            let ready = workers.iter_mut().filter(|worker| !worker.is_over && worker.held == Held::No);
+            let ready = ready.min_by_key(|worker| worker.at_ns);
+            let done_ns = self.queue.next_done_ns();
+            match ready {
+                Some(worker) if done_ns.is_none_or(|done_ns| worker.at_ns <= done_ns) => self.step(worker, run),
+                _ => self.arrive(&mut workers),
+            }
+        }
+        self.now_ns = workers.iter().map(|worker| worker.at_ns).fold(self.now_ns, u64::max);
+        if run.waits {
+            while self.calls[first_call..].iter().any(|call| call.pages_left > 0) {
+                self.arrive(&mut []);
+            }
+            let last_ns = self.calls[first_call..].iter().map(|call| call.done_ns).max();
+            self.now_ns = self.now_ns.max(last_ns.unwrap_or(0) + self.costs.wake_ns);
+        }
+    }
+
+    /// Waits until everything has arrived, and sees it page by page in the order of issue.
+    pub fn finish(mut self) -> Replayed {
+        while self.queue.next_done_ns().is_some() {
+            self.arrive(&mut []);
+        }
+        let mut at_ns = self.now_ns;
+        for call in &self.calls {
+            if call.done_ns > at_ns {
+                at_ns = call.done_ns + self.costs.wake_ns;
+            }
+            at_ns += call.pages * self.costs.see_ns;
+        }
+        Replayed { arrived_ns: at_ns, submitted_ns: self.now_ns, device: self.queue.account(), ..self.result }
+    }
+
+    /// The next request that is done arrives.
+    fn arrive(&mut self, workers: &mut [Worker]) {
+        let Some(at_ns) = self.queue.next_done_ns() else { return };
+        let Some(done) = self.queue.take_done(at_ns, at_ns) else { return };
+        for range in done.ranges {
+            let call = &mut self.calls[range.file.0 as usize];
+            call.pages_left -= range.pages;
+            call.done_ns = at_ns;
+        }
+        for worker in workers {
+            let is_free = match worker.held {
+                Held::No => false,
+                Held::Room => true,
+                Held::Call(call) => self.calls[call].pages_left == 0,
+            };
+            if is_free {
+                worker.held = Held::No;
+                worker.at_ns = worker.at_ns.max(at_ns + self.costs.wake_ns);
+            }
+        }
+    }
+
+    /// What a worker that is not held up does next.
+    fn step(&mut self, worker: &mut Worker, run: &Run) {
+        if !worker.parts.is_empty() {
+            return self.queue_parts(worker);
+        }
+        let is_too_much = |w: &Worker| w.queued_us > run.queue_us || w.waiting.len() > MOST_WAITING;
+        if run.queue_us.is_finite() && is_too_much(worker) && worker.waiting.len() > 1 {
+            let (call, takes_us) = worker.waiting[0];
+            if self.calls[call].pages_left > 0 {
+                worker.held = Held::Call(call);
+            } else {
+                worker.waiting.pop_front();
+                worker.queued_us -= takes_us;
+            }
+            return;
+        }
+        if let Some((source, request)) = worker.calls.pop_front() {
+            return self.call(worker, source, &request);
+        }
+        match self.plan.steps.get(self.next_step).filter(|_| self.next_step < run.end) {
+            None => worker.is_over = true,
+            Some(step) => {
+                self.next_step += 1;
+                self.take(worker, step);
+            }
+        }
+    }
+
+    fn take(&mut self, worker: &mut Worker, step: &Step) {
+        match step {
+            Step::Fetch(span) => {
+                if self.opened.insert(span.source) {
+                    worker.at_ns += self.costs.open_ns;
+                }
+                let calls = calls_of(step, self.cap_bytes);
+                worker.calls.extend(calls.into_iter().map(|request| (span.source, request)));
+            }
+            Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => {
+                self.result.lookups += 1;
+                worker.at_ns += self.costs.look_up_ns;
+            }
+        }
+    }
+
+    fn call(&mut self, worker: &mut Worker, source: Source, request: &Request) {
+        let bytes = request.range.end - request.range.start;
+        self.result.requests += 1;
+        self.result.issued_bytes += bytes;
+        self.result.bridged_bytes += request.bridged_bytes;
+        let stretches = self.places.stretches(source, &request.range);
+        let pages = stretches.iter().map(|(_, length)| length.div_ceil(PAGE_BYTES)).sum();
+        self.calls.push(Call { pages_left: pages, pages, done_ns: 0 });
+        worker.at_ns += self.costs.call_ns + pages * self.costs.page_ns;
+        // No request is longer than the disk takes.
+        let longest = self.queue.longest_bytes();
+        worker.parts = stretches
+            .into_iter()
+            .flat_map(|(place, length)| {
+                (0..length.div_ceil(longest)).map(move |part| {
+                    let start = part * longest;
+                    // A file's last page is read whole.
+                    (place + start, longest.min(length - start).next_multiple_of(PAGE_BYTES))
+                })
+            })
+            .collect();
+        worker.takes_us = self.description.step_us(bytes);
+        worker.waiting.push_back((self.calls.len() - 1, worker.takes_us));
+        worker.queued_us += worker.takes_us;
+        self.queue_parts(worker);
+    }
+
+    fn queue_parts(&mut self, worker: &mut Worker) {
+        let call = worker.waiting.back().expect("a call is being made").0;
+        while let Some(&(place, length)) = worker.parts.front() {
+            let file = FileId(call as u32);
+            // Its pages have no order that matters, but neighbours must not look as one.
+            let range = Range { file, first: place / PAGE_BYTES, pages: length.div_ceil(PAGE_BYTES), asker: file };
+            if self.queue.add(Op::Read, place, range, length, worker.at_ns) == Added::Full {
+                worker.held = Held::Room;
+                break;
+            }
+            worker.parts.pop_front();
+        }
+        self.queue.unplug(worker.at_ns);
+    }
+}

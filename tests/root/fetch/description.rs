@@ -1,0 +1,71 @@
+//! Descriptions of devices that are kept, used, and discarded when the first reads contradict them.
+
+use super::{KIB, replay};
+use crate::mounted::Mounted;
+use ahead::device_store;
+use ahead_model::DeviceDescription;
+use ahead_profile::{File, Profile};
+use std::fs;
+use std::path::PathBuf;
+
+/// A file that is removed in the end.
+struct Removed(PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Twenty files, each used whole.
+fn profile(mounted: &mut Mounted) -> Profile {
+    let files: Vec<PathBuf> = (0..20).map(|index| mounted.file(&format!("f{index}"), 32 * KIB)).collect();
+    mounted.make_cold();
+    let whole = 0..32 * KIB;
+    let files: Vec<File> = files.iter().map(|file| mounted.used(file, std::slice::from_ref(&whole))).collect();
+    mounted.make_cold();
+    Profile { files, ..Profile::default() }
+}
+
+#[test]
+fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contradict_it() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let profile = profile(&mut mounted);
+    let Ok(identity) = device_store::identity_of_path(&mounted.root) else {
+        return eprintln!("skipped: this kernel does not report UUIDs");
+    };
+    // No device takes 9 s for a read.
+    let slow = DeviceDescription { access_ns: 9_000_000_000, ..DeviceDescription::FLASH };
+    let kept = Removed(device_store::save(&identity, "a test", slow).unwrap());
+    let account = replay(&profile, &[]);
+    let used = &account["devices"][0];
+    assert_eq!(used["description_file"], kept.0.to_str().unwrap(), "{account}");
+    assert!(used["discarded"].as_str().is_some_and(|why| why.contains("first 7 reads")), "{account}");
+    assert!(used["source"] == "assumed" && used["access_us"].as_f64() < Some(1e5), "{account}");
+    // All the same, everything is fetched once.
+    assert_eq!((&account["issued_bytes"], &account["already_resident_bytes"]), (&(640 * KIB).into(), &0.into()));
+    // What is cached contradicts nothing.
+    let again = replay(&profile, &[]);
+    assert_eq!((&again["devices"][0]["source"], &again["devices"][0]["discarded"]), (&"saved".into(), &().into()));
+    drop(kept);
+    mounted.make_cold();
+    assert_eq!(replay(&profile, &[])["devices"][0]["source"], "assumed");
+}
+
+#[test]
+fn given_description_of_a_seeking_disk_is_discarded_too_and_nothing_is_fetched_twice() {
+    let Some(mut mounted) = Mounted::new("ext4") else { return };
+    let mut profile = profile(&mut mounted);
+    // Far from one another, as the profile says: on a disk that seeks only such reads are timed.
+    for (place, file) in (1..).zip(&mut profile.files) {
+        file.extents[0].physical_bytes = Some(place * (16 << 20));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let given = directory.path().join("disk.toml");
+    let slow = DeviceDescription::ROTATING.with_access_ns(9_000_000_000);
+    fs::write(&given, slow.to_toml()).unwrap();
+    let account = replay(&profile, &["--device", given.to_str().unwrap()]);
+    let used = &account["devices"][0];
+    assert!(used["discarded"].is_string() && used["order"] == "by_first_use", "{account}");
+    assert_eq!((&account["issued_bytes"], &account["already_resident_bytes"]), (&(640 * KIB).into(), &0.into()));
+}
