@@ -1,16 +1,18 @@
-//! The loop as a library: watch what a program reads, predict what it will read, fetch it before it is asked for, account for what that
-//! cost.
+//! The loop as a library: watch what a program reads, predict what it will read, prefetch it, account for the cost.
 //!
 //! ```text
-//!     Observation ──▶ record: used pages, paths ──▶ profile
-//!     profile ──▶ prefetch: plan ──▶ page cache ──▶ Account
-//!     store    where the profile of a command is kept
-//!     device_store    where the description of a device is kept
-//!     until    when a run of a program that does not end by itself is over
+//!     program ──▶ Recorder ──▶ Profile ──▶ store
+//!                                            │
+//!     program ◀── Launch ◀── Prefetcher ◀────┘      plan ──▶ page cache ──▶ Account
+//!                                                    ▲
+//!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
+//!     Until: the end of a run that does not end by itself
 //! ```
 //!
-//! Profiles come in, pages in the page cache and accounts come out. This crate must never fail or delay the program that it serves, print
-//! anything, or leave a byte unaccounted for.
+//! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
+//! that it serves, print anything (messages for the user go to a [`Notify`]), or leave a byte unaccounted for.
+//!
+//! The feature `observe` (default) has recording by BPF and the comparison of programs; without it, the crate only prefetches.
 
 pub mod cold;
 pub mod compare;

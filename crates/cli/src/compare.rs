@@ -43,6 +43,9 @@ pub struct Compare {
     /// Profile to use [default: the one that `ahead record` makes for this command]
     #[arg(short, long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// Use this description of the disks for the runs with the profile, as `ahead run --device` does
+    #[arg(long, value_name = "FILE")]
+    device: Option<PathBuf>,
     /// Rounds; the medians of all are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
@@ -95,6 +98,7 @@ impl Compare {
             command: self.command.clone(),
             profile_path: path,
             profile: Arc::new(profile),
+            device: self.device.clone(),
             user: user.clone(),
             until: self.until.until(),
             comparison: Comparison::new(self.runs),

@@ -47,6 +47,8 @@ pub struct ProgramComparison {
     pub profile_path: PathBuf,
     /// The profile.
     pub profile: Arc<Profile>,
+    /// A description of the devices for the runs with the profile; `None`: the saved ones.
+    pub device: Option<PathBuf>,
     /// The user as whom it runs; `None`: the calling one.
     pub user: Option<User>,
     /// The end of each run.

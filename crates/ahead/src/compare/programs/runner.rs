@@ -189,7 +189,8 @@ impl<'a> ProgramRunner<'a> {
                 // The output that is waited for is the program's, not ours.
                 let messages = self.scratch.file(&messages_of(name));
                 let files = [("--profile", setup.profile_path.clone()), ("--account", file), ("--messages", messages)];
-                let flags = files.into_iter().flat_map(|(flag, file)| [OsString::from(flag), file.into()]);
+                let device = setup.device.clone().map(|device| ("--device", device));
+                let flags = files.into_iter().chain(device).flat_map(|(flag, file)| [OsString::from(flag), file.into()]);
                 let head = [setup.ahead_program.clone().into(), "run".into()].into_iter().chain(flags);
                 head.chain(["--".into()]).chain(command).collect()
             }
