@@ -105,7 +105,7 @@ pub enum Event {
     /// A folio was written to. It loses its marker, now or when its writeback ends.
     Dirtied(Cached),
     /// The read call begins at this offset, bytes: its offset was unknown at first, because it had to wait for another call on
-    /// the same open file. Since version 2.
+    /// the same open file.
     ReadAt(u64),
 }
 

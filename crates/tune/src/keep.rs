@@ -224,7 +224,7 @@ impl Store {
             previous_kb: kept.map_or(current_kb, |kept| kept.state.previous_kb),
             applied_kb: kb,
             written_kb,
-            window: Some(Window::of(&self.system, target)),
+            window: Window::of(&self.system, target),
             directories: self.directories(&key, rule)?,
         };
         Ok((key, state))

@@ -91,7 +91,7 @@ pub fn lock_within<E: From<Error>>(
 
 fn open_unreadable(path: &Path) -> io::Result<File> {
     let file = File::options().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
-    // Earlier versions let all users read it.
+    // A user who can read it can hold it.
     if file.metadata()?.mode() & 0o777 != LOCK_MODE {
         file.set_permissions(Permissions::from_mode(LOCK_MODE))?;
     }

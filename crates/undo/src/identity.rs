@@ -21,8 +21,7 @@ pub struct MountIdentity {
     pub filesystem: String,
     /// The source, as in the mount table.
     pub source: String,
-    /// Its mount namespace, as from [`mounts::namespace`]; `None` in notes of older versions.
-    #[serde(default)]
+    /// Its mount namespace, as from [`mounts::namespace`]; `None` without /proc.
     pub namespace: Option<u32>,
     /// Its numbers; `None` until it is mounted.
     pub numbers: Option<MountNumbers>,

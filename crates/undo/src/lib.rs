@@ -11,7 +11,7 @@
 //! note. Undoing never overwrites a value that another process has set since. It never removes a file or mount of another
 //! process: [`Guard::made`] records the identity in the note, and only that object is undone.
 //!
-//! Between the change and [`Guard::made`], and in notes of older versions, the identity is missing. Then only files in
+//! Between the change and [`Guard::made`] the identity is missing. Then only files in
 //! `/run/ahead` and empty files and directories are removed. A setting is restored from any value: the kernel may have rounded
 //! the value that was written.
 
@@ -67,9 +67,8 @@ pub enum Action {
     Unmount {
         /// The mount point.
         target: PathBuf,
-        /// Which mount. `None` in notes of older versions.
-        #[serde(default)]
-        mount: Option<MountIdentity>,
+        /// Which mount.
+        mount: MountIdentity,
     },
     /// `device` was attached to the file `backing`. It is detached only while it is attached to that file.
     DetachLoop {
@@ -78,7 +77,6 @@ pub enum Action {
         /// The backing file.
         backing: PathBuf,
         /// The disk sequence number since the attachment. `None` before it, or if the kernel has none.
-        #[serde(default)]
         sequence_of_disk: Option<u64>,
     },
     /// One of our processes runs, and is to be ended (SIGTERM, then SIGKILL).
@@ -90,8 +88,7 @@ pub enum Action {
     Remove {
         /// Its path.
         path: PathBuf,
-        /// Its identity. `None` until it is made, and in notes of older versions.
-        #[serde(default)]
+        /// Its identity. `None` until it is made.
         file: Option<FileIdentity>,
     },
     /// A directory that we made is to be removed with its content.
@@ -99,7 +96,6 @@ pub enum Action {
         /// Its path.
         path: PathBuf,
         /// Its identity. `None` until it is made.
-        #[serde(default)]
         directory: Option<FileIdentity>,
     },
 }
@@ -112,7 +108,7 @@ impl Action {
 
     /// For a mount that is about to be made.
     pub fn unmount(target: &Path, filesystem: &str, source: &str) -> Action {
-        Action::Unmount { target: target.into(), mount: Some(MountIdentity::new(filesystem, source)) }
+        Action::Unmount { target: target.into(), mount: MountIdentity::new(filesystem, source) }
     }
 }
 
@@ -247,11 +243,11 @@ impl Guard {
                 let directory = metadata_at(&path)?.map(|metadata| FileIdentity::of(&metadata));
                 Action::RemoveTree { path, directory }
             }
-            Action::Unmount { target, mount: Some(mut mount) } => {
+            Action::Unmount { target, mut mount } => {
                 if let MountState::OnTop(numbers) = mount.state_at(&target)? {
                     mount.numbers = Some(numbers);
                 }
-                Action::Unmount { target, mount: Some(mount) }
+                Action::Unmount { target, mount }
             }
             Action::DetachLoop { device, backing, .. } => {
                 Action::DetachLoop { sequence_of_disk: loopdev::sequence(&device), device, backing }
@@ -460,22 +456,6 @@ mod tests {
         let own = ProcessId::own().unwrap();
         assert!(own.is_alive() && own.is_executing());
         assert!(!dead_process().is_alive() && !dead_process().is_executing());
-    }
-
-    #[test]
-    fn notes_of_older_versions_are_read() {
-        let note = |rest: &str| {
-            let text = format!(r#"{{"owner":{{"pid":1,"start_ticks":2}},"sequence":3,{rest}}}"#);
-            serde_json::from_str::<Note>(&text).unwrap().action
-        };
-        assert_eq!(note(r#""action":"remove","path":"/x""#), Action::remove(Path::new("/x")));
-        let set = Action::SetFile { path: "/x".into(), old: "1".into(), new: Some("2".into()) };
-        assert_eq!(note(r#""action":"set_file","path":"/x","old":"1","new":"2""#), set);
-        let unmount = Action::Unmount { target: "/x".into(), mount: None };
-        assert_eq!(note(r#""action":"unmount","target":"/x""#), unmount);
-        let (device, backing) = ("/dev/loop9".into(), "/x".into());
-        let detach = Action::DetachLoop { device, backing, sequence_of_disk: None };
-        assert_eq!(note(r#""action":"detach_loop","device":"/dev/loop9","backing":"/x""#), detach);
     }
 
     #[test]

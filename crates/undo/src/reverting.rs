@@ -21,7 +21,7 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
             Ok(now) if new.as_ref().is_some_and(|new| now != *new) => left(format!("its value is {now} now")),
             Ok(_) => write_setting(path, old).map(|()| Outcome::Undone),
         },
-        Action::Unmount { target, mount } => unmount(target, mount.as_ref()),
+        Action::Unmount { target, mount } => unmount(target, mount),
         Action::DetachLoop { device, backing, sequence_of_disk } => {
             match loopdev::detach_if_unchanged(device, backing, *sequence_of_disk)? {
                 Attachment::Unchanged | Attachment::Detached => Ok(Outcome::Undone),
@@ -43,29 +43,18 @@ pub fn forget(owner: ProcessId, is_undone: impl Fn(&Action) -> bool) -> Result<(
 /// Every file below this directory is ours, even if a note does not identify it.
 const OWN: &str = crate::home::HOME;
 
-const UNIDENTIFIED: &str = "its note does not identify it (written by an older version, or by a process that was killed while \
-                            making it); remove it yourself if it is not in use";
+const UNIDENTIFIED: &str = "its note does not identify it (written by a process that was killed while making it); remove it yourself if it is not in use";
 
-fn unmount(target: &Path, mount: Option<&MountIdentity>) -> Result<Outcome> {
-    if let Some(mount) = mount {
-        match mount.find_namespace()? {
-            Namespace::Own => {}
-            Namespace::Ended => return Ok(Outcome::Undone),
-            // An error, so that the note stays.
-            Namespace::OfProcess(pid) => {
-                let why = format!("it is in another mount namespace; run: nsenter -m -t {pid} ahead restore");
-                return Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why });
-            }
+fn unmount(target: &Path, mount: &MountIdentity) -> Result<Outcome> {
+    match mount.find_namespace()? {
+        Namespace::Own => unmount_this(target, mount),
+        Namespace::Ended => Ok(Outcome::Undone),
+        // An error, so that the note stays.
+        Namespace::OfProcess(pid) => {
+            let why = format!("it is in another mount namespace; run: nsenter -m -t {pid} ahead restore");
+            Err(Error::Unsupported { what: format!("unmounting {}", target.display()), why })
         }
-        return unmount_this(target, mount);
     }
-    if !target.starts_with(OWN) {
-        return match ahead_sys::mounting::is_mount_point(target) {
-            Ok(false) => Ok(Outcome::Undone),
-            _ => left(UNIDENTIFIED),
-        };
-    }
-    ahead_sys::mounting::unmount_lazy(target).map(|()| Outcome::Undone)
 }
 
 /// Finds the mount, and unmounts it relative to its open parent directory, even if that is renamed in the meantime.
@@ -268,10 +257,6 @@ mod tests {
         place.mount("ours");
         assert_eq!(restore_in(&notes).unwrap()[0].outcome.as_ref().unwrap(), &Outcome::Undone);
         assert!(!mounted());
-        // A note of an older version has not even these.
-        note_in(&notes, dead_process(), Action::Unmount { target: target.into(), mount: None }).unwrap().leave();
-        place.mount("ours");
-        assert!(left_alone(&restore_in(&notes).unwrap()) && mounted());
     }
 
     /// Regression: the owner of a directory above the mount point could move it away, and the note was dropped; or replace it
@@ -346,7 +331,7 @@ mod tests {
         let mut ready = [0; 6];
         std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut ready).unwrap();
         let namespace = ahead_sys::mounts::namespace(Some(inside.id())).unwrap();
-        let mount = Some(MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") });
+        let mount = MountIdentity { namespace: Some(namespace), ..MountIdentity::new("tmpfs", "ours") };
         note_in(&notes, dead_process(), Action::Unmount { target: target.path().into(), mount }).unwrap().leave();
         let done = restore_in(&notes).unwrap();
         assert!(done[0].outcome.as_ref().is_err_and(|e| e.to_string().contains("another mount namespace")), "{done:?}");

@@ -37,13 +37,10 @@ pub struct Settings {
     pub applied_kb: u64,
     /// All windows that we have set since, KiB. Recorded before they are set, so that the window of a killed process is known as
     /// ours.
-    #[serde(default)]
     pub written_kb: Vec<u64>,
-    /// The window. `None` in states of older versions.
-    #[serde(default)]
-    pub window: Option<Window>,
+    /// The window.
+    pub window: Window,
     /// Directories created for this or another target, below the root, the deepest first.
-    #[serde(default)]
     pub directories: Vec<PathBuf>,
 }
 
@@ -99,19 +96,11 @@ pub(super) fn key_by_number(number: DeviceNumber) -> String {
 impl Kept {
     pub(super) fn place(&self, system: &System) -> Place {
         let mounts = system.mounts().unwrap_or_default();
-        let own = self.state.window.as_ref().filter(|window| window.boot == system.boot() && window.setting.exists());
+        let own = Some(&self.state.window).filter(|window| window.boot == system.boot() && window.setting.exists());
         if let Some(window) = own.filter(|window| self.is_still(system, &mounts, window)) {
             return Place::Here(window.setting.clone());
         }
-        let mut found = match (&self.state.identity, &self.state.window) {
-            (Some(identity), _) => identity.settings(system),
-            (None, Some(_)) => Vec::new(),
-            // Older versions recorded nothing else.
-            (None, None) => {
-                let number = self.key.strip_prefix(BY_NUMBER).and_then(|number| number.replace('-', ":").parse().ok());
-                number.and_then(|number| system.governing(number)).map(|(_, setting)| setting).into_iter().collect()
-            }
-        };
+        let mut found = self.state.identity.as_ref().map(|identity| identity.settings(system)).unwrap_or_default();
         found.iter_mut().for_each(|setting| *setting = fs::canonicalize(&setting).unwrap_or_default());
         found.sort_unstable();
         found.dedup();

@@ -296,22 +296,6 @@ fn window_set_by_a_rule_is_restored() {
     }
 }
 
-/// States of older versions have no `window`.
-#[test]
-fn states_of_older_versions_are_read() {
-    let Some(home) = home(serial()) else { return };
-    for (key, identity) in
-        [(serial().file_name(), r#"{"by":"property","name":"ID_SERIAL","value":"x"}"#), ("bdi-8-0".to_owned(), "null")]
-    {
-        let state = format!(r#"{{"name":"sda","identity":{identity},"previous_kb":128,"applied_kb":512}}"#);
-        let file = home.store.state_file(&key);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, state).unwrap();
-        home.set_by_hand(512);
-        assert_eq!((home.restore().restored_kb, home.now()), (Some(128), 128));
-    }
-}
-
 #[test]
 fn rule_of_a_missing_device_is_removed() {
     let Some(home) = home(mounted()) else { return };

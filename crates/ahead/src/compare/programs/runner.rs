@@ -190,7 +190,8 @@ impl<'a> ProgramRunner<'a> {
                 let messages = self.scratch.file(&messages_of(name));
                 let files = [("--profile", setup.profile_path.clone()), ("--account", file), ("--messages", messages)];
                 let device = setup.device.clone().map(|device| ("--device", device));
-                let flags = files.into_iter().chain(device).flat_map(|(flag, file)| [OsString::from(flag), file.into()]);
+                let flags =
+                    files.into_iter().chain(device).flat_map(|(flag, file)| [OsString::from(flag), file.into()]);
                 let head = [setup.ahead_program.clone().into(), "run".into()].into_iter().chain(flags);
                 head.chain(["--".into()]).chain(command).collect()
             }
