@@ -321,7 +321,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__compare)
-            opts="-p -h -V --profile --runs --against --prepare --no-reference --json --html --until-output --until-port --until-file --help --version"
+            opts="-p -h -V --profile --device --runs --against --prepare --no-reference --json --html --until-output --until-port --until-file --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -332,6 +332,10 @@ _ahead() {
                     return 0
                     ;;
                 -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --device)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

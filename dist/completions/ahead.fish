@@ -96,6 +96,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print e
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l device -d 'Use this description of the disks for the runs with the profile, as `ahead run --device` does' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
@@ -214,14 +215,15 @@ complete -c ahead -n "__fish_ahead_using_subcommand probe" -l save -d 'Keep the 
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand probe" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "policies" -d 'List the policies'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "trace" -d 'Record the decisions of the kernel\'s read-ahead for a program'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "run" -d 'Run the policies of a scenario and compare them'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "sweep" -d 'Run a scenario\'s workloads with other policies, windows and disks'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "replay" -d 'Replay a profile on a simulated disk: what `ahead replay --wait` would take there'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "policies" -d 'List the policies'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "trace" -d 'Record the decisions of the kernel\'s read-ahead for a program'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "conform" -d 'Compare a policy\'s decisions with a kernel\'s'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and not __fish_seen_subcommand_from run sweep replay policies trace conform help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l html -d 'Write a page with the scenario, figures and charts to this file' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from run" -l csv -d 'Print comma-separated values instead of a table'
@@ -236,13 +238,13 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -l csv -d 'Print comma-separated values instead of a table'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from sweep" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l disk -d 'Disk: hdd, ssd, nvme, emmc, cloud, one of the papers\' disks, or a model in TOML (see docs/formats.md)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l disk -d 'Disk: hdd, ssd, nvme, emmc, cloud, one of the papers\' disks, or a model in TOML (see docs/reference/device-model.md)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l size -d 'Size of the disk: seeks of a rotating disk depend on it [default: twice as far as the profile reaches]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l device -d 'Plan with this description of the disk instead of the model\'s own: a device description or a disk model' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Fetch at most this much' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l priority -d 'How much of the disk to take from other programs, as of `ahead replay`' -r -f -a "idle\t''
 normal\t''"
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l json -d 'Print JSON instead of lines (see docs/formats.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l json -d 'Print JSON instead of lines (see docs/reference/device-description.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from policies" -l json -d 'Print JSON instead of a table'
