@@ -6,7 +6,7 @@ use ahead_device::Op;
 use ahead_model::{DeviceDescription, PAGE_BYTES};
 use ahead_plan::cut::Request;
 use ahead_plan::pacing::MOST_WAITING;
-use ahead_plan::{Plan, Source, Step};
+use ahead_plan::{Plan, Source, Span, Step};
 use ahead_policy::FileId;
 use std::collections::{HashSet, VecDeque};
 
@@ -39,6 +39,8 @@ enum Held {
 struct Worker {
     at_ns: u64,
     held: Held,
+    /// When what the current step brings was first used, microseconds.
+    first_use_us: u64,
     /// Calls of the current step that are to be made.
     calls: VecDeque<(Source, Request)>,
     /// Parts of the current call that are to be queued: place and length, and the call.
@@ -69,6 +71,8 @@ pub(super) struct Workers<'a> {
     next_step: usize,
     calls: Vec<Call>,
     opened: HashSet<Source>,
+    /// When what each call of metadata brings was first used, microseconds, and the call.
+    metadata: Vec<(u64, usize)>,
     now_ns: u64,
     result: Replayed,
 }
@@ -94,6 +98,7 @@ impl<'a> Workers<'a> {
             next_step: 0,
             calls: Vec::new(),
             opened: HashSet::new(),
+            metadata: Vec::new(),
             now_ns: 0,
             result: Replayed { over_budget_bytes: plan.over_budget_bytes, ..Replayed::default() },
         }
@@ -104,6 +109,7 @@ impl<'a> Workers<'a> {
         let worker = || Worker {
             at_ns: self.now_ns,
             held: Held::No,
+            first_use_us: 0,
             calls: VecDeque::new(),
             parts: VecDeque::new(),
             takes_us: 0.0,
@@ -202,8 +208,10 @@ impl<'a> Workers<'a> {
             Step::Fetch(span) => {
                 if self.opened.insert(span.source) {
                     worker.at_ns += self.costs.open_ns;
+                    worker.held = self.opening_waits_for(span);
                 }
                 let calls = calls_of(step, self.cap_bytes);
+                worker.first_use_us = span.first_use_us;
                 worker.calls.extend(calls.into_iter().map(|request| (span.source, request)));
             }
             Step::LookUp(_) | Step::Open(_) | Step::ReadInodes(_) => {
@@ -213,6 +221,15 @@ impl<'a> Workers<'a> {
         }
     }
 
+    /// A file is open when the blocks of its directories and its inode are there: those that were first used before its data, as far as
+    /// they are on their way.
+    fn opening_waits_for(&self, span: &Span) -> Held {
+        let is_on_its_way = |call: &usize| self.calls.get(*call).is_some_and(|call| call.pages_left > 0);
+        let before = self.metadata.iter().filter(|(first_use_us, _)| *first_use_us <= span.first_use_us);
+        let last = before.map(|(_, call)| *call).filter(is_on_its_way).max();
+        last.filter(|_| !span.source.is_metadata()).map_or(Held::No, Held::Call)
+    }
+
     fn call(&mut self, worker: &mut Worker, source: Source, request: &Request) {
         let bytes = request.range.end - request.range.start;
         self.result.requests += 1;
@@ -220,6 +237,9 @@ impl<'a> Workers<'a> {
         self.result.bridged_bytes += request.bridged_bytes;
         let stretches = self.places.stretches(source, &request.range);
         let pages = stretches.iter().map(|(_, length)| length.div_ceil(PAGE_BYTES)).sum();
+        if source.is_metadata() {
+            self.metadata.push((worker.first_use_us, self.calls.len()));
+        }
         self.calls.push(Call { pages_left: pages, pages, done_ns: 0 });
         worker.at_ns += self.costs.call_ns + pages * self.costs.page_ns;
         // No request is longer than the disk takes.
