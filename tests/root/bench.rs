@@ -360,6 +360,7 @@ fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
         let waited = processor_wait_us().zip(waited_before).map(|(after, before)| after - before);
         let share = waited.unwrap_or(0) as f64 / began.elapsed().as_micros() as f64;
         disk(&["detach", &name]);
+        eprintln!("processes waited for a processor in {share:.2} of the time");
         for row in rows.unwrap() {
             assert_eq!(count(&row, "device_bytes"), 32 * MIB, "{row:#}");
             // The disk has 125 MiB/s.

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use workers::{Run, Workers};
 
-/// What a replay costs the processor, nanoseconds. Measured on the machine that docs/benchmarks.md describes.
+/// The processor time of a replay, nanoseconds. Estimates in the order of a system call on a 3 GHz processor; they are not calibrated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayCosts {
     /// Opening a file, with the check that it is as recorded.
