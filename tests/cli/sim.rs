@@ -94,22 +94,7 @@ fn a_sweep_runs_each_workload_alone() {
 fn a_profile_is_a_workload() {
     let text = "policies = [\"none\", \"linux-6.18\"]\n[[workload]]\nprofile = \"program.ahead\"\nvia = \"mmap\"\n";
     let (home, path) = scenario(text);
-    let extent = |offset_bytes: u64, first_use_us: u64| ahead_profile::Extent {
-        offset_bytes,
-        length_bytes: 64 << 10,
-        first_use_us,
-        runs: 1,
-        physical_bytes: None,
-    };
-    let file = ahead_profile::File {
-        path: b"/bin/program".to_vec(),
-        fs_path: b"/bin/program".to_vec(),
-        size_bytes: 10 << 20,
-        extents: vec![extent(0, 0), extent(5 << 20, 1000)],
-        ..ahead_profile::File::default()
-    };
-    let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
-    (profile.recording.runs, profile.recording.duration_us, profile.recording.cpu_us) = (1, 4000, 2000);
+    let profile = profile();
     let place = home.path().join("program.ahead");
     ahead_profile::save(&profile, &place).unwrap();
     let whole = json(&["sim", "run", path.to_str().unwrap(), "--json"]);
@@ -323,12 +308,34 @@ fn a_sweep_refuses_equal_runs() {
     ahead(&["sim", "sweep", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
 }
 
+/// A profile of 128 KiB in a file of 10 MiB.
+fn profile() -> ahead_profile::Profile {
+    let extent = |offset_bytes: u64, first_use_us: u64| ahead_profile::Extent {
+        offset_bytes,
+        length_bytes: 64 << 10,
+        first_use_us,
+        runs: 1,
+        physical_bytes: None,
+    };
+    let file = ahead_profile::File {
+        path: b"/bin/program".to_vec(),
+        fs_path: b"/bin/program".to_vec(),
+        size_bytes: 10 << 20,
+        extents: vec![extent(0, 0), extent(5 << 20, 1000)],
+        ..ahead_profile::File::default()
+    };
+    let mut profile = ahead_profile::Profile { files: vec![file], ..ahead_profile::Profile::default() };
+    (profile.recording.runs, profile.recording.duration_us, profile.recording.cpu_us) = (1, 4000, 2000);
+    profile
+}
+
 /// Every command of `ahead sim` in the guide that needs no privilege works, if its files exist.
 #[test]
 fn the_guides_commands_work() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let (home, path) = scenario(SCENARIO);
     fs::rename(path, home.path().join("S.toml")).unwrap();
+    ahead_profile::save(&profile(), &home.path().join("P.ahead")).unwrap();
     fs::copy(root.join("lab/conform/traces/6.18-ext4-16k-all.trace"), home.path().join("T")).unwrap();
     std::os::unix::fs::symlink(root.join("bench"), home.path().join("bench")).unwrap();
     let guide = fs::read_to_string(root.join("docs/guide/sim.md")).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::laboratory::LaboratoryCommand;
 use crate::{compare, list, record, replay, restore, run, show, tune};
-use clap::{Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Makes cold reads fast: records what a program reads, brings it into the page cache before the program asks,
@@ -52,6 +52,21 @@ pub enum Command {
 }
 
 impl Command {
+    /// Parses the command line of this process; prints help or an error and exits where that is the result.
+    ///
+    /// `run` is started for every program, often cold: where its flags are all that is needed, the definitions of the other commands are not
+    /// touched. Everything else, errors and help included, goes through the whole definition.
+    pub fn parse() -> Command {
+        let mut words = std::env::args_os().skip(1).peekable();
+        if words.peek().is_some_and(|word| word == "run")
+            && let Ok(matches) = run::Run::augment_args(clap::Command::new("run")).try_get_matches_from(words)
+            && let Ok(run) = run::Run::from_arg_matches(&matches)
+        {
+            return Command::Run(run);
+        }
+        Cli::parse().command
+    }
+
     /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {

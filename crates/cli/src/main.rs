@@ -1,15 +1,14 @@
 //! The `ahead` command; see the library of this package.
 
-use ahead_cli::cli::Cli;
-use clap::Parser;
+use ahead_cli::cli::Command;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if ahead_cli::is_help_of_laboratory(std::env::args_os()) {
         return ahead_cli::exit::status(ahead_cli::become_laboratory_with_own_arguments());
     }
-    let arguments = Cli::parse();
+    let command = Command::parse();
     ahead_cli::start_log();
     ahead_undo::guardian::enable(ahead_cli::GUARDIAN_ARGUMENTS);
-    ahead_cli::exit::status(arguments.command.run())
+    ahead_cli::exit::status(command.run())
 }
