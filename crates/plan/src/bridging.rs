@@ -104,7 +104,7 @@ mod tests {
         burst: None,
     };
 
-    /// `count` pieces of so many pages with as many pages between.
+    /// `count` pieces of `pages` pages each, with `gap_pages` pages between two of them.
     fn pieces(count: u64, pages: u64, gap_pages: u64) -> Vec<Piece> {
         let piece = |index: u64| {
             let start = index * (pages + gap_pages) * 4096;

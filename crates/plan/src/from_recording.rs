@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(seeks(&recording(|_| 5000)), Some(false));
     }
 
-    /// Regression: `git status` looks up so many places that a use near the last one often waited for the arm, too; its
-    /// rotating disk was taken for a slow network volume, and the start took as long as without us.
+    /// Regression: `git status` looks up many scattered places, and so a use near the last one often waited for the arm, too.
+    /// The rotating disk was taken for a slow network volume, and the start took as long as without prefetching.
     #[test]
     fn a_rotating_disk_seeks_though_near_uses_are_slow_too() {
         let profile = recording(|_| 9000);

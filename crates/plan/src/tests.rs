@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 
-/// Of so many an extent of which one or two used it is seldom used.
+/// Recorded runs: an extent that one or two of them used is seldom used.
 const RUNS: u32 = 5;
 
 fn extent() -> impl Strategy<Value = Extent> {
@@ -205,7 +205,7 @@ proptest! {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
         prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.seldom && holds(seldom, piece)));
-        // Earlier only if it lies within a range of what comes earlier: never a step of its own.
+        // A seldom used piece comes earlier only if it lies within a range of the usual steps: never as a separate step.
         for span in spans(usual) {
             let of_span = |piece: &&Piece| piece.source == span.source && span.whole().contains(&piece.range.start);
             prop_assert!(!all.iter().find(of_span).unwrap().seldom);
