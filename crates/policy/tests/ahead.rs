@@ -281,7 +281,7 @@ fn gaps_are_read_along_where_a_request_costs_more() {
     }
 }
 
-/// Each of the four pages of a block was missed, for ever.
+/// Regression: each of the four pages of every block was missed.
 #[test]
 fn blocks_of_several_faults_are_steps() {
     let mut reader = Reader::new(SSD, 1 << 14);
@@ -291,8 +291,8 @@ fn blocks_of_several_faults_are_steps() {
     assert!(reader.misses <= 12, "{}", reader.misses);
 }
 
-/// What a fault mapped around it was still taken for unread, where gaps are read along: so many pages were never asked
-/// for.
+/// Regression: if gaps are read along, the pages that a fault mapped around it were still taken for unread, and many pages
+/// were never asked for.
 #[test]
 fn mapped_records_with_gaps_are_read_along_whole() {
     let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
@@ -334,7 +334,7 @@ fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
 }
 
 #[test]
-fn patterns_that_break_off_are_waited_for_longer() {
+fn abandoned_patterns_raise_the_start_threshold() {
     let mut reader = Reader::new(SSD, 1 << 24);
     for place in scattered(1 << 14).take(1000) {
         (0..2).for_each(|page| reader.read(1024 * place + 1 + page, 1));

@@ -51,7 +51,7 @@ fn oracle(future: impl Iterator<Item = Page>) -> Box<dyn Policy> {
     named("oracle").unwrap().build(&Parameters { future, ..Parameters::default() }).unwrap()
 }
 
-/// Goes through a file of so many pages, all of them cached, again and again; gives the steps by accesses.
+/// Reads a file of `pages` pages, all of them cached, `passes` times; gives the steps per access.
 fn steps_for_each_access(pages: u64, passes: u64, free_pages: u64) -> f64 {
     let mut cache = Cache::new(pages, 32);
     cache.memory = Memory { free_pages, ..Memory::default() };

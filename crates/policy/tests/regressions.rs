@@ -250,7 +250,7 @@ fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
             driver.policy.event(&mapped, &driver.cache, &mut requests);
             asked.extend(requests.take().iter().map(|request| (page, request.first, request.pages)));
         }
-        // The place in the file is reckoned with the mapping's first page twice.
+        // The place in the file is calculated with the mapping's first page added twice.
         let expected = [(first + 16, 2 * first + 32, 32), (first + 48, 2 * first + 64, 32)];
         assert_eq!(asked, if asks { expected.to_vec() } else { vec![] }, "{name}");
     }
@@ -265,7 +265,7 @@ fn a_random_mapping_of_2_4_gets_the_page_alone() {
     assert_eq!(driver.access(Access::fault(100, FILE_PAGES, Found::Absent)), [(96, 16)]);
 }
 
-/// Reads that came before their turn began a stream of their own.
+/// Reads that came before their turn began a separate stream.
 #[test]
 fn reads_out_of_order_belong_to_one_stream_of_zfs() {
     let mut driver = Driver::new("zfetch", 0);
