@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
-/// A cold file on disk of which each page has a number of its own; `None` where its pages cannot be evicted.
+/// A cold file on disk whose pages differ: each is filled with its number; `None` if its pages cannot be evicted.
 fn cold_file(pages: usize) -> Option<tempfile::NamedTempFile> {
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for page in 0..pages {
@@ -17,7 +17,7 @@ fn cold_file(pages: usize) -> Option<tempfile::NamedTempFile> {
     }
     file.as_file().sync_all().unwrap();
     if !make_cold(file.as_file()) {
-        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        eprintln!("skipped: the file system keeps pages that should be evicted");
         return None;
     }
     Some(file)
@@ -44,7 +44,7 @@ fn window(pages: u64) -> Settings {
     Settings { window_pages: Some(pages), ..Settings::default() }
 }
 
-/// Reads so much of a file from front to back, and checks what it got.
+/// Reads the first `pages` pages of a file from front to back by calls of `call` bytes, and checks their content.
 fn read_all(reader: &mut Reader, pages: usize, call: usize) {
     let mut buffer = vec![0; call];
     for at in (0..pages * PAGE).step_by(call) {
@@ -158,7 +158,7 @@ fn readers_who_want_much_of_a_small_queue_take_turns() {
     assert!(files.is_empty() || counters.queue_waits > 0, "{counters:?}");
 }
 
-/// What it misses comes as a request of its own, with another one behind it.
+/// Asks for each missed page with a separate request, and for pages behind it with another one.
 struct Apart;
 
 impl Policy for Apart {
