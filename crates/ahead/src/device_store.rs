@@ -173,7 +173,7 @@ fn load(path: &Path, identity: &str) -> Result<DeviceDescription, String> {
 /// A text of limited size in a regular file.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    // One byte too many is refused by whoever reads the text.
+    // The parser refuses a text that is one byte too long.
     directory::open_regular_file(path, false)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

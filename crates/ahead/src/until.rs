@@ -130,7 +130,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(10);
 /// The same of the first, before the program starts: the file may lie on a disk that sleeps.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Looks at a file in a thread of its own: a file system that does not answer keeps that thread waiting, and not us.
+/// Looks at a file in a separate thread: if the file system does not answer, only that thread waits.
 #[derive(Debug)]
 struct Looker {
     ask: Sender<()>,
@@ -253,8 +253,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
-    /// no more is read than the pipe can have held at that end.
+    /// Reads the remaining output in the pipes of a program that has ended. Another process may hold them open and write without
+    /// end: this reads no more than the pipe can have held at the program's end.
     fn read_all(&mut self, pass: Pass<'_>) -> Result<bool> {
         let (mut matched, pass) = (false, self.pass_on.then_some(pass));
         for mut stream in self.streams.drain(..) {
@@ -342,9 +342,9 @@ mod tests {
         }
     }
 
-    /// Regression: whoever wrote for ever into the pipe of a program that had ended kept us reading for ever.
+    /// Regression: a process that wrote without end into the pipe of a program that had ended kept ahead reading without end.
     #[test]
-    fn what_others_go_on_writing_after_the_end_is_not_read_to_an_end() {
+    fn endless_output_of_another_process_is_not_read_to_its_end() {
         let endless = || Stream::new(File::open("/dev/zero").unwrap(), false).unwrap();
         let until = Until { output: Some(Regex::new("never").unwrap()), ..Until::default() };
         let signs = until.signs(&[]).unwrap();

@@ -24,8 +24,8 @@ pub enum Reason {
     Deleted,
     /// We may not open it, or not read its block device.
     NotPermitted,
-    /// Not a regular file, or on a file system without a page cache. In a profile of ours that means that somebody has
-    /// put something else there.
+    /// Not a regular file, or on a file system without a page cache. In a profile that `ahead record` made, this means that
+    /// another process has replaced the file.
     Refused,
     /// The file system's device is not the one that was recorded, or not of a kind whose metadata can be fetched.
     NoDevice,
@@ -37,7 +37,7 @@ pub enum Reason {
     NotAnswering,
     /// The time was over.
     Deadline,
-    /// The program had ended, or we were told to stop.
+    /// The program had ended, or the caller stopped the fetch.
     Cancelled,
 }
 
@@ -206,7 +206,7 @@ pub struct Account {
     pub ranges: Vec<Issued>,
 }
 
-/// The account of a fetch under way: several threads write it, and whoever gives up waiting for them reads it.
+/// The account of a fetch under way: several threads write it, and the thread that gives up waiting for them reads it.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<Account>);
 

@@ -45,10 +45,10 @@ pub struct Shared {
     pub ledger: Ledger,
     /// When the fetch began.
     pub began: Instant,
-    /// Since when somebody waits for it.
+    /// Since when the program waits for it.
     pub since: Instant,
     /// A thread has panicked.
-    pub broke_off: AtomicBool,
+    pub has_panicked: AtomicBool,
     /// Threads are left to devices that do not answer.
     pub is_left: AtomicBool,
 }
@@ -71,7 +71,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
         ledger: Ledger::default(),
         began,
         since,
-        broke_off: AtomicBool::new(false),
+        has_panicked: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
     });
     let own = shared.clone();
@@ -128,12 +128,12 @@ impl Running {
         let over = self.wait_for_end();
         // The panic has printed itself; it must not become the program's end, too.
         let panicked = self.thread.take().is_some_and(|thread| over && thread.join().is_err());
-        let broke_off = panicked || self.shared.broke_off.load(Ordering::Acquire);
+        let has_panicked = panicked || self.shared.has_panicked.load(Ordering::Acquire);
         let mut account = self.shared.ledger.open().clone();
-        if broke_off {
+        if has_panicked {
             account.first_failure = Some("a prefetch thread panicked".into());
         }
-        if !over || broke_off {
+        if !over || has_panicked {
             self.shared.give_up(&mut account);
         }
         if !self.shared.options.keep_ranges {
@@ -166,7 +166,7 @@ impl Running {
 }
 
 /// Three quarters of what the recorded run took are a head start at most: cold and without us it would be on its way by
-/// then. But a profile is only somebody's word, and a device may not answer.
+/// then. But a profile may be wrong, and a device may not answer.
 fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
     let recorded = match recorded_us {
         0 => UNKNOWN_HEAD_START,
@@ -176,7 +176,7 @@ fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
 }
 
 impl Drop for Running {
-    /// A fetch that nobody waits for is stopped; its thread ends by itself.
+    /// Stops a fetch that no caller waits for; its thread ends by itself.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.stopper().stop();
@@ -206,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// For whoever waits for arrival: whether to wait for another page.
+    /// For the thread that waits for arrival: whether to wait for another page.
     pub fn waits_on(&self) -> bool {
         self.brake.see(Instant::now());
         self.brake.look_at_clock();

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_he_wants_to() {
+    fn wait_ends_at_its_timeout_and_the_gate_stays_closed() {
         let gate = Gate::new();
         gate.wait(Duration::from_millis(1));
         assert!(gate.is_closed());

@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer once that
-/// turns out to be too many. Beyond that a file is opened anew for each of its spans.
+/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer if that
+/// turns out to be too many. Beyond this number a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
 /// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
@@ -141,8 +141,9 @@ impl Sources {
         self.most_open.load(Ordering::Relaxed)
     }
 
-    /// Lets go of every descriptor on this device that nobody uses at this moment, and keeps no more than half as many from now on:
-    /// each is opened anew when its turn comes. Those on other devices stay: to close one waits where a device does not answer.
+    /// Closes every descriptor on this device that no thread uses at this moment, and halves the number that is kept from now on:
+    /// each file is opened again when its turn comes. Descriptors on other devices stay: close(2) waits for a device that does not
+    /// answer.
     fn close_all(&self, device: u64) {
         let open = self.open.load(Ordering::Relaxed);
         self.most_open.fetch_min(open / 2, Ordering::Relaxed);
@@ -245,7 +246,7 @@ fn closed_by(error: ahead_sys::Error) -> Closed {
 /// What an error means, where it would be `otherwise` were it not one of those that say something about us.
 fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
     match error.raw_os_error() {
-        // EIO, and what file systems say of their own damage: EBADMSG, EUCLEAN.
+        // EIO, and the errors of a damaged file system: EBADMSG, EUCLEAN.
         Some(number @ (5 | 74 | 117)) => Closed::Failed(number),
         // EPERM, EACCES.
         Some(1 | 13) => Closed::Skipped(Reason::NotPermitted),

@@ -79,7 +79,7 @@ fn home() -> (tempfile::TempDir, std::path::PathBuf) {
     (home, path)
 }
 
-/// One evicted file of so many pages, all of it used.
+/// One evicted file of `pages` pages, all of them used.
 fn one_file(home: &std::path::Path, pages: u64) -> Arc<Profile> {
     let whole = Extent { length_bytes: pages * PAGE, runs: 1, ..Extent::default() };
     let entry = Entry { now: Now::Evicted, size_bytes: pages * PAGE, extents: vec![whole] };
@@ -160,7 +160,7 @@ fn sees_all_arrive(running: &Running) -> bool {
     confirm::wait(&ranges, &shared.sources, &shared.ledger, || shared.waits_on())
 }
 
-/// Regression: whoever waited for arrival waited at the brake, too, and nobody was left to release it.
+/// Regression: the thread that waited for arrival waited at the brake, too, and no other thread was left to release the brake.
 #[test]
 fn a_pause_does_not_keep_it_from_seeing_what_arrives() {
     let (_guard, home) = home();
@@ -169,7 +169,7 @@ fn a_pause_does_not_keep_it_from_seeing_what_arrives() {
     assert!(sees_all_arrive(&running));
 }
 
-/// Regression: the account told when all had arrived, though waiting was given up.
+/// Regression: the account had a time of arrival, though waiting was given up.
 #[test]
 fn what_was_given_up_has_not_arrived() {
     let (_guard, home) = home();
