@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_before() {
+    fn check_refuses_an_output_that_cannot_be_written() {
         let home = tempfile::tempdir().unwrap();
         assert!(format!("{:#}", check(home.path()).unwrap_err()).contains("directory"));
         assert!(check(&home.path().join("missing/report")).is_err());

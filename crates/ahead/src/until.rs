@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_at_and_no_answer_is_not_waited_for() {
+    fn file_check_times_out_without_an_answer() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("ready");
         let looker = Looker::new(path.clone()).unwrap();

@@ -133,9 +133,9 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
     assert_eq!(drops.issued_pages, 4096 + drops.evicted_pages, "{drops:?}");
 }
 
-/// Readers that wait for room for all they ask for, in a queue that hardly has any, all get there.
+/// All readers finish that wait for room for all their requests, in a queue with little room.
 #[test]
-fn readers_who_want_much_of_a_small_queue_take_turns() {
+fn readers_with_large_requests_take_turns_in_a_small_queue() {
     let device = DeviceDescription {
         access_ns: 10_000_000,
         bandwidth_bytes_per_s: 100e6,
@@ -174,8 +174,8 @@ impl Policy for Apart {
     }
 }
 
-/// A reader waits for the one page that it misses itself, and no reaper does. Where there is no room for what it asks for
-/// besides, that page has to come first, and is left to the reapers.
+/// The reader waits itself for the page that it misses, and no reaper does. If the queue has no room for its other requests,
+/// that page has to come first, and is left to the reapers.
 #[test]
 fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
     let Some(file) = cold_file(400) else { return };
@@ -194,7 +194,7 @@ fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
 }
 
 #[test]
-fn what_was_written_is_there() {
+fn written_pages_are_cached() {
     let Some(file) = cold_file(16) else { return };
     let engine = engine("none", Settings::default());
     let mut reader = engine.open_to_write(file.path()).unwrap();

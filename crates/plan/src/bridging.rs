@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn where_bytes_cost_more_no_gap_is_read_for_a_request() {
+    fn no_gap_is_bridged_if_its_bytes_cost_more_than_a_request() {
         // Requests of 32 pages take longer to transfer than to be let in.
         assert_eq!(Bridging::of(&VOLUME, &pieces(100, 32, 9)), Bridging::of(&DeviceDescription::FLASH, &[]));
     }

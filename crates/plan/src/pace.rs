@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_computes_for_many_sweeps_starts_at_once() {
+    fn program_that_computes_for_many_sweeps_starts_at_once() {
         let plan = planned(true, Some(20.0));
         assert_eq!(plan.head_start_steps, 0);
     }

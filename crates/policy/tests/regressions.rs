@@ -146,9 +146,9 @@ fn a_window_of_6_12_begins_again_behind_a_cached_page() {
     }
 }
 
-/// A stream that was waited for again and again, and never read on, had a distance beyond all numbers.
+/// The distance of a stream with many waits and no further reads overflowed.
 #[test]
-fn any_number_of_waits_is_borne() {
+fn any_number_of_waits_does_not_panic() {
     let mut driver = Driver::new("ahead", 32);
     driver.read(0, 4096);
     for _ in 0..200 {
@@ -159,10 +159,10 @@ fn any_number_of_waits_is_borne() {
     assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
 }
 
-/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its
+/// Found by a trace: the file's end cuts the window of 2048 pages to 512, and all of these would lie before the window's
 /// mark.
 #[test]
-fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
+fn request_after_a_cached_page_at_eof_has_no_mark_in_6_18() {
     let mut cache = Cache::new(5120, 2048);
     cache.hold(ahead_policy::Folio::single(4700));
     let mut marked = Vec::new();

@@ -1,7 +1,7 @@
 //! Never make it worse: what may still be fetched, and when to pause or stop.
 //!
-//! Workers ask before each request and pay with a look at the clock, which tells them when the time is over. Who looks at
-//! the machine's memory, and at the clock for workers that wait, is the thread that waits for them, a few times per second.
+//! Workers check the brake before each request: they read the clock, and stop at the deadline. The thread that waits for the
+//! workers looks at the machine's memory, and at the clock on behalf of waiting workers, a few times per second.
 //!
 //! ```text
 //!     budget    ├──── spent ────┼──────── left ────────┤         now: half of what is available
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_hears_of_the_deadline_from_its_own_look() {
+    fn worker_that_looks_at_the_clock_stops_at_the_deadline() {
         assert_eq!(brake(0, Some(Instant::now())).check(), Err(Reason::Deadline));
         assert_eq!(brake(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
     }
@@ -269,9 +269,9 @@ mod tests {
         }
     }
 
-    /// Regression: the worker of this test looked at the clock itself, and it passed without a look of who watches.
+    /// Regression: the worker of this test looked at the clock itself, and the test passed without a look of the watching thread.
     #[test]
-    fn who_watches_stops_a_worker_that_does_not_look_at_the_clock() {
+    fn look_at_the_deadline_stops_a_worker_that_does_not_look_at_the_clock() {
         let brake = brake(0, Some(Instant::now()));
         looks_until(&brake, |_| brake.stopped().is_some());
         assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Reason::Deadline));

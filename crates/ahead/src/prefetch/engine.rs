@@ -122,8 +122,8 @@ impl Running {
 
     /// Waits until everything is submitted (or has arrived, with [`Options::wait`]) and tells what was done.
     ///
-    /// Once the fetch is stopped, or nothing was heard of it for [`NOT_ANSWERING`], it waits no longer than a moment: a device that
-    /// does not answer holds our threads, but not the caller.
+    /// Once the fetch is stopped, or has made no progress for [`NOT_ANSWERING`], it waits no longer than a moment: a device that
+    /// does not answer blocks the worker threads, but not the caller.
     pub fn finish(mut self) -> Account {
         let over = self.wait_for_end();
         // The panic has printed itself; it must not become the program's end, too.

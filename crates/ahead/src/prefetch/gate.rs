@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_goes_on_when_it_opens() {
+    fn waiting_thread_goes_on_when_the_gate_opens() {
         let (gate, long) = (Gate::new(), Duration::from_secs(3600));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| gate.wait(long));

@@ -518,9 +518,9 @@ mod tests {
         assert_eq!(count.done.lock().unwrap().len(), 9);
     }
 
-    /// Regression: a device that does not answer kept the threads of all others.
+    /// Regression: a device that did not answer kept the threads of all other devices.
     #[test]
-    fn who_does_not_answer_holds_neither_the_program_nor_the_others() {
+    fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
         let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
         let silence = Mutex::new(silence);
         let done = Arc::new(Mutex::new(Vec::new()));

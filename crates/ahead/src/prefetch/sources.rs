@@ -260,9 +260,9 @@ fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
 mod tests {
     use super::*;
 
-    /// Regression: a directory that the disk could not read made the files in it missing.
+    /// Regression: if the disk could not read a directory, its files counted as missing.
     #[test]
-    fn what_the_disk_cannot_read_is_not_missing() {
+    fn directory_read_error_is_not_a_missing_file() {
         let closed = |number| closed_by(ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number)));
         assert_eq!(closed(5), Closed::Failed(5));
         assert_eq!(closed(2), Closed::Skipped(Reason::Missing));

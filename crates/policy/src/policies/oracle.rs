@@ -45,8 +45,8 @@ const SENT_AT_ONCE: u32 = 8;
 const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
 const WORTH_WAITING: f64 = 0.85;
-/// A file whose accesses begin within this number of further accesses (or within half of those that are left) already
-/// counts as having a reader: at the beginning no file has begun.
+/// A file that is read this number of accesses later (or after half of those that are left) already counts as having a
+/// reader: at the beginning no file has one.
 const SOON: u64 = 1024;
 /// If no page was missing, the oracle looks again after a quarter of the accesses that it looked at.
 const LOOK_AGAIN: u64 = 4;

@@ -206,7 +206,7 @@ mod tests {
     };
 
     #[test]
-    fn what_lay_idle_is_used_where_requests_are_served_side_by_side() {
+    fn idle_device_time_is_used_if_requests_are_served_in_parallel() {
         let device = DeviceDescription { parallelism: 8, ..SERIAL };
         // 195 pages fit into an access.
         let parts = reader(device, 10_000, 30);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_claims_its_room() {
+    fn begun_whole_file_claims_its_room() {
         let mut whole = Whole::default();
         assert_eq!((whole.claims(), whole.part(0, 100, 100, false, 1, &SERIAL)), (0, None));
         whole.unforeseen(false, 100, &SERIAL);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_met_is_not_gone_on_with() {
+    fn whole_file_stops_if_accesses_do_not_meet_its_pages() {
         let device = DeviceDescription { parallelism: 8, ..SERIAL };
         let mut whole = Whole::default();
         let mut asked = 0;
