@@ -53,14 +53,14 @@ pub struct Shared {
     pub is_left: AtomicBool,
 }
 
-/// Starts to fetch what the profile says and returns at once. Where no thread can be had and no program waits, it returns when
-/// everything is fetched.
+/// Starts to fetch the profile's pages and returns at once. If no thread can be started and no program waits, it returns when
+/// all pages are fetched.
 ///
-/// Errors: no thread could be had. The caller goes on without a fetch then.
+/// Errors: no thread could be started. The caller then goes on without a fetch.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     let began = Instant::now();
     let since = options.since.unwrap_or(began);
-    // A time beyond all clocks is none.
+    // No deadline if the time overflows.
     let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
     let shared = Arc::new(Shared {
         sources: Sources::new(profile.clone()),
