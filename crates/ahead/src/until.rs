@@ -48,13 +48,15 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// A signal broke it off, sent to us or to the program alone: it did not come to the end that it has otherwise. A
-    /// program that ends well at a signal (a server) has come to its end.
+    /// Whether a signal interrupted the run, sent to this process or to the program alone, before its usual end. A program
+    /// that exits with success at a signal (a server) was not interrupted.
     pub fn is_interrupted(self) -> bool {
         !self.ready && (self.stopped.is_some() && self.status != 0 || ENDED_BY_SIGNAL.contains(&self.status))
     }
 
-    /// For whom a run is worth nothing when he was asked to stop meanwhile.
+    /// For callers that discard a run if a signal stopped it.
+    ///
+    /// Errors: [`Stopped`], with the signal.
     pub fn unless_stopped(self) -> std::result::Result<Finished, Stopped> {
         self.stopped.map_or(Ok(self), |signal| Err(Stopped(signal)))
     }
@@ -103,7 +105,7 @@ impl Until {
         Ok(signs)
     }
 
-    /// Whether an output is waited for, which only who starts the program can read.
+    /// Whether an output is waited for, which only the process that starts the program can read.
     pub fn needs_output(&self) -> bool {
         self.output.is_some()
     }

@@ -84,7 +84,7 @@ pub(crate) struct State {
     opened: Vec<Option<FileId>>,
     settings: Settings,
     pub sent: VecDeque<Sent>,
-    /// Who waits for room in the queue, by numbers that are given out in turn.
+    /// The threads that wait for room in the queue, by numbers that are given out in turn.
     pub line: VecDeque<u64>,
     pub next_in_line: u64,
     pub closing: bool,

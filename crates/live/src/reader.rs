@@ -134,7 +134,7 @@ impl Reader {
         self.shared().ended(self.file, pages, is_whole);
     }
 
-    /// Whether a page that was asked for has arrived. Where the file system cannot tell, that is for the reapers to say.
+    /// Whether a requested page has arrived. If the file system cannot be probed, the reapers report the arrival.
     fn is_there(&mut self, page: Page) -> Result<bool> {
         match cache::probe(&*self.fd, page * PAGE_BYTES) {
             Err(error) if error.is_unavailable() => {
@@ -145,12 +145,12 @@ impl Reader {
         }
     }
 
-    /// A page that should be there is not. Who evicts seldom takes one alone: what else is gone before the reader is to be asked for
-    /// together, and not found out page by page.
+    /// Reports an absent page that should be present. The kernel seldom evicts one page alone: the policy should ask for all absent
+    /// pages in front of the reader together, and not page by page.
     fn gone(&self, page: Page) {
         let end = (page + 1 + LOOK_PAGES).min(self.size_bytes.div_ceil(PAGE_BYTES));
         let (first, length) = ((page + 1) * PAGE_BYTES, (end - page - 1) * PAGE_BYTES);
-        // Of files that we may not ask about it is found out by use.
+        // If this process may not read residency, later uses find the absent pages.
         let there = cache::resident(&*self.fd, first, length).unwrap_or_else(|_| vec![first..first + length]);
         let is_there = |page: &Page| there.iter().any(|range| range.contains(&(page * PAGE_BYTES)));
         self.shared().gone(self.file, page, (page + 1..end).filter(|page| !is_there(page)));

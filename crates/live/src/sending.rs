@@ -1,8 +1,8 @@
-//! What a policy asks for goes to the disk, and comes back.
+//! Sends a policy's requests to the disk, and notes their arrival.
 //!
 //! ```text
 //!     requests ──▶ a place in the line, if they go together ──▶ pieces, as many as there is room for ──▶ the disk
-//!                                                                    ╰── waited for by reapers, or by who misses one
+//!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
 use crate::engine::{Locked, Shared, State};
@@ -35,7 +35,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Who comes to a page that is absent.
+    /// A reader that comes to an absent page.
     pub fn of_absent(access: &Access) -> Asker {
         Asker { open: access.open, awaits: Some((access.file, access.page)), request: None }
     }
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for a request: in the line, but for who has the turn.
+    /// Waits until there is room for a request: in the line, except for the thread that has the turn.
     fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, has_turn: bool) -> Locked<'a> {
         if has_turn {
             state.counters.queue_waits += 1;

@@ -14,9 +14,9 @@
 //!                                                     pages, folio order, mark, what to do when the queue is full
 //! ```
 //!
-//! Who drives a policy asks it what it wants to hear of, calls it then, carries its requests out in their order,
-//! leaving out pages that are cached already, and reads the page that was asked for by itself if it is still absent
-//! afterwards.
+//! The driver of a policy asks it which accesses and events it wants, calls it at these, and carries its requests out in
+//! their order, without the pages that are cached already. If the accessed page is still absent afterwards, the driver
+//! reads it alone.
 //!
 //! What it must never do: I/O, read a clock, start a thread, log; request a page that is not in the file; panic,
 //! whatever accesses it receives.

@@ -53,7 +53,7 @@ pub struct Brake {
 struct Memory {
     /// How long tasks have waited for it since boot.
     stalled: fn() -> Option<Duration>,
-    /// How much could be taken without pushing anybody out, bytes.
+    /// Memory that could be taken without evicting another program's pages, bytes.
     available: fn() -> Option<u64>,
 }
 
@@ -215,7 +215,7 @@ fn stalled_by_memory() -> Option<Duration> {
     pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
 }
 
-/// What could be fetched without pushing anybody out, where the kernel tells.
+/// Bytes that could be fetched without evicting another program's pages, if the kernel reports them.
 fn available_bytes() -> Option<u64> {
     memory::available_bytes().ok()
 }

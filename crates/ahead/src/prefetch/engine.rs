@@ -230,7 +230,7 @@ impl Shared {
 const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
 
 /// The longest head start of all. The longest sweep measured, Chromium's 175 MiB on a 7200 rpm disk, takes half of it; and
-/// ten seconds are what a person waits before he turns to something else (Nielsen, Usability Engineering, 1993).
+/// ten seconds are what a person waits before turning to another task (Nielsen, Usability Engineering, 1993).
 pub const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
 
 /// How long a stopped fetch may take to end by itself. Workers that are not stuck look at the brake before each request,

@@ -153,7 +153,7 @@ impl Sources {
         let metadata = self.metadata.iter().zip(self.profile.metadata.iter().map(|metadata| metadata.device));
         let files = self.files.iter().zip(self.profile.files.iter().map(|file| file.device));
         for (slot, _) in metadata.chain(files).filter(|(_, number)| *number == device) {
-            // Who holds a lock is opening this very source, and may be waiting for one of ours.
+            // The thread that holds a lock is opening this very source, and may be waiting for a lock of this thread.
             let Ok(mut opened) = slot.opened.try_lock() else { continue };
             if opened.take_if(|opened| opened.is_ok()).is_some() {
                 self.open.fetch_sub(1, Ordering::Relaxed);

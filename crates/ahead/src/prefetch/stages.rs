@@ -38,7 +38,7 @@ pub struct Fetch {
     pub shared: Arc<Shared>,
     /// What there is to do.
     pub devices: Devices,
-    /// Who does it.
+    /// The threads that do it.
     pub pool: Arc<WorkerPool>,
     /// Files found stale, to count each once.
     pub stale: Mutex<HashSet<usize>>,

@@ -149,8 +149,8 @@ impl Ahead {
         }
     }
 
-    /// What a stream may have unread: what the others leave of the budget, but at least its file's part of it: who came
-    /// first does not starve the others. `beside`: what others of the same file have.
+    /// Pages that a stream may have unread: what the others leave of the budget, but at least its file's part of it, so
+    /// that the first stream does not starve the others. `beside`: unread pages of the file's other streams.
     fn room(&self, beside: u64, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;

@@ -78,7 +78,7 @@ pub(super) enum Follows {
     Adjacent,
     /// By the known step.
     Step,
-    /// A little farther up, of a reader who skips.
+    /// A little farther up, of a reader that skips.
     Skip,
     /// By a step that was seen once.
     Guess,
@@ -289,8 +289,8 @@ impl Stream {
         }
     }
 
-    /// Looks whether it is a reader who skips: to read what lies between takes less time than to wait for each access.
-    /// The waits are those that there were, not those of the model: near places may be reached sooner.
+    /// Decides whether the reader skips: reading the gaps takes less time than waiting for each access. The waits are the
+    /// measured ones, not those of the model: near places may be reached sooner.
     fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceDescription) {
         let end = page.saturating_add(length);
         if page + 1 < from || page > from.saturating_add(NEAR_PAGES) {

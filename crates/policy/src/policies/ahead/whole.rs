@@ -1,7 +1,7 @@
 //! Reads that no pattern foretells: when it pays to read other pages of the file meanwhile, and which.
 //!
 //! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time
-//! of an access, here a *group*. Who reads a group for each miss spends at most half of the disk's time in vain,
+//! of an access, here a *group*. A policy that reads a group for each miss wastes at most half of the disk's time,
 //! whatever comes (Li and others, 2007), and misses each group once, if all of it stays cached.
 //!
 //! ```text
