@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// the pages of files that you may evict (reported as `cold: data`). One more run, recorded exactly, gives the share of the
 /// prefetched bytes that the program used; if recording is not permitted, the profile gives it.
 ///
-/// Every run gets the same standard input: each run reads a file from its beginning; `compare` first reads a pipe to its end
+/// Every run gets the same standard input: each run reads a file from the same position; `compare` first reads a pipe to its end
 /// (at most 1 GiB); from a terminal there is no input. Output and errors of the runs go to /dev/null. A program that fails is
 /// measured nevertheless: the result has its exit status, and the exit status of `compare` says whether it could measure.
 #[derive(Debug, Args)]

@@ -92,7 +92,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     Ok(Running { shared, thread, over })
 }
 
-/// Whatever happens to the fetch, a bug of ours included: the program does not wait for it any longer.
+/// Opens the gate when the fetch ends for any reason, a panic included: the program waits for it no longer.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {

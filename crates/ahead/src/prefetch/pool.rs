@@ -500,7 +500,7 @@ mod tests {
         }
     }
 
-    /// A bug of ours on one device must not keep the program from starting, nor the others from being fetched.
+    /// A panic on one device must not keep the program from starting, nor the other devices from being fetched.
     #[test]
     fn a_thread_that_panics_is_known_and_holds_nothing() {
         let (pool, count) = (pool(10, 2), Arc::new(Count::default()));
