@@ -6,8 +6,8 @@
 //!                                                        ──▶ Measured: median, spread, device reads of each
 //! ```
 //!
-//! A noisy machine disturbs interleaved runs alike. [`Comparison`] is this logic over any [`Runner`]; [`Closures`] runs code of one's own
-//! program; `ProgramComparison` (feature `observe`) runs a program cold, with its profile and warm, and makes a [`Report`].
+//! A noisy machine disturbs interleaved runs alike. [`Comparison`] is this logic over any [`Runner`]; [`Closures`] runs code of the
+//! calling program; `ProgramComparison` (feature `observe`) runs a program cold, with its profile and warm, and makes a [`Report`].
 //!
 //! Times come from the runner. This module must never wait by itself, and never drop a run without counting it.
 
@@ -122,8 +122,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// With so many rounds. Half as many disturbed runs are measured again: on a machine that always reclaims, the comparison takes half as
-    /// long again, and not for ever.
+    /// A comparison with this number of rounds. Up to half as many disturbed runs are measured again: on a machine that always
+    /// reclaims, the comparison takes half as long again, and it ends.
     pub fn new(rounds: u32) -> Comparison {
         Comparison { rounds, repeats: rounds.div_ceil(2) }
     }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!((error.to_string(), runner.ran.len()), ("broken".into(), 2));
     }
 
-    /// Regression: requests and bytes were medians of their own, which belonged to no run.
+    /// Regression: requests and bytes were separate medians, which belonged to no run.
     #[test]
     fn reads_are_those_of_the_run_with_the_median_time() {
         let device = |runs: &[(f64, u64, u64)]| {

@@ -1,7 +1,7 @@
 //! The store of device descriptions: what `ahead probe --save` found, kept per device.
 //!
 //! ```text
-//!     /var/lib/ahead/devices/NAME-HASH.toml          what root has saved, for everybody
+//!     /var/lib/ahead/devices/NAME-HASH.toml          what root has saved, for all users
 //!     $XDG_STATE_HOME/ahead/devices/NAME-HASH.toml   what a user has saved; looked for first
 //! ```
 //!
@@ -27,7 +27,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where root keeps descriptions for everybody.
+/// Where root keeps descriptions for all users.
 const SYSTEM: &str = "/var/lib/ahead/devices";
 
 /// What the kernel knows of a disk, by priority: the UUID of a device-mapper device; the World Wide Name or serial number of NVMe, SCSI and
@@ -120,7 +120,7 @@ pub fn identity_of_path(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Keeps a description: as root for everybody, else for this user. Gives its file.
+/// Saves a description: as root for all users, else for this user. Returns its path.
 ///
 /// Errors: the directory cannot be made, or the file not be written. What was there before is kept then.
 pub fn save(identity: &str, origin: &str, description: DeviceDescription) -> io::Result<PathBuf> {
@@ -173,7 +173,7 @@ fn load(path: &Path, identity: &str) -> Result<DeviceDescription, String> {
 /// A text of limited size in a regular file.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    // One byte too many is refused by whoever reads the text.
+    // The parser refuses a text that is one byte too long.
     directory::open_regular_file(path, false)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }

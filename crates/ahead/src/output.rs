@@ -352,7 +352,8 @@ mod tests {
         assert!(check(&astray).is_err() && replace(&astray, b"").is_err());
     }
 
-    /// Regression: the new file was ours, for everybody to read, and a file in a directory of somebody else was refused.
+    /// Regression: the new file belonged to this process's user and was readable by all users, and a file in another user's
+    /// directory was refused.
     #[test]
     fn mode_and_owner_stay_and_a_file_that_may_be_written_is() {
         let home = tempfile::tempdir().unwrap();
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said_before() {
+    fn check_refuses_an_output_that_cannot_be_written() {
         let home = tempfile::tempdir().unwrap();
         assert!(format!("{:#}", check(home.path()).unwrap_err()).contains("directory"));
         assert!(check(&home.path().join("missing/report")).is_err());

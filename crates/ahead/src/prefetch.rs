@@ -13,7 +13,7 @@
 //!         │                    │
 //!         ▼                    ▼
 //!     workers: open ▸ as recorded? ▸ resident? ▸ cut ▸ read ahead     under a brake: budget, pressure, deadline
-//!     (of each device its own; so many in all)                        given up: a device that does not answer
+//!     (separate for each device; limited in all)                      given up: a device that does not answer
 //!         │
 //!         ├──▶ gate: the program may start
 //!         └──▶ Account: every byte, by what became of it
@@ -115,7 +115,7 @@ pub struct Options {
     pub budget_bytes: Option<u64>,
     /// Give up after this time; `None`: never.
     pub deadline: Option<Duration>,
-    /// Since when somebody waits: from then on all times are limited; `None`: from now on.
+    /// Since when the program waits: all time limits count from then on; `None`: from now on.
     pub since: Option<Instant>,
     /// How much of the disks it takes from others.
     pub priority: Priority,

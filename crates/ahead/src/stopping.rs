@@ -1,7 +1,7 @@
 //! Work that a signal must be able to end.
 //!
 //! The kernel lets a thread wait without a limit for a server that does not answer, or for a FUSE daemon that is stopped. Such work is done
-//! in a thread of its own, and only that thread waits.
+//! in a separate thread, and only that thread waits.
 
 use crate::error::IoContext;
 use crate::{Error, Result, Stopped};

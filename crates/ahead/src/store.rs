@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_for_somebody_else_lies_in_his_home() {
+    fn a_profile_for_another_user_lies_in_that_users_home() {
         let user = User { name: "ada".into(), uid: 7, gid: 7, home: "/home/ada".into(), shell: "/bin/sh".into() };
         let new = |argv: &[OsString], user: Option<&User>| new_profile_path_for(argv, user, Arguments::Same);
         for path in [new(&["ls".into()], Some(&user)), profile_path_for(&["ls".into()], Some(&user))] {

@@ -48,13 +48,15 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// A signal broke it off, sent to us or to the program alone: it did not come to the end that it has otherwise. A
-    /// program that ends well at a signal (a server) has come to its end.
+    /// Whether a signal interrupted the run, sent to this process or to the program alone, before its usual end. A program
+    /// that exits with success at a signal (a server) was not interrupted.
     pub fn is_interrupted(self) -> bool {
         !self.ready && (self.stopped.is_some() && self.status != 0 || ENDED_BY_SIGNAL.contains(&self.status))
     }
 
-    /// For whom a run is worth nothing when he was asked to stop meanwhile.
+    /// For callers that discard a run if a signal stopped it.
+    ///
+    /// Errors: [`Stopped`], with the signal.
     pub fn unless_stopped(self) -> std::result::Result<Finished, Stopped> {
         self.stopped.map_or(Ok(self), |signal| Err(Stopped(signal)))
     }
@@ -103,7 +105,7 @@ impl Until {
         Ok(signs)
     }
 
-    /// Whether an output is waited for, which only who starts the program can read.
+    /// Whether an output is waited for, which only the process that starts the program can read.
     pub fn needs_output(&self) -> bool {
         self.output.is_some()
     }
@@ -130,7 +132,7 @@ const ANSWER_TIME: Duration = Duration::from_millis(10);
 /// The same of the first, before the program starts: the file may lie on a disk that sleeps.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Looks at a file in a thread of its own: a file system that does not answer keeps that thread waiting, and not us.
+/// Looks at a file in a separate thread: if the file system does not answer, only that thread waits.
 #[derive(Debug)]
 struct Looker {
     ask: Sender<()>,
@@ -253,8 +255,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Reads what is left in the pipes of a program that has ended. Another process may hold them open, and write for ever:
-    /// no more is read than the pipe can have held at that end.
+    /// Reads the remaining output in the pipes of a program that has ended. Another process may hold them open and write without
+    /// end: this reads no more than the pipe can have held at the program's end.
     fn read_all(&mut self, pass: Pass<'_>) -> Result<bool> {
         let (mut matched, pass) = (false, self.pass_on.then_some(pass));
         for mut stream in self.streams.drain(..) {
@@ -342,9 +344,9 @@ mod tests {
         }
     }
 
-    /// Regression: whoever wrote for ever into the pipe of a program that had ended kept us reading for ever.
+    /// Regression: a process that wrote without end into the pipe of a program that had ended kept ahead reading without end.
     #[test]
-    fn what_others_go_on_writing_after_the_end_is_not_read_to_an_end() {
+    fn endless_output_of_another_process_is_not_read_to_its_end() {
         let endless = || Stream::new(File::open("/dev/zero").unwrap(), false).unwrap();
         let until = Until { output: Some(Regex::new("never").unwrap()), ..Until::default() };
         let signs = until.signs(&[]).unwrap();
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_at_and_no_answer_is_not_waited_for() {
+    fn file_check_times_out_without_an_answer() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("ready");
         let looker = Looker::new(path.clone()).unwrap();

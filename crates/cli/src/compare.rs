@@ -25,15 +25,14 @@ use std::sync::Arc;
 
 /// Measure a command cold, with ahead, and warm
 ///
-/// The three are interleaved, round after round, so that a noisy machine disturbs them alike. Cold means that file data,
-/// block-device pages, dentries and inodes were evicted, and that this was checked; without root only the pages of
-/// files that you may evict are (reported as `cold: data`). How much of what was fetched was used is told by one more run
-/// that is recorded exactly, when that is permitted, else by the profile itself.
+/// The three variants are interleaved, round after round, so that a noisy machine disturbs them alike. Before a cold run,
+/// `compare` evicts file data, block-device pages, dentries and inodes, and checks the eviction. Without root it evicts only
+/// the pages of files that you may evict (reported as `cold: data`). One more run, recorded exactly, gives the share of the
+/// prefetched bytes that the program used; if recording is not permitted, the profile gives it.
 ///
-/// Every run gets the same standard input: a file is read anew by each, what comes through a pipe (at most 1 GiB) is read
-/// to its end first, and from a terminal there is none. Output and errors of the runs go to /dev/null. A program that
-/// fails is measured all the same: its exit status is part of the result, that of `compare` tells whether it could
-/// measure.
+/// Every run gets the same standard input: each run reads a file from the same position; `compare` first reads a pipe to its end
+/// (at most 1 GiB); from a terminal there is no input. Output and errors of the runs go to /dev/null. A program that fails is
+/// measured nevertheless: the result has its exit status, and the exit status of `compare` says whether it could measure.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ahead compare -- libreoffice --headless --convert-to pdf report.odt
@@ -49,7 +48,7 @@ pub struct Compare {
     /// Rounds; the medians of all are reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included
+    /// Also measure another prefetcher: a shell command that runs before the program, its time included
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_rival)]
     against: Vec<Rival>,
     /// Shell command to run before each run, its time not included (to remove what the last run left)

@@ -34,7 +34,7 @@ pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
         // `ahead show … | head`: the reader has seen enough.
         Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed too: then there is nobody left to tell.
+            // Standard error may be closed, too: then the message has no reader.
             let _ = writeln!(std::io::stderr(), "ahead: {}", message(&error));
             ExitCode::from(code_of(&error))
         }

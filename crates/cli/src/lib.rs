@@ -5,7 +5,7 @@
 //!
 //! It is a library, too: the laboratory's command (`ahead-lab`) has the same exit statuses, output files and waiting for the machine.
 //!
-//! It must never start another program of ours but the one that lies beside it (`laboratory.rs`).
+//! It must never start another program of this project but the one in its directory (`laboratory.rs`).
 
 mod account;
 pub mod cli;
@@ -41,5 +41,5 @@ pub fn start_log() {
         .init();
 }
 
-/// The arguments by which a program of ours becomes the guardian of another one: `ahead restore --after PID START`.
+/// The arguments by which a program of this project becomes the guardian of another one: `ahead restore --after PID START`.
 pub const GUARDIAN_ARGUMENTS: &[&str] = &["restore", "--after"];

@@ -45,7 +45,7 @@ pub struct Record {
     /// Leave read-ahead as it is
     #[arg(long, overrides_with = "precise")]
     no_precise: bool,
-    /// Record so many runs and keep how many of them used each page
+    /// Record N runs and store for each page how many runs used it
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["pid", "cgroup", "all"],
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,

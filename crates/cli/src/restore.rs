@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Undo what an ahead that was killed left behind
 ///
-/// Settings, mounts and loop devices are noted in /run/ahead before they are changed. This undoes every noted change
-/// whose process is gone, the latest first. What somebody else has changed since, or put at the same path, is left
-/// alone.
+/// ahead notes settings, mounts and loop devices in /run/ahead before it changes them. This command undoes every noted
+/// change whose process has ended, the latest first. It does not touch a setting that another process has changed since,
+/// or what another process has put at the same path.
 #[derive(Debug, Args)]
 pub struct Restore {
     /// Print what was undone as JSON

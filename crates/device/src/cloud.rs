@@ -96,7 +96,7 @@ impl Cloud {
     }
 }
 
-/// A token bucket, reckoned in time: what a request takes from it is the time in which that flows in again.
+/// A token bucket in units of time: a request takes the time in which the bucket refills by the request's tokens.
 #[derive(Clone, Debug)]
 struct Bucket {
     /// What a full bucket holds, as time.

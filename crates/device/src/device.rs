@@ -11,7 +11,7 @@ use crate::hdd::HddState;
 /// Latest time at which a request can be handed over, 73 years.
 const MAX_NOW_NS: u64 = 1 << 61;
 
-/// Latest time that is reckoned with, 146 years: what takes longer ends then. Leaves room to add without overflow.
+/// Latest simulated time, 146 years: a longer request ends then. Leaves room to add without overflow.
 const FOREVER_NS: u64 = 1 << 62;
 
 /// Largest disk, 64 TiB: more than any image; bounds every product below.
@@ -140,7 +140,7 @@ pub fn time_for(model: &Model, capacity_bytes: u64, requests: impl Iterator<Item
     last_end_ns
 }
 
-/// `time_ns` and `more_ns`, at most for ever.
+/// `time_ns` plus `more_ns`, at most [`FOREVER_NS`].
 pub(crate) fn later(time_ns: u64, more_ns: u64) -> u64 {
     time_ns.saturating_add(more_ns).min(FOREVER_NS)
 }

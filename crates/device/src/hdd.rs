@@ -8,11 +8,11 @@
 //!   seek     command, arm, turn of the platter, transfer                        starts a new stream
 //! ```
 //!
-//! After a read the drive *reads on* until it is told otherwise or `read_on_kb` beyond what was asked for. So a
-//! sequential reader who pauses between requests gets the sustained rate, out of the buffer at the speed of the
-//! interface, but never earlier than the head can have passed; and a reader who pauses too long finds the head stopped
-//! and waits for the platter to come round. (How far it reads on after what came out of the buffer may be less:
-//! `hit_read_on_kb`. A drive that fills a segment once, when it goes to the platter, has 0 there.) A request a little
+//! After a read the drive *reads on* until the next command, or for `read_on_kb` beyond the request's end. So a
+//! sequential reader that pauses between requests gets the sustained rate: from the buffer at the speed of the
+//! interface, but never earlier than the head can have passed. A reader that pauses too long finds the head stopped
+//! and waits for the platter to come round. (After a buffer hit the drive may read on less far: `hit_read_on_kb`. A
+//! drive that fills a segment only when it goes to the platter has 0 there.) A request a little
 //! ahead is reached by letting the platter turn, if that is quicker than a seek.
 //!
 //! Writes go to the drive's cache at the interface's speed, and from there to the platter when nothing else is asked,
@@ -35,7 +35,7 @@ use write_cache::WriteCache;
 /// The figures of a rotating disk. Fields: `rpm`; `outer_mb_per_s` and `inner_mb_per_s` (sustained rates, change of
 /// tracks included; the inner defaults to the outer: no zones); `seek_track_ms`, `seek_average_ms`, `seek_full_ms`, or
 /// instead of the three `access_ms`, a fixed cost of every access away from the stream, as in back-of-envelope
-/// reckonings; `track_switch_ms`, `overhead_us` (per command), `interface_mb_per_s`, `buffer_kb` in `segments`,
+/// estimates; `track_switch_ms`, `overhead_us` (per command), `interface_mb_per_s`, `buffer_kb` in `segments`,
 /// `read_on_kb`, `hit_read_on_kb` (after a read out of the buffer; default `read_on_kb`), `write_cache_kb`;
 /// `stroke_gb`: how large the real disk is, if the emulated one is to be its first part (default: the emulated disk
 /// fills the stroke).

@@ -83,8 +83,8 @@ impl Model {
     pub const BUILTIN: [&str; 5] = ["hdd", "ssd", "nvme", "emmc", "cloud"];
 
     /// Models of the papers' disks: Wu's 8 ms and 100 MB/s; O'Connor and Tracy's with direct memory access and with
-    /// programmed input; the disk that Roudier measured on, the one that he reckons with, and its 4 and 8 MB/s with
-    /// what commands cost.
+    /// programmed input; the disk that Roudier measured on, the disk of his calculation, and its 4 and 8 MB/s with
+    /// the cost of commands.
     pub const PAPERS: [&str; 7] = ["wu", "fireball", "fireball-pio", "ibm-s12", "roudier-0", "roudier-4", "roudier-8"];
 
     /// The built-in model of that name, or `None`.

@@ -17,7 +17,7 @@ const PAUSE_NS: u64 = 1_000_000;
 /// A hop in an ascending sweep, as a part of the disk: a sweep of some thousand ranges.
 const HOP_SHARE: u64 = 1024;
 
-/// Reads of which the cost of a request is the mean: so many that a volume's burst does not matter.
+/// The cost of a request is the mean over this number of reads: large enough that a volume's burst does not matter.
 const BUSY_READS: u64 = 4096;
 
 impl Model {

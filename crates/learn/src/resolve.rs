@@ -97,7 +97,7 @@ pub struct Resolver<'a> {
     observed: &'a Observation,
     own: &'a [Mount],
     began: SystemTime,
-    /// Views of the mounts: of our own namespace, and of other namespaces by number and root directory.
+    /// Views of the mounts: of this process's namespace, and of other namespaces by number and root directory.
     own_view: View<'a>,
     views: BTreeMap<(u32, u32), View<'a>>,
     directories: Directories,

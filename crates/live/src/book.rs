@@ -14,7 +14,7 @@ const LOCKED: u8 = 2;
 const MARKED: u8 = 4;
 /// A policy asked for it.
 const ASKED: u8 = 8;
-/// Somebody has used it since it was read.
+/// A reader has used it since it was read.
 const USED: u8 = 16;
 /// It is the last page of a request: what follows arrives by itself.
 const LAST: u8 = 32;
@@ -183,7 +183,8 @@ impl Book {
         self.part(range).iter_mut().filter(|state| **state & LOCKED != 0).for_each(|state| *state = 0);
     }
 
-    /// A page is gone; what it was a part of has fallen apart. Whether a policy had asked for it, and nobody had used it.
+    /// Notes that the kernel evicted a page, and splits its folio. Returns whether a policy had asked for the page and no reader
+    /// had used it.
     pub fn evict(&mut self, page: Page) -> bool {
         let folio = self.folio(page).unwrap_or(Folio::single(page));
         let end = folio.range().end.min(self.file_pages());
@@ -193,7 +194,7 @@ impl Book {
         unused
     }
 
-    /// These pages are used; gives how many of them a policy had asked for and nobody had used.
+    /// Notes that a reader used these pages. Returns how many of them a policy had asked for and no reader had used before.
     pub fn use_pages(&mut self, range: Range<Page>) -> u64 {
         let mut first = 0;
         for state in self.part(range) {

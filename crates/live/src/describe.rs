@@ -26,7 +26,8 @@ const ACCESSES: u64 = 31;
 const DEEP: usize = 32;
 /// Reads at that depth.
 const DEEP_READS: u64 = 512;
-/// Two at a time are served at the same time if that brings so much: a scheduler alone brings less.
+/// The device serves two requests at the same time if two at a time raise the throughput by this factor: a scheduler alone
+/// brings less.
 const PARALLEL_GAIN: f64 = 1.5;
 /// Pages one after the other, with one left out between.
 const NEAR_READS: u64 = 512;
@@ -48,7 +49,7 @@ impl Took {
     }
 }
 
-/// Reads `count` times at the places that come, with so many outstanding.
+/// Reads `count` times at the places that `place` gives, with `depth` reads outstanding.
 fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
     let failed = |e| ahead_sys::Error::io(format!("open {}", file.path().display()), e);
     let direct = file.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
@@ -67,8 +68,8 @@ fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u
     Ok(Took { count: done, elapsed: began.elapsed(), median: alone[alone.len() / 2] })
 }
 
-/// Places by chance, the same each time: the finisher of SplitMix64 (Steele, Lea and Flood 2014). Steps of one length would not do:
-/// a platter has turned by the same angle after each, and the wait for the turn, half of an access, would be anything.
+/// Pseudo-random places, the same each time: the finisher of SplitMix64 (Steele, Lea and Flood 2014). Steps of one length would not
+/// do: the platter turns by the same angle after each step, and so the rotational latency, half of an access, would be arbitrary.
 fn scattered(index: u64, places: u64) -> u64 {
     let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -25,7 +25,7 @@ const QUEUE_LIMIT: u32 = 128;
 /// mq-deadline lets a read that is older than half a second (`read_expire`) go before others, which sends the head to and fro. Less than half
 /// of that, for the inner tracks of a platter are half as fast.
 const LONGEST_QUEUE: Duration = Duration::from_millis(200);
-/// But so many requests at least: one is served, the others make a scheduler's choice.
+/// Least number of requests nevertheless: the disk serves one, and the scheduler chooses among the others.
 const LEAST_QUEUE: u32 = 4;
 /// Threads that wait for arrivals: as many requests can be noticed in any order. More are noticed in the order of asking.
 const REAPERS: usize = 32;
@@ -37,9 +37,9 @@ const REAPER_STACK_BYTES: usize = 128 << 10;
 pub struct Settings {
     /// Requests that may be under way; `None`: as many as the queue of the first file's disk takes.
     pub queue_limit: Option<u32>,
-    /// The window that policies are told of, pages; `None`: the device's `read_ahead_kb`.
+    /// The window that policies see, pages; `None`: the device's `read_ahead_kb`.
     pub window_pages: Option<u64>,
-    /// What the disk is like, as the policy was told; `None`: nobody has looked.
+    /// The description of the disk that the policy has; `None`: the disk was not measured.
     pub device: Option<DeviceDescription>,
 }
 
@@ -50,9 +50,9 @@ pub struct Counters {
     pub hits: u64,
     /// Accesses to pages that were on their way.
     pub locked: u64,
-    /// Accesses to pages that nobody had asked for.
+    /// Accesses to pages that were absent and not on their way.
     pub misses: u64,
-    /// How often somebody waited for room in the queue.
+    /// How often a thread waited for room in the queue.
     pub queue_waits: u64,
     /// Time that readers waited for pages, all of them added up.
     pub wait_ns: u64,
@@ -64,9 +64,9 @@ pub struct Counters {
     pub issued_pages: u64,
     /// Of these: used.
     pub used_pages: u64,
-    /// Of these: evicted before anybody used them, as far as that was noticed.
+    /// Of these: evicted before a reader used them, as far as the engine noticed.
     pub wasted_pages: u64,
-    /// Of these: cached when their file was closed, or now, and nobody has used them.
+    /// Of these: cached when their file was closed, or now, and not used by any reader.
     pub unread_pages: u64,
     /// Of these: left out, for the queue was full.
     pub dropped_pages: u64,
@@ -84,7 +84,7 @@ pub(crate) struct State {
     opened: Vec<Option<FileId>>,
     settings: Settings,
     pub sent: VecDeque<Sent>,
-    /// Who waits for room in the queue, by numbers that are given out in turn.
+    /// The threads that wait for room in the queue, by numbers that are given out in turn.
     pub line: VecDeque<u64>,
     pub next_in_line: u64,
     pub closing: bool,
@@ -166,8 +166,8 @@ impl Engine {
         self.take(how.open(path)?, path)
     }
 
-    /// Takes an opening of a file, to be read through the policy, and written to if it was opened for that. Nobody else may use that
-    /// opening: its read-ahead is switched off. `path`: how messages name it.
+    /// Takes an opening of a file, to be read through the policy, and written to if it was opened for that. No other code may use
+    /// that opening: the engine switches its read-ahead off. `path`: the file's name in messages.
     ///
     /// Errors: it is no regular file.
     pub fn take(&self, file: File, path: &Path) -> Result<Reader> {
@@ -219,7 +219,8 @@ fn queue_limit(device: DeviceNumber, traits: Option<DeviceDescription>) -> u32 {
     in_time(setting.unwrap_or(QUEUE_LIMIT).max(1), request_kb(device) * 1024, traits)
 }
 
-/// Of so many requests of such a length: those that a disk that serves one at a time transfers soon enough.
+/// `slots`, or fewer on a disk that serves one request at a time: the requests of `request_bytes` bytes that it transfers within
+/// [`LONGEST_QUEUE`], at least [`LEAST_QUEUE`].
 fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceDescription>) -> u32 {
     let one_by_one = traits.filter(|traits| traits.parallelism == 1);
     one_by_one.map_or(slots, |traits| {
@@ -309,7 +310,7 @@ impl Shared {
 }
 
 impl State {
-    /// Tells the policy of an event, and gives what it asks for. Nobody can wait for room on its behalf.
+    /// Reports an event to the policy, and returns its requests. No thread can wait for room on its behalf.
     pub fn tell(&mut self, event: &Event) -> Vec<Request> {
         let mut requests = Requests::default();
         self.policy.event(event, &self.world, &mut requests);

@@ -15,9 +15,9 @@
 //!
 //! - **The book is checked by use.** What it calls present is read with `RWF_NOWAIT`, which fails where the kernel has evicted
 //!   the page meanwhile: then the policy hears of that (`Event::Evicted`), and it is a miss. What it calls locked is tried in
-//!   the same way: a reader who comes before its reaper takes note of the arrival himself.
-//! - **Who asks, submits**, as in the kernel: in the thread of the reader whose access the policy was told of. Only what a
-//!   policy asks for at an arrival goes out from a reaper's thread.
+//!   the same way: a reader that comes before the page's reaper notes the arrival itself.
+//! - **The asking thread submits**, as in the kernel: the thread of the reader whose access the policy received. Only requests
+//!   at an arrival go out from a reaper's thread.
 //! - **A full queue** makes the reader wait for room or loses the rest of the request, as the request says; requests are
 //!   counted until all their pages have arrived. Its limit is below the block layer's own, so that no submission blocks there.
 //! - **The cache holds single pages**, for WILLNEED brings no large folios. The book keeps those that a policy asked for, so that one
@@ -45,7 +45,7 @@
 mod book;
 pub mod describe;
 mod engine;
-mod meeting;
+mod page_outcome;
 mod reader;
 mod sending;
 mod world;

@@ -1,7 +1,7 @@
 //! Reading a file through a policy: by calls, or through a mapping.
 
 use crate::engine::{Running, Shared};
-use crate::meeting::{Meeting, Seen};
+use crate::page_outcome::{PageOutcome, Seen};
 use crate::{Error, Result};
 use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page};
 use ahead_sys::cache;
@@ -31,7 +31,7 @@ pub struct Reader {
     file: FileId,
     size_bytes: u64,
     mapped: Option<Mapped>,
-    /// Mapped pages that were touched in a row, and not told yet.
+    /// Mapped pages that were touched in a row, and are not reported to the policy yet.
     touched: Range<Page>,
     /// The file system can read without waiting.
     can_look: bool,
@@ -69,7 +69,7 @@ impl Reader {
             let part = &mut buffer[(at - offset_bytes) as usize..(end - offset_bytes) as usize];
             let read = self.read_next(&access, end.div_ceil(PAGE_BYTES), part, at)?;
             if read == 0 {
-                // Somebody made the file shorter.
+                // Another process truncated the file.
                 break;
             }
             (at, begins) = (at + read as u64, false);
@@ -86,8 +86,8 @@ impl Reader {
     fn read_next(&mut self, access: &Access, end: Page, part: &mut [u8], at: u64) -> Result<usize> {
         let mut access = *access;
         loop {
-            match self.meet(&access, end)? {
-                Meeting::Use(pages) => {
+            match self.lookup_page(&access, end)? {
+                PageOutcome::Use(pages) => {
                     let room = ((pages.end * PAGE_BYTES - at) as usize).min(part.len());
                     let read = self.read_present(&mut part[..room], at)?;
                     let whole = (at + read as u64).div_ceil(PAGE_BYTES);
@@ -96,10 +96,10 @@ impl Reader {
                         return Ok(read);
                     }
                     self.gone(access.page);
-                    // The policy was told of the call.
+                    // The policy has received the call already.
                     access.begins = false;
                 }
-                Meeting::Wait { missed, request } => {
+                PageOutcome::Wait { missed, request } => {
                     let room = (((access.page + 1) * PAGE_BYTES - at) as usize).min(part.len());
                     let began = Instant::now();
                     let read = retry(|| self.fd.read_at(&mut part[..room], at));
@@ -109,24 +109,24 @@ impl Reader {
                     self.shared().waited(&access, missed, wait_ns);
                     return Ok(read);
                 }
-                Meeting::Look => unreachable!("the reader has looked"),
+                PageOutcome::Look => unreachable!("the reader has looked"),
             }
         }
     }
 
-    /// What is to be done with a page; looks for itself where the book does not know whether it has arrived.
-    fn meet(&mut self, access: &Access, end: Page) -> Result<Meeting> {
-        match self.shared().meet(*access, end, Seen::Not) {
-            Meeting::Look => {
+    /// The next step for a page. Probes the page cache if the book does not know whether the page has arrived.
+    fn lookup_page(&mut self, access: &Access, end: Page) -> Result<PageOutcome> {
+        match self.shared().lookup_page(*access, end, Seen::Not) {
+            PageOutcome::Look => {
                 let seen = if self.is_there(access.page)? { Seen::There } else { Seen::Coming };
-                Ok(self.shared().meet(*access, end, seen))
+                Ok(self.shared().lookup_page(*access, end, seen))
             }
-            meeting => Ok(meeting),
+            outcome => Ok(outcome),
         }
     }
 
-    /// Tells of the request that has brought `page`. Where its other end has not come with it, or something went wrong, the reapers wait
-    /// for it.
+    /// Reports the request that has brought `page`. If its other end has not arrived with it, or reading failed, the reapers wait for
+    /// the request.
     fn settle(&mut self, page: Page, request: Option<Range<Page>>, is_there: bool) {
         let Some(pages) = request else { return };
         let mut ends = [pages.start, pages.end - 1].into_iter().filter(|end| *end != page);
@@ -134,7 +134,7 @@ impl Reader {
         self.shared().ended(self.file, pages, is_whole);
     }
 
-    /// Whether a page that was asked for has arrived. Where the file system cannot tell, that is for the reapers to say.
+    /// Whether a requested page has arrived. If the file system cannot be probed, the reapers report the arrival.
     fn is_there(&mut self, page: Page) -> Result<bool> {
         match cache::probe(&*self.fd, page * PAGE_BYTES) {
             Err(error) if error.is_unavailable() => {
@@ -145,12 +145,12 @@ impl Reader {
         }
     }
 
-    /// A page that should be there is not. Who evicts seldom takes one alone: what else is gone before the reader is to be asked for
-    /// together, and not found out page by page.
+    /// Reports an absent page that should be present. The kernel seldom evicts one page alone: the policy should ask for all absent
+    /// pages in front of the reader together, and not page by page.
     fn gone(&self, page: Page) {
         let end = (page + 1 + LOOK_PAGES).min(self.size_bytes.div_ceil(PAGE_BYTES));
         let (first, length) = ((page + 1) * PAGE_BYTES, (end - page - 1) * PAGE_BYTES);
-        // Of files that we may not ask about it is found out by use.
+        // If this process may not read residency, later uses find the absent pages.
         let there = cache::resident(&*self.fd, first, length).unwrap_or_else(|_| vec![first..first + length]);
         let is_there = |page: &Page| there.iter().any(|range| range.contains(&(page * PAGE_BYTES)));
         self.shared().gone(self.file, page, (page + 1..end).filter(|page| !is_there(page)));
@@ -171,7 +171,7 @@ impl Reader {
 
     /// Copies a page out of a mapping of the file: a fault, if it is not mapped yet. Gives how much of it there is.
     ///
-    /// Nobody may make the file shorter meanwhile (SIGBUS).
+    /// No process may truncate the file meanwhile (SIGBUS).
     ///
     /// Errors: it cannot be mapped; there is no such page.
     pub fn copy_mapped(&mut self, page: Page, bucket: &mut [u8]) -> Result<usize> {
@@ -221,14 +221,14 @@ impl Reader {
         };
         let access = self.access(by, page, 1);
         loop {
-            match self.meet(&access, page + 1)? {
-                Meeting::Use(_) if self.can_look && !self.is_there(page)? => self.gone(page),
-                Meeting::Use(_) => {
+            match self.lookup_page(&access, page + 1)? {
+                PageOutcome::Use(_) if self.can_look && !self.is_there(page)? => self.gone(page),
+                PageOutcome::Use(_) => {
                     self.touch(page);
                     self.shared().used(self.file, page..page + 1);
                     break;
                 }
-                Meeting::Wait { missed, request } => {
+                PageOutcome::Wait { missed, request } => {
                     let began = Instant::now();
                     // By a call: an error of the disk is an error then, and no signal.
                     let waited = cache::wait_for(&*self.fd, page * PAGE_BYTES);
@@ -238,7 +238,7 @@ impl Reader {
                     self.shared().waited(&access, missed, began.elapsed().as_nanos() as u64);
                     break;
                 }
-                Meeting::Look => unreachable!("the reader has looked"),
+                PageOutcome::Look => unreachable!("the reader has looked"),
             }
         }
         let around = self.shared().mapped(&access);

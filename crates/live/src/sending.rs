@@ -1,8 +1,8 @@
-//! What a policy asks for goes to the disk, and comes back.
+//! Sends a policy's requests to the disk, and notes their arrival.
 //!
 //! ```text
 //!     requests ──▶ a place in the line, if they go together ──▶ pieces, as many as there is room for ──▶ the disk
-//!                                                                    ╰── waited for by reapers, or by who misses one
+//!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
 use crate::engine::{Locked, Shared, State};
@@ -35,7 +35,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// Who comes to a page that is absent.
+    /// A reader that comes to an absent page.
     pub fn of_absent(access: &Access) -> Asker {
         Asker { open: access.open, awaits: Some((access.file, access.page)), request: None }
     }
@@ -85,7 +85,7 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
 }
 
 impl Shared {
-    /// Asks the disk for pages on somebody's behalf. The lock is given up meanwhile.
+    /// Sends requests to the disk on behalf of `asker`. Releases the lock meanwhile.
     pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, asker: &mut Asker) -> Locked<'a> {
         let mut requests = joined(requests);
         let needed = state.needs(&requests);
@@ -120,8 +120,8 @@ impl Shared {
         state
     }
 
-    /// Waits until there is room for so many requests, and those before in the line have had their turn. Who has it stands first until
-    /// all that he wants is sent: a disk with a head would go to and fro otherwise.
+    /// Waits until there is room for this number of requests, and the threads before this one in the line have had their turn. The thread
+    /// that has the turn stays first until all its requests are sent: otherwise the head of a disk would go to and fro.
     fn take_turn<'a>(&'a self, mut state: Locked<'a>, requests: u32) -> Locked<'a> {
         let number = state.next_in_line;
         state.next_in_line += 1;
@@ -157,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for a request: in the line, but for who has the turn.
+    /// Waits until there is room for a request: in the line, except for the thread that has the turn.
     fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, has_turn: bool) -> Locked<'a> {
         if has_turn {
             state.counters.queue_waits += 1;
@@ -187,7 +187,7 @@ impl Shared {
         for pages in &pieces {
             let (first, count) = (pages.start, pages.end - pages.start);
             if let Err(error) = cache::read_ahead(&*fd, first * PAGE_BYTES, count * PAGE_BYTES) {
-                // Whoever waits for the pages reads them, and gets the disk's own error.
+                // A reader that waits for the pages reads them, and gets the disk's error.
                 tracing::debug!("{error}");
             }
         }

@@ -6,14 +6,14 @@ use ahead_sys::{machine, memory};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The memory's figures are looked at anew after this time: a look costs some 20 us, and they move slowly.
+/// The memory's figures are read again after this time: reading them costs some 20 us, and they change slowly.
 const MEMORY_AGE: Duration = Duration::from_millis(100);
 
 /// Files, queue, memory and time.
 #[derive(Debug)]
 pub(crate) struct World {
     began: Instant,
-    /// By number of the file; `None`: nobody has it open.
+    /// By number of the file; `None`: the file is not open.
     pub books: Vec<Option<Book>>,
     pub queue: Queue,
     /// Pages that came into the cache through us.

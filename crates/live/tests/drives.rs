@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
-/// A cold file on disk of which each page has a number of its own; `None` where its pages cannot be evicted.
+/// A cold file on disk whose pages differ: each is filled with its number; `None` if its pages cannot be evicted.
 fn cold_file(pages: usize) -> Option<tempfile::NamedTempFile> {
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     for page in 0..pages {
@@ -17,7 +17,7 @@ fn cold_file(pages: usize) -> Option<tempfile::NamedTempFile> {
     }
     file.as_file().sync_all().unwrap();
     if !make_cold(file.as_file()) {
-        eprintln!("skipped: the file system keeps pages that it was told to drop");
+        eprintln!("skipped: the file system keeps pages that should be evicted");
         return None;
     }
     Some(file)
@@ -44,7 +44,7 @@ fn window(pages: u64) -> Settings {
     Settings { window_pages: Some(pages), ..Settings::default() }
 }
 
-/// Reads so much of a file from front to back, and checks what it got.
+/// Reads the first `pages` pages of a file from front to back by calls of `call` bytes, and checks their content.
 fn read_all(reader: &mut Reader, pages: usize, call: usize) {
     let mut buffer = vec![0; call];
     for at in (0..pages * PAGE).step_by(call) {
@@ -133,9 +133,9 @@ fn a_full_queue_makes_one_policy_wait_and_another_drop() {
     assert_eq!(drops.issued_pages, 4096 + drops.evicted_pages, "{drops:?}");
 }
 
-/// Readers that wait for room for all they ask for, in a queue that hardly has any, all get there.
+/// All readers finish that wait for room for all their requests, in a queue with little room.
 #[test]
-fn readers_who_want_much_of_a_small_queue_take_turns() {
+fn readers_with_large_requests_take_turns_in_a_small_queue() {
     let device = DeviceDescription {
         access_ns: 10_000_000,
         bandwidth_bytes_per_s: 100e6,
@@ -158,7 +158,7 @@ fn readers_who_want_much_of_a_small_queue_take_turns() {
     assert!(files.is_empty() || counters.queue_waits > 0, "{counters:?}");
 }
 
-/// What it misses comes as a request of its own, with another one behind it.
+/// Asks for each missed page with a separate request, and for pages behind it with another one.
 struct Apart;
 
 impl Policy for Apart {
@@ -174,8 +174,8 @@ impl Policy for Apart {
     }
 }
 
-/// A reader waits for the one page that it misses itself, and no reaper does. Where there is no room for what it asks for
-/// besides, that page has to come first, and is left to the reapers.
+/// The reader waits itself for the page that it misses, and no reaper does. If the queue has no room for its other requests,
+/// that page has to come first, and is left to the reapers.
 #[test]
 fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
     let Some(file) = cold_file(400) else { return };
@@ -194,7 +194,7 @@ fn a_reader_s_own_page_does_not_hold_the_room_that_it_waits_for() {
 }
 
 #[test]
-fn what_was_written_is_there() {
+fn written_pages_are_cached() {
     let Some(file) = cold_file(16) else { return };
     let engine = engine("none", Settings::default());
     let mut reader = engine.open_to_write(file.path()).unwrap();

@@ -104,7 +104,7 @@ mod tests {
         burst: None,
     };
 
-    /// `count` pieces of so many pages with as many pages between.
+    /// `count` pieces of `pages` pages each, with `gap_pages` pages between two of them.
     fn pieces(count: u64, pages: u64, gap_pages: u64) -> Vec<Piece> {
         let piece = |index: u64| {
             let start = index * (pages + gap_pages) * 4096;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn where_bytes_cost_more_no_gap_is_read_for_a_request() {
+    fn no_gap_is_bridged_if_its_bytes_cost_more_than_a_request() {
         // Requests of 32 pages take longer to transfer than to be let in.
         assert_eq!(Bridging::of(&VOLUME, &pieces(100, 32, 9)), Bridging::of(&DeviceDescription::FLASH, &[]));
     }

@@ -16,7 +16,7 @@ use std::ops::Range;
 pub struct Request {
     /// What to read.
     pub range: Range<u64>,
-    /// How much of it nobody asked for.
+    /// Bytes of it that are read only to bridge gaps.
     pub bridged_bytes: u64,
 }
 

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_the_farther_seeks() {
+    fn latency_that_grows_with_distance_shows_seeks() {
         assert_eq!(seeks(&recording(|far| if far { 9000 } else { 150 })), Some(true));
     }
 
@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(seeks(&recording(|_| 5000)), Some(false));
     }
 
-    /// Regression: `git status` looks up so many places that a use near the last one often waited for the arm, too; its
-    /// rotating disk was taken for a slow network volume, and the start took as long as without us.
+    /// Regression: `git status` looks up many scattered places, and so a use near the last one often waited for the arm, too.
+    /// The rotating disk was taken for a slow network volume, and the start took as long as without prefetching.
     #[test]
     fn a_rotating_disk_seeks_though_near_uses_are_slow_too() {
         let profile = recording(|_| 9000);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_or_short_recording_tells_nothing() {
+    fn warm_or_short_recording_does_not_show_whether_the_disk_seeks() {
         let mut profile = recording(|_| 9000);
         assert!(of_device(&profile, 8, None).is_none());
         profile.files[0].extents.truncate(9);

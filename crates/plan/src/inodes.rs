@@ -21,7 +21,7 @@ use std::ops::Range;
 pub struct InodeRange {
     /// Their numbers.
     pub numbers: Range<u64>,
-    /// How many of them, at most, are wanted: so many are read ahead at a time.
+    /// Inodes that are read ahead at a time: the largest number of wanted ones.
     pub at_a_time: u32,
     /// When the first of them was first looked up, microseconds since exec.
     pub first_use_us: u64,
@@ -29,14 +29,14 @@ pub struct InodeRange {
     pub lookups: u64,
 }
 
-/// With so many wanted inodes a chunk is read whole: two blocks are cheaper than eight lookups wherever the inodes lie.
+/// With this number of wanted inodes a chunk is read whole: two blocks are cheaper than eight lookups wherever the inodes lie.
 const DENSE: usize = 8;
 
 /// Chunks up to this far apart are one range, chunks: what exists between them is read as well.
 const NEAR_CHUNKS: u64 = 4;
 
-/// Of the paths of a listed directory one in so many is looked up all the same: a large directory keeps an index apart from
-/// its entries, some 500 names to a block, which only names bring.
+/// Of the paths of a listed directory, one in this number is still looked up: a large directory keeps an index apart from
+/// its entries, some 500 names to a block, and only lookups by name read the index.
 const NAMES_OF_INDEX: usize = 64;
 
 /// Parts the lookups of an XFS file system into ranges of inodes and what is left to look up: the ranges
@@ -62,8 +62,8 @@ fn chunk_of(lookup: &LookUp) -> u64 {
     lookup.inode / xfs::CHUNK_INODES
 }
 
-/// The paths to look up all the same: what no chunk brings, what is listed itself, what lies in a directory that is not, and
-/// one in [`NAMES_OF_INDEX`] of the others.
+/// The paths that must still be looked up: those that no chunk brings, listed directories, paths in directories that are not
+/// listed, and one in [`NAMES_OF_INDEX`] of the others.
 fn needed(profile: &Profile, lookups: &[LookUp], in_chunk: impl Fn(&LookUp) -> bool) -> HashSet<Path> {
     let listed = profile.lookups.iter().filter(|lookup| lookup.listed);
     let mut left_out: HashMap<&[u8], usize> = listed.map(|lookup| (&lookup.path[..], 0)).collect();
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(left, [Path::Lookup(0), Path::Lookup(1), Path::Lookup(65), Path::Lookup(101), Path::Inodes(0)]);
     }
 
-    /// Regression: of a directory of many blocks that nobody lists only one block was brought.
+    /// Regression: of a directory of many blocks that the program does not list, only one block was prefetched.
     #[test]
     fn paths_in_a_directory_that_is_not_listed_are_looked_up() {
         let (ranges, left) = gathered(files(100).collect());

@@ -307,8 +307,8 @@ fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
 }
 
-/// Metadata, lookups, and the data in so many windows of about the same device time, each ascending; then what was seldom
-/// used, metadata and data.
+/// Metadata, lookups, and the data in `windows` windows of about the same device time, each ascending; then the seldom used
+/// pieces, metadata and data.
 fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription, windows: usize) -> Plan {
     let (seldom, usual) = split(pieces, |piece| piece.seldom);
     let (metadata, data) = split(usual, |piece| piece.source.is_metadata());

@@ -24,20 +24,20 @@
 use crate::{Piece, Plan, Span, Step};
 use ahead_model::DeviceDescription;
 
-/// Computing this many sweeps: the program starts when the metadata is there, because late would cost it a third (by
-/// reckoning: no such program was measured).
+/// If the program computes for this many sweeps, it starts when the metadata is there: a late start would cost it a third (an
+/// estimate: no such program was measured).
 const AT_ONCE: f64 = 2.0;
 
-/// The program may go back over so much of what it goes over in all, and so much may lie at unknown places, if it is to start
-/// at once.
+/// The program starts at once if it goes back over at most this share of what it goes over in all, and if at most this share
+/// lies at unknown places.
 const OUT_OF_ORDER: f64 = 0.05;
 
 /// What an early start in one window overlaps anyway, as a share of the computing.
 const OVERLAPS_ANYWAY: f64 = 0.3;
 
-/// What takes longer is swept in windows of about this time, and the program starts after the first: what it wants next comes
-/// before what it wants in a minute, and nobody waits longer for a start. Above the longest sweep of a single program that
-/// was measured (Chromium, 5 s), below what anybody is held (`LONGEST_HEAD_START`). Microseconds.
+/// A longer sweep is divided into windows of about this time, and the program starts after the first window: the pages that
+/// it wants next come before those that it wants in a minute, and no program waits longer for its start. Above the longest
+/// measured sweep of a single program (Chromium, 5 s), below the longest head start (`LONGEST_HEAD_START`). Microseconds.
 const LONGEST_SWEEP_US: f64 = 8e6;
 
 /// A gap that is passed while the platter turns instead of being jumped over: one track of a large disk, bytes.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_computes_for_many_sweeps_starts_at_once() {
+    fn program_that_computes_for_many_sweeps_starts_at_once() {
         let plan = planned(true, Some(20.0));
         assert_eq!(plan.head_start_steps, 0);
     }

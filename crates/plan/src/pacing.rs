@@ -14,8 +14,8 @@ const WORKERS: usize = 4;
 /// read waits for all of these.
 const BACKGROUND_WORKERS: usize = 2;
 
-/// How much of the device's time may be queued where first use is the order, microseconds: what a page that nobody
-/// foresaw waits at most. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
+/// Device time that may be queued if the order is that of first use, microseconds: the longest wait of a page that the
+/// plan does not have. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
 /// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
 const QUEUE_US: f64 = 8000.0;
 

@@ -15,8 +15,8 @@ const APART_BYTES: u64 = 8 << 20;
 const LONGEST_BYTES: u64 = 128 << 10;
 
 impl Plan {
-    /// Moves this many fetches to the front that are short and far from one another, and returns true; or changes nothing where there are
-    /// not so many. `places`: only where places on the disk are known, since it seeks.
+    /// Moves `count` fetches to the front that are short and far from one another, and returns true; returns false and changes
+    /// nothing if there are fewer. `places`: only fetches whose places on the disk are known, since the disk seeks.
     pub fn bring_samples_forward(&mut self, count: usize, places: bool) -> bool {
         let chosen = self.samples(count, places);
         if chosen.len() < count {

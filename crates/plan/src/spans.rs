@@ -41,9 +41,9 @@ struct Former {
     pieces: Vec<Piece>,
     /// Those that are in a span.
     taken: Vec<bool>,
-    /// Nothing further apart than this is joined.
+    /// Pieces further apart than this are not joined.
     max_gap_bytes: u64,
-    /// Nor what has more than this between it that nobody asked for.
+    /// Nor pieces with more unused bytes than this between them.
     threshold_bytes: u64,
     /// What may still be bridged.
     allowance_bytes: u64,

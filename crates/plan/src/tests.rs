@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
 
-/// Of so many an extent of which one or two used it is seldom used.
+/// Recorded runs: an extent that one or two of them used is seldom used.
 const RUNS: u32 = 5;
 
 fn extent() -> impl Strategy<Value = Extent> {
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn elsewhere_the_program_is_followed(profile in profile()) {
+    fn plan_for_a_disk_without_seeks_follows_first_use(profile in profile()) {
         let all = pieces(&profile, PAGE);
         let plan = plan(all, lookups_of(&profile), &DeviceDescription::FLASH, None, u64::MAX);
         for steps in [&plan.steps[..plan.usual_steps], &plan.steps[plan.usual_steps..]] {
@@ -193,9 +193,9 @@ proptest! {
         }
     }
 
-    /// Regression: on a rotating disk it lay in the sweep, and elsewhere between what every run used.
+    /// Regression: on a rotating disk seldom used pieces lay in the sweep, and on other disks between those that every run used.
     #[test]
-    fn what_few_runs_used_comes_after_all_others(
+    fn seldom_used_pieces_come_after_all_others(
         profile in profile(), device in device(), compute_us in compute_us()
     ) {
         let all = pieces(&profile, PAGE);
@@ -205,7 +205,7 @@ proptest! {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
         prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.seldom && holds(seldom, piece)));
-        // Earlier only if it lies within a range of what comes earlier: never a step of its own.
+        // A seldom used piece comes earlier only if it lies within a range of the usual steps: never as a separate step.
         for span in spans(usual) {
             let of_span = |piece: &&Piece| piece.source == span.source && span.whole().contains(&piece.range.start);
             prop_assert!(!all.iter().find(of_span).unwrap().seldom);
@@ -221,7 +221,7 @@ fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
 }
 
 #[test]
-fn what_lies_on_the_way_is_taken_along_though_it_is_used_later() {
+fn piece_within_a_span_joins_it_though_used_later() {
     let all = vec![piece(0, 40_960, 1), piece(45_056, 90_112, 2), piece(40_960, 45_056, 9_000_000)];
     let plan = plan(all, Vec::new(), &DeviceDescription::ROTATING, Some(1e9), u64::MAX);
     let joined = 0..90_112;

@@ -1,9 +1,9 @@
-//! What a policy is told.
+//! The accesses and events that a policy receives.
 
 /// A page of a file, counted from its beginning.
 pub type Page = u64;
 
-/// A file, whoever has it open.
+/// A file, shared by all its openings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
@@ -178,7 +178,7 @@ pub enum Event {
         file: FileId,
         /// From this page on.
         first: Page,
-        /// So many.
+        /// Number of pages.
         pages: u64,
     },
     /// A program had to wait for a page.
@@ -207,7 +207,7 @@ pub enum Event {
         file: FileId,
         /// The page.
         page: Page,
-        /// Nobody had touched it since it was read.
+        /// No access touched it since it was read.
         unused: bool,
     },
     /// A fault mapped cached pages around it, too.
@@ -240,7 +240,7 @@ pub enum Event {
     },
 }
 
-/// What a policy is told besides absent and marked pages.
+/// The accesses and events that a policy receives besides absent and marked pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
     /// The first page of each call, however it was found.

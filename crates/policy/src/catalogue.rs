@@ -184,7 +184,7 @@ pub const CATALOGUE: &[Description] = &[
     plain!("ahead", "patterns; farther when it waited, no farther than history lives", "our own", |parameters| {
         Box::new(Ahead::new(parameters))
     }),
-    plain!("oracle", "knows what will be read: a bound nearly everywhere", "our own", |parameters| {
+    plain!("oracle", "clairvoyant heuristic: knows every future access", "our own", |parameters| {
         Box::new(Oracle::new(parameters))
     }),
 ];
@@ -230,7 +230,7 @@ impl Description {
         format!("{}({})", self.name, arguments.join(", "))
     }
 
-    /// Whether it must be told every access that will come.
+    /// Whether [`Choice::build`] needs every future access ([`Parameters::future`]).
     pub fn needs_future(&self) -> bool {
         self.name == "oracle"
     }
@@ -249,15 +249,15 @@ impl Choice {
         self.description
     }
 
-    /// The pages that it asks for at a time, where it was told so.
+    /// The pages that it asks for at a time, if that is one of its arguments.
     pub fn pages(&self) -> Option<u64> {
-        let told = |(argument, value): (&Argument, &Value)| (argument.name == PAGES.name).then(|| value.number());
-        self.description.arguments.iter().zip(&self.arguments).find_map(told)
+        let given = |(argument, value): (&Argument, &Value)| (argument.name == PAGES.name).then(|| value.number());
+        self.description.arguments.iter().zip(&self.arguments).find_map(given)
     }
 
     /// Makes one.
     ///
-    /// Errors: a policy that knows the future was not told it.
+    /// Errors: the policy needs every future access, and `parameters` has none.
     pub fn build(&self, parameters: &Parameters) -> Result<Box<dyn Policy>, UnknownPolicy> {
         if self.description.needs_future() && parameters.future.is_none() {
             return Err(UnknownPolicy::NeedsFuture { name: self.description.name });
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_what_is_accepted() {
+    fn errors_name_the_mistake_and_the_accepted_form() {
         for (text, says) in [
             ("linux", "no policy is called \"linux\"; there are none, fixed(n), linux-1.3"),
             ("", "no policy is called \"\""),

@@ -14,12 +14,12 @@
 //!                                                     pages, folio order, mark, what to do when the queue is full
 //! ```
 //!
-//! Who drives a policy asks it what it wants to hear of, calls it then, carries its requests out in their order,
-//! leaving out pages that are cached already, and reads the page that was asked for by itself if it is still absent
-//! afterwards.
+//! The driver of a policy asks it which accesses and events it wants, calls it at these, and carries its requests out in
+//! their order, without the pages that are cached already. If the accessed page is still absent afterwards, the driver
+//! reads it alone.
 //!
 //! What it must never do: I/O, read a clock, start a thread, log; request a page that is not in the file; panic,
-//! whatever accesses it is told of.
+//! whatever accesses it receives.
 //!
 //! ```
 //! use ahead_policy::{Access, Found, Policy, Requests, named, testing::Cache};
@@ -41,10 +41,10 @@
 //! assert_eq!((next.first, next.pages, next.mark), (32, 32, Some(32)));
 //! ```
 //!
-//! # With a cache of one's own
+//! # With another cache
 //!
 //! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what
-//! it has through [`View`], tells of every call and wait, and fetches what comes out. [`policies::ahead`] needs to know
+//! it has through [`View`], reports every call and wait, and fetches what comes out. [`policies::ahead`] needs to know
 //! what the storage is like ([`DeviceDescription`]), and how much may lie unread ([`Parameters::budget_pages`]).
 //!
 //! ```
@@ -93,7 +93,7 @@
 //! assert!(misses <= 5, "{misses}");
 //! ```
 //!
-//! # A policy of one's own
+//! # A new policy
 //!
 //! Of [`Policy`] only [`Policy::access`] must be written. Here a cache in which everything arrives at once drives it;
 //! the simulator does so over a scenario's machine, disk and workloads (`Scenario::run_with` of `ahead-sim`).
@@ -154,7 +154,7 @@ pub use view::{Limits, Memory, Queue, View};
 
 /// An algorithm that decides what to read ahead. One object serves all open files of a machine.
 pub trait Policy: Send {
-    /// What it wants to be told besides absent and marked pages.
+    /// The accesses and events that it wants to receive besides absent and marked pages.
     fn wants(&self) -> Wants {
         Wants::default()
     }

@@ -31,7 +31,7 @@ impl Folio {
 /// What becomes of a request that finds the queue full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Whoever reads ahead waits until there is room.
+    /// The thread that reads ahead waits until there is room.
     #[default]
     Wait,
     /// The same, but until there is room for all that is asked for at once, or for half of the queue: on a disk with a
@@ -48,7 +48,7 @@ pub struct Request {
     pub file: FileId,
     /// From this page on.
     pub first: Page,
-    /// So many; within the file.
+    /// Number of pages; within the file.
     pub pages: u64,
     /// Folios of at most this size ([`folios`]).
     pub order: u8,
@@ -59,8 +59,8 @@ pub struct Request {
     /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single
     /// pages; `None`: it stays where it is.
     pub rest: Option<Rest>,
-    /// Its pages are to arrive in so many parts at least. On today's kernels all pages of a request arrive at the same
-    /// moment; who needs the first of them before the last asks for that. The simulator does not cut.
+    /// Least number of parts in which its pages should arrive. On today's kernels all pages of a request arrive at the same
+    /// moment; a policy whose reader needs the first of them before the last asks for parts. The simulator does not cut.
     pub parts: u32,
 }
 
@@ -69,7 +69,7 @@ pub struct Request {
 pub struct Rest {
     /// The whole length of the request once more, from there on (Linux 6.12 and before), not what is left of it.
     pub whole: bool,
-    /// The mark is so many pages before the end, or the file's end: if these lie before, there is none.
+    /// Pages from the mark to the end, or to the file's end. If the mark would lie before the range, there is none.
     pub look_ahead: u64,
 }
 

@@ -80,9 +80,9 @@ pub struct Memory {
 /// The queue of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// So many requests fit.
+    /// Requests that fit.
     pub limit: u32,
-    /// So many are in it or being served.
+    /// Requests that are in it or being served.
     pub requests: u32,
 }
 

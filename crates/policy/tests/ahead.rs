@@ -131,9 +131,9 @@ fn a_disk_that_serves_one_at_a_time_reads_groups_around_misses() {
     assert!(reader.misses <= worth + 1 + worth / 8, "{}", reader.misses);
 }
 
-/// Each time as much was read as the disk transfers in the time of an access, and nothing of it was used.
+/// Regression: each time the policy read as much as the disk transfers in the time of an access, and the reader used none of it.
 #[test]
-fn files_that_are_opened_for_their_first_pages_alone_are_found_out() {
+fn files_read_only_at_their_first_pages_are_detected() {
     let disk = DeviceDescription {
         access_ns: 12_000_000,
         bandwidth_bytes_per_s: 150e6,
@@ -154,9 +154,9 @@ fn files_that_are_opened_for_their_first_pages_alone_are_found_out() {
     assert_eq!(asked, [worth, worth, worth, 20, 20, 20]);
 }
 
-/// A stream that believed to have pages ahead that were not there was missed page by page.
+/// Regression: a stream counted absent pages as ahead, and the reader missed them page by page.
 #[test]
-fn what_is_missed_is_not_believed_to_be_on_its_way() {
+fn missed_page_is_not_counted_as_under_way() {
     let mut reader = Reader::new(SSD, 1 << 14);
     (0..40).for_each(|block| reader.read(4 * block, 4));
     (reader.cache, reader.misses) = (Cache::new(1 << 14, 32), 0);
@@ -164,9 +164,9 @@ fn what_is_missed_is_not_believed_to_be_on_its_way() {
     assert_eq!(reader.misses, 1);
 }
 
-/// A file had the whole budget, another one nothing but what it asked for.
+/// Regression: one file took the whole budget, and another file got only the pages that it asked for.
 #[test]
-fn who_comes_first_leaves_others_their_part() {
+fn first_stream_leaves_other_streams_their_share() {
     let parameters = Parameters { device: SSD, budget_pages: Some(64), ..Parameters::default() };
     let mut policy = named("ahead").unwrap().build(&parameters).unwrap();
     let mut ahead_of = |file: u32, blocks: u64| {
@@ -194,9 +194,9 @@ fn a_small_mapped_file_is_read_whole_at_its_first_fault() {
     assert_eq!(reader.misses, 1);
 }
 
-/// Nothing was read before the fourth miss, though the file takes no longer to transfer than one of them is waited for.
+/// Regression: no page was read ahead before the fourth miss, though the disk transfers the file in the time of one miss.
 #[test]
-fn a_small_file_is_paid_for_by_one_wait() {
+fn small_file_costs_one_wait() {
     let mut reader = Reader::new(SSD, SSD.pages_per_access());
     [7, 2, 9, 0, 5, 11].into_iter().for_each(|page| reader.read(page, 1));
     assert_eq!(reader.misses, 2);
@@ -213,9 +213,9 @@ fn the_first_faults_are_read_around_where_the_file_fits() {
     }
 }
 
-/// Pages of a run that had gone from the cache, or had never come, were each missed and fetched alone.
+/// Regression: pages of a run that were evicted, or had never arrived, were each missed and fetched alone.
 #[test]
-fn what_is_missing_of_a_run_is_fetched_at_once() {
+fn missing_pages_of_a_run_are_fetched_at_once() {
     let mut reader = Reader::new(SSD, 1 << 24);
     for block in scattered(1 << 20).take(20) {
         (0..8).for_each(|page| reader.fault(16 * block + page));
@@ -281,7 +281,7 @@ fn gaps_are_read_along_where_a_request_costs_more() {
     }
 }
 
-/// Each of the four pages of a block was missed, for ever.
+/// Regression: each of the four pages of every block was missed.
 #[test]
 fn blocks_of_several_faults_are_steps() {
     let mut reader = Reader::new(SSD, 1 << 14);
@@ -291,8 +291,8 @@ fn blocks_of_several_faults_are_steps() {
     assert!(reader.misses <= 12, "{}", reader.misses);
 }
 
-/// What a fault mapped around it was still taken for unread, where gaps are read along: so many pages were never asked
-/// for.
+/// Regression: if gaps are read along, the pages that a fault mapped around it were still taken for unread, and many pages
+/// were never asked for.
 #[test]
 fn mapped_records_with_gaps_are_read_along_whole() {
     let rationed = DeviceDescription { request_ns: 333_000, ..SSD };
@@ -307,7 +307,7 @@ fn mapped_records_with_gaps_are_read_along_whole() {
 }
 
 #[test]
-fn what_runs_usually_have_is_read_at_their_first_page() {
+fn usual_run_length_is_read_at_its_first_page() {
     let mut reader = Reader::new(SSD, 1 << 24);
     for block in scattered(1 << 20).take(200) {
         (0..8).for_each(|page| reader.fault(16 * block + page));
@@ -316,10 +316,10 @@ fn what_runs_usually_have_is_read_at_their_first_page() {
     assert!(reader.asked_pages() < 1800, "{}", reader.asked_pages());
 }
 
-/// What lies between is read along only if the disk transfers it sooner than the reader would wait for each record.
-/// Waits that were made longer by reading ahead in vain were taken for the record's own, and so it went on.
+/// Gaps are read along only if the disk transfers them sooner than the reader would wait for each record.
+/// Regression: useless read-ahead made the waits longer, these waits counted as the records' waits, and so read-ahead went on.
 #[test]
-fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
+fn gaps_of_a_skipping_reader_are_read_if_that_is_faster() {
     let gaps = [3, 12, 7, 1, 9, 4, 14, 2, 11, 6];
     let fast = DeviceDescription { bandwidth_bytes_per_s: 3e9, ..SSD };
     for (device, through) in [(SSD, false), (fast, true)] {
@@ -334,7 +334,7 @@ fn a_reader_who_skips_is_read_through_if_that_is_sooner() {
 }
 
 #[test]
-fn patterns_that_break_off_are_waited_for_longer() {
+fn abandoned_patterns_raise_the_start_threshold() {
     let mut reader = Reader::new(SSD, 1 << 24);
     for place in scattered(1 << 14).take(1000) {
         (0..2).for_each(|page| reader.read(1024 * place + 1 + page, 1));

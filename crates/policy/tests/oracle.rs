@@ -51,7 +51,7 @@ fn oracle(future: impl Iterator<Item = Page>) -> Box<dyn Policy> {
     named("oracle").unwrap().build(&Parameters { future, ..Parameters::default() }).unwrap()
 }
 
-/// Goes through a file of so many pages, all of them cached, again and again; gives the steps by accesses.
+/// Reads a file of `pages` pages, all of them cached, `passes` times; gives the steps per access.
 fn steps_for_each_access(pages: u64, passes: u64, free_pages: u64) -> f64 {
     let mut cache = Cache::new(pages, 32);
     cache.memory = Memory { free_pages, ..Memory::default() };
@@ -67,18 +67,18 @@ fn steps_for_each_access(pages: u64, passes: u64, free_pages: u64) -> f64 {
     view.steps.get() as f64 / (pages * passes) as f64
 }
 
-/// It looked as far as memory lets at each access, and found nothing each time.
+/// Regression: at each access the oracle searched as far as memory allows, and found no absent page.
 #[test]
-fn what_is_cached_is_not_looked_at_again_at_each_access() {
+fn cached_pages_are_not_searched_again_at_each_access() {
     for (pages, passes, free_pages) in [(4096, 4, 1 << 18), (16_384, 4, 1 << 18), (16_384, 4, 256), (64, 400, 64)] {
         let steps = steps_for_each_access(pages, passes, free_pages);
         assert!(steps <= 2.0, "{pages} pages, {passes} passes, {free_pages} free: {steps} for each access");
     }
 }
 
-/// What was evicted before its turn came is asked for again before the reader misses it.
+/// A page that was evicted before its use is requested again before the reader misses it.
 #[test]
-fn what_is_evicted_before_its_use_is_asked_for_again() {
+fn page_evicted_before_its_use_is_requested_again() {
     let mut cache = Cache::new(1000, 32);
     let (mut policy, mut requests) = (oracle(0..1000), Requests::default());
     policy.access(&Access::read(0, 1, Found::Absent), &cache, &mut requests);

@@ -1,4 +1,4 @@
-//! What holds for every policy, whatever it is told: it never panics, and never asks for a page that is not in the
+//! Properties of every policy, for all accesses and events: it never panics, and never asks for a page that is not in the
 //! file.
 
 use ahead_policy::testing::Cache;

@@ -77,7 +77,7 @@ fn far_apart(count: u64) -> impl Iterator<Item = Page> {
     (0..count).map(|index| (index * 7919 + 64) % (FILE_PAGES / 128) * 128)
 }
 
-/// What a fault mapped took its own miss away again.
+/// The pages that a fault mapped cancelled the miss of the same fault.
 #[test]
 fn random_faults_end_read_around_in_7_2_and_never_did_in_6_18() {
     let mut driver = Driver::new("linux-7.2", 32);
@@ -104,7 +104,7 @@ fn roudiers_second_read_is_asynchronous() {
     assert!(asked.iter().filter(|(_, pages)| *pages == 8).count() >= 1, "{asked:?}");
 }
 
-/// The window of a page that should have been read ahead was not made smaller.
+/// The window was not made smaller for a page that should have been read ahead.
 #[test]
 fn a_first_read_of_2_2_asks_for_three_pages_more() {
     let mut driver = Driver::new("linux-2.2", 0);
@@ -125,7 +125,7 @@ fn reads_of_1_kib_keep_the_windows_of_2_6() {
     assert!(asked.len() <= 10 && (100..=100 + 96).contains(&pages), "{asked:?}");
 }
 
-/// One page beside the last one that was read was taken for its successor.
+/// A read that left one page out (102 after 100) was taken for a sequential read.
 #[test]
 fn a_page_that_is_left_out_is_a_seek_in_2_6_23() {
     let mut driver = Driver::new("linux-2.6.23", 32);
@@ -134,7 +134,7 @@ fn a_page_that_is_left_out_is_a_seek_in_2_6_23() {
     assert_eq!(driver.read(103 * 4096, 4096), [(103, 4)]);
 }
 
-/// After a page that was cached already the rest of the window was read, and not the window again.
+/// After a cached page the policy read the rest of the window, and not the whole window again.
 #[test]
 fn a_window_of_6_12_begins_again_behind_a_cached_page() {
     for (name, end) in [("linux-6.12", 8 + 32), ("linux-6.18", 32)] {
@@ -146,9 +146,9 @@ fn a_window_of_6_12_begins_again_behind_a_cached_page() {
     }
 }
 
-/// A stream that was waited for again and again, and never read on, had a distance beyond all numbers.
+/// The distance of a stream with many waits and no further reads overflowed.
 #[test]
-fn any_number_of_waits_is_borne() {
+fn any_number_of_waits_does_not_panic() {
     let mut driver = Driver::new("ahead", 32);
     driver.read(0, 4096);
     for _ in 0..200 {
@@ -159,10 +159,10 @@ fn any_number_of_waits_is_borne() {
     assert!(asked.iter().all(|(first, pages)| first + pages <= FILE_PAGES), "{asked:?}");
 }
 
-/// Found by a trace: the window of 2048 pages is cut by the file's end to 512, all of which would have come before its
+/// Found by a trace: the file's end cuts the window of 2048 pages to 512, and all of these would lie before the window's
 /// mark.
 #[test]
-fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
+fn request_after_a_cached_page_at_eof_has_no_mark_in_6_18() {
     let mut cache = Cache::new(5120, 2048);
     cache.hold(ahead_policy::Folio::single(4700));
     let mut marked = Vec::new();
@@ -183,7 +183,8 @@ fn what_6_18_reads_after_a_cached_page_has_no_mark_if_the_file_ends_before() {
     assert_eq!(found, [(ahead_policy::Folio::single(4609), true)]);
 }
 
-/// Found by a trace: the last page of a file was marked, which lies before the mark of a window that goes on beyond it.
+/// Found by a trace: after a cached page the kernel marks the last page of the file, though the mark of the uncut window
+/// lies beyond it.
 #[test]
 fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached() {
     let rest = Some(ahead_policy::Rest { whole: false, look_ahead: 1 });
@@ -196,7 +197,7 @@ fn a_window_of_single_pages_is_marked_before_the_file_s_end_if_a_page_was_cached
     assert_eq!(marked(|_| false), []);
 }
 
-/// Advice on the whole file was not heard by 2.6 and 2.6.23.
+/// The policies of 2.6 and 2.6.23 ignored advice on the whole file.
 #[test]
 fn advice_changes_the_window_of_2_6() {
     for name in ["linux-2.6", "linux-2.6.23"] {
@@ -215,7 +216,7 @@ fn advice_changes_the_window_of_2_6() {
     }
 }
 
-/// Explicit requests were not heard either.
+/// They ignored explicit requests, too.
 #[test]
 fn an_explicit_request_is_read_in_steps_of_2_mib() {
     for name in ["linux-2.6", "linux-2.6.23"] {
@@ -236,7 +237,7 @@ fn an_explicit_request_is_read_in_steps_of_2_mib() {
     }
 }
 
-/// The helper of 2.4 for sequential mappings was left out.
+/// The policy of 2.4 had no helper for sequential mappings.
 #[test]
 fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
     for (name, first, asks) in [("linux-2.4", 0, true), ("linux-2.4", 64, true), ("linux-2.2", 0, false)] {
@@ -250,13 +251,13 @@ fn a_sequential_mapping_of_2_4_gets_its_next_window_half_way() {
             driver.policy.event(&mapped, &driver.cache, &mut requests);
             asked.extend(requests.take().iter().map(|request| (page, request.first, request.pages)));
         }
-        // The place in the file is reckoned with the mapping's first page twice.
+        // The place in the file is calculated with the mapping's first page added twice.
         let expected = [(first + 16, 2 * first + 32, 32), (first + 48, 2 * first + 64, 32)];
         assert_eq!(asked, if asks { expected.to_vec() } else { vec![] }, "{name}");
     }
 }
 
-/// In a mapping with the advice to read at random 2.4 reads no cluster.
+/// Through a mapping with the advice MADV_RANDOM, 2.4 reads no cluster.
 #[test]
 fn a_random_mapping_of_2_4_gets_the_page_alone() {
     let mut driver = Driver::new("linux-2.4", 32);
@@ -265,7 +266,7 @@ fn a_random_mapping_of_2_4_gets_the_page_alone() {
     assert_eq!(driver.access(Access::fault(100, FILE_PAGES, Found::Absent)), [(96, 16)]);
 }
 
-/// Reads that came before their turn began a stream of their own.
+/// Reads that came before their turn began a separate stream.
 #[test]
 fn reads_out_of_order_belong_to_one_stream_of_zfs() {
     let mut driver = Driver::new("zfetch", 0);

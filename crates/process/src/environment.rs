@@ -9,8 +9,8 @@
 //! (`ENV_PATH` of login.defs(5)). Variables of root's session (XDG_RUNTIME_DIR, DBUS_SESSION_BUS_ADDRESS, SSH_AUTH_SOCK) and of the
 //! dynamic loader (LD_*) are not passed on to another user. `ahead record --user NAME -- env VAR=VALUE CMD` sets more variables.
 //!
-//! In some variables systemd names the process that they are meant for (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
-//! sd_watchdog_enabled(3)). If one names this process, it is meant for the program: the child writes its own number there.
+//! In some variables systemd names the process that should use them (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
+//! sd_watchdog_enabled(3)). If one names this process, the program should use it: the child writes its own number there.
 
 use crate::child::c_string;
 use ahead_sys::Result;
@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 
 type Variable = (OsString, OsString);
 
-/// The variables that hold the number of the process that they are meant for.
+/// The variables that hold the number of the process that should use them.
 const NUMBERED: [&str; 2] = ["LISTEN_PID", "WATCHDOG_PID"];
 
 /// The pidfd identity of the process in `LISTEN_PID` (systemd 258). Without it, programs compare the number alone.

@@ -24,7 +24,7 @@ pub struct Arrived {
 /// Signals by which another process or the terminal asks a program to end.
 const STOPPING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// Signals whose meaning the receiving program defines, like real-time signals. They are meant for the program that we run; their
+/// Signals whose meaning the receiving program defines, like real-time signals. They are passed on to the program that we run; their
 /// default action would end this process without running a guard.
 const OTHERS: [i32; 9] = [
     libc::SIGUSR1,
@@ -75,7 +75,7 @@ impl Signals {
     }
 }
 
-/// Restores the default action of all signals in this thread. For code that needs no cleanup and may wait for ever (writing to
+/// Restores the default action of all signals in this thread. For code that needs no cleanup and may wait without end (writing to
 /// a pipe that no process reads), so that a signal can end it.
 pub fn end_by_signals() {
     collected().unblock();

@@ -101,7 +101,7 @@ pub fn extents(fd: impl AsFd, offset_bytes: u64, length_bytes: u64) -> Result<Ve
         found.extend(answers.iter().map(from_raw));
         let Some(last) = answers.last() else { break };
         let next = last.logical.saturating_add(last.length);
-        // A file system that makes no progress would loop for ever.
+        // With a file system that makes no progress this loop would not end.
         if last.flags & flag::LAST != 0 || next <= at {
             break;
         }

@@ -1,4 +1,4 @@
-//! A forked copy of this process that does one piece of work and exits. For work that may block for ever on a dead device.
+//! A forked copy of this process that does one piece of work and exits. For work that may block without end on a dead device.
 
 #![allow(unsafe_code)]
 

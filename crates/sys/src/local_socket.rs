@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Connects, and sets the timeout of connecting, of each write and of each read. A stopped daemon accepts no connection: when
-/// its queue is full, connect(2) would wait for ever.
+/// its queue is full, connect(2) would wait without end.
 pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     for way in [Timeout::Send, Timeout::Recv] {
@@ -30,7 +30,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
-    /// Regression: a client waited for ever when the queue of a stopped daemon was full.
+    /// Regression: a client waited without end when the queue of a stopped daemon was full.
     #[test]
     fn daemon_that_does_not_answer_times_out() {
         let home = tempfile::tempdir().unwrap();

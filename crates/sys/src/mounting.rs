@@ -1,6 +1,6 @@
 //! Mounting and unmounting file systems. `ahead-undo` mounts under a guard.
 //!
-//! After a crash a mount is undone lazily ([`unmount_lazy`]): the mount of a dead device can be busy for ever. In the ordinary
+//! After a crash a mount is undone lazily ([`unmount_lazy`]): the mount of a dead device can stay busy without end. In the ordinary
 //! case [`unmount`] is used, and a busy mount is an error.
 
 use crate::directory::DirectoryEntry;

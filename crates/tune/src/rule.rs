@@ -253,7 +253,7 @@ mod tests {
         for identity in refused {
             let why = Rule::new(&identity, 512).unwrap_err();
             assert!(!why.contains('\n'), "{why:?}");
-            // The path of an older version's rule is known all the same.
+            // The path of an older version's rule is known nevertheless.
             let path = RulePlace::of(&identity).path.to_str().unwrap().to_owned();
             assert!(!path.chars().any(char::is_control) && path.matches('/').count() == 3, "{path:?}");
         }

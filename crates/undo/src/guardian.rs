@@ -35,7 +35,7 @@ pub fn enable(arguments: &'static [&'static str]) {
     let _ = ARGUMENTS.set(arguments);
 }
 
-/// Starts the guardian if it is needed. If that fails, the change is made all the same, since it is noted.
+/// Starts the guardian if it is needed. If that fails, the caller makes the change nevertheless, since it is noted.
 pub(super) fn begin(owner: ProcessId, action: &Action) {
     let Some(arguments) = ARGUMENTS.get() else { return };
     if !matches!(action, Action::SetFile { .. }) || owner.pid != std::process::id() {

@@ -1,4 +1,4 @@
-//! Comparing pieces of one's own program.
+//! Comparing pieces of the calling program.
 
 use super::{Runner, Sample};
 use crate::Result;

@@ -110,7 +110,7 @@ impl ProgramComparison {
         late_bytes: Option<u64>,
     ) -> Result<Report> {
         let rivals = measured.split_off(3);
-        let [cold, ahead, warm] = measured.try_into().expect("three variants of our own were measured");
+        let [cold, ahead, warm] = measured.try_into().expect("cold, ahead and warm were measured");
         let disk = runner.emulated_disk();
         let (used, used_according_to) = self.used_profile(reference.as_ref());
         let device_s = disk.as_ref().map(|disk| bound::device_seconds(used, disk)).transpose()?;

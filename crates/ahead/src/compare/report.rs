@@ -56,7 +56,7 @@ pub struct Report {
     pub late_bytes: Option<u64>,
     /// Used bytes of files that changed since the recording.
     pub stale_bytes: u64,
-    /// What told which bytes were used: a recorded run or the profile.
+    /// The source of the used bytes: a recorded run or the profile.
     pub used_according_to: &'static str,
     /// Device reads of the median `ahead` run.
     pub device: DeviceReads,
@@ -91,7 +91,7 @@ pub struct RivalResult {
     pub recovered_share: Option<f64>,
 }
 
-/// The share of the possible gain that was gained; `None` where the runs differ as much by chance (`noise_s`).
+/// The share of the possible gain that was gained; `None` if the possible gain is within the noise of the runs (`noise_s`).
 pub fn recovered_share(cold_s: f64, fetched_s: f64, bound_s: f64, noise_s: f64) -> Option<f64> {
     let gain_possible = cold_s - bound_s;
     // Below a millisecond the quotient says nothing.

@@ -27,7 +27,7 @@ impl Spread {
         Some(Spread { median_s, min_s: sorted[0], max_s: sorted[sorted.len() - 1] })
     }
 
-    /// How far runs differ by chance: twice the smaller half of the spread, so that one slow run does not decide.
+    /// Noise of the runs, seconds: twice the smaller half of the spread, so that one slow run does not decide.
     pub fn noise_s(&self) -> f64 {
         2.0 * (self.max_s - self.median_s).min(self.median_s - self.min_s)
     }

@@ -105,8 +105,8 @@ mod tests {
         assert_eq!((pages(usage.bridged_bytes), pages(usage.wasted_bytes)), (1, 1));
     }
 
-    /// Regression: devices were told apart by their nodes. A disk that had another one when it was recorded had wasted all
-    /// of its metadata, and one that has another's by now had used it.
+    /// Regression: devices were distinguished by their nodes. If a disk's node had changed since the recording, all of its
+    /// metadata counted as wasted; if the disk now had another disk's node, that disk's metadata counted as used.
     #[test]
     fn a_device_is_known_by_its_mount_point() {
         let page = machine::page_size();

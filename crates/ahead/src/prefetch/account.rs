@@ -18,26 +18,26 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing is at its path any more, or the way there has changed; or it is said to lie beyond the file's end.
+    /// No file is at its path any more, or the path leads through a link now; or the bytes lie beyond the file's end.
     Missing,
-    /// It had no name any more when it was recorded.
+    /// The file had no name any more when it was recorded.
     Deleted,
-    /// We may not open it, or not read its block device.
+    /// This process may not open the file, or not read its block device.
     NotPermitted,
-    /// Not a regular file, or on a file system without a page cache. In a profile of ours that means that somebody has
-    /// put something else there.
+    /// Not a regular file, or on a file system without a page cache. In a profile that `ahead record` made, this means that
+    /// another process has replaced the file.
     Refused,
     /// The file system's device is not the one that was recorded, or not of a kind whose metadata can be fetched.
     NoDevice,
-    /// Our own or the machine's limit of open files was reached, whatever we closed.
+    /// The limit of open files, of this process or of the machine, was reached, even after closing kept descriptors.
     TooManyOpen,
     /// The budget was smaller.
     OverBudget,
     /// Its file system or device has not answered for too long.
     NotAnswering,
-    /// The time was over.
+    /// The deadline had passed.
     Deadline,
-    /// The program had ended, or we were told to stop.
+    /// The program had ended, or the caller stopped the fetch.
     Cancelled,
 }
 
@@ -206,7 +206,7 @@ pub struct Account {
     pub ranges: Vec<Issued>,
 }
 
-/// The account of a fetch under way: several threads write it, and whoever gives up waiting for them reads it.
+/// The account of a fetch under way: several threads write it, and the thread that gives up waiting for them reads it.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<Account>);
 

@@ -1,7 +1,7 @@
 //! Never make it worse: what may still be fetched, and when to pause or stop.
 //!
-//! Workers ask before each request and pay with a look at the clock, which tells them when the time is over. Who looks at
-//! the machine's memory, and at the clock for workers that wait, is the thread that waits for them, a few times per second.
+//! Workers check the brake before each request: they read the clock, and stop at the deadline. The thread that waits for the
+//! workers looks at the machine's memory, and at the clock on behalf of waiting workers, a few times per second.
 //!
 //! ```text
 //!     budget    ├──── spent ────┼──────── left ────────┤         now: half of what is available
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Share of the available memory that a fetch fills unless told otherwise. Half: the program needs some for itself, and
-/// the pages that it reads beyond its profile too.
+/// Share of the available memory that a fetch fills, unless a budget is given. Half: the program needs some memory for
+/// itself, and for the pages that it reads beyond its profile.
 const DEFAULT_SHARE: f64 = 0.5;
 
 /// Tasks waited for memory for more than this share of the last interval: pause. Reclaim of clean cache, which our own
@@ -29,7 +29,7 @@ const PAUSE_SHARE: f64 = 0.1;
 /// How often the machine is looked at. Long enough that a share of it means something, short against a deadline.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Shared by the workers and whoever stops them.
+/// Shared by the workers and the thread that stops them.
 #[derive(Debug)]
 pub struct Brake {
     /// Whether workers must look at `state` before they go on.
@@ -53,7 +53,7 @@ pub struct Brake {
 struct Memory {
     /// How long tasks have waited for it since boot.
     stalled: fn() -> Option<Duration>,
-    /// How much could be taken without pushing anybody out, bytes.
+    /// Memory that could be taken without evicting another program's pages, bytes.
     available: fn() -> Option<u64>,
 }
 
@@ -72,7 +72,8 @@ pub struct Look {
 }
 
 impl Brake {
-    /// Off, with this much to spend, or a share of the available memory. `began`: since when somebody waits.
+    /// A released brake with a budget of `asked_bytes` bytes, or of a share of the available memory. `began`: since when the
+    /// program waits.
     pub fn new(asked_bytes: Option<u64>, deadline: Option<Instant>, began: Instant) -> Brake {
         Brake::with(asked_bytes, deadline, began, Memory { stalled: stalled_by_memory, available: available_bytes })
     }
@@ -189,8 +190,9 @@ impl Brake {
         Look { at: Instant::now(), stalled: (self.memory.stalled)(), was_short: false }
     }
 
-    /// Looks at the clock, and, if the last look was [`INTERVAL`] ago, at the machine's memory: sets the budget anew, and holds the
-    /// workers while the machine is short of memory. Whether a pause lasts: this look and the one before found it short.
+    /// Looks at the clock, and, if the last look was [`INTERVAL`] ago, at the machine's memory: sets the budget again, and holds
+    /// the workers while the machine is short of memory. Returns whether a pause lasts: this look and the one before found the
+    /// machine short of memory.
     pub fn look(&self, last: &mut Look) -> bool {
         self.look_at_clock();
         let now = Instant::now();
@@ -213,7 +215,7 @@ fn stalled_by_memory() -> Option<Duration> {
     pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
 }
 
-/// What could be fetched without pushing anybody out, where the kernel tells.
+/// Bytes that could be fetched without evicting another program's pages, if the kernel reports them.
 fn available_bytes() -> Option<u64> {
     memory::available_bytes().ok()
 }
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_hears_of_the_deadline_from_its_own_look() {
+    fn worker_that_looks_at_the_clock_stops_at_the_deadline() {
         assert_eq!(brake(0, Some(Instant::now())).check(), Err(Reason::Deadline));
         assert_eq!(brake(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
     }
@@ -267,9 +269,9 @@ mod tests {
         }
     }
 
-    /// Regression: the worker of this test looked at the clock itself, and it passed without a look of who watches.
+    /// Regression: the worker of this test looked at the clock itself, and the test passed without a look of the watching thread.
     #[test]
-    fn who_watches_stops_a_worker_that_does_not_look_at_the_clock() {
+    fn look_at_the_deadline_stops_a_worker_that_does_not_look_at_the_clock() {
         let brake = brake(0, Some(Instant::now()));
         looks_until(&brake, |_| brake.stopped().is_some());
         assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Reason::Deadline));
@@ -277,7 +279,7 @@ mod tests {
 
     /// Regression: the program waited for its head start until the machine had memory again.
     #[test]
-    fn whoever_waits_is_told_of_a_pause_and_the_deadline_ends_it() {
+    fn look_reports_a_lasting_pause_and_the_deadline_ends_it() {
         static MEMORY_US: AtomicU64 = AtomicU64::new(0);
         // Each look finds a second more.
         let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));

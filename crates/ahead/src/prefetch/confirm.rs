@@ -5,12 +5,12 @@ use crate::prefetch::sources::{Readable, Sources};
 use ahead_sys::{cache, machine};
 use std::sync::Arc;
 
-/// Waits for every page of these ranges, which are of one device, and tells whether it has seen all of them. A page that was
-/// evicted meanwhile is read again; one that the device could not read is counted: only a reader is told of that, read-ahead is
-/// not.
+/// Waits for every page of these ranges, which are of one device, and returns whether it has seen all of them. A page that was
+/// evicted meanwhile is read again. A page that the device could not read is counted: the kernel reports this error only to a
+/// reader, not to read-ahead.
 ///
-/// A pause does not hold it: what it waits for is on its way. Once it should not go on any more, it ends when the page that it waits
-/// for is there.
+/// A pause does not hold it: the pages that it waits for are on their way. Once it should stop, it ends when the page that it
+/// waits for is there.
 pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl Fn() -> bool) -> bool {
     let mut last: Option<(&Issued, Arc<Readable>)> = None;
     let mut all = true;
@@ -19,7 +19,7 @@ pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl
             Some((_, readable)) => readable,
             None => match sources.get(issued.source) {
                 Ok(readable) => readable,
-                // Replaced since: nobody can tell any more.
+                // The file was replaced since: whether its pages arrived is unknown.
                 Err(_) => {
                     all = false;
                     continue;

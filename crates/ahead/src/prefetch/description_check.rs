@@ -3,7 +3,7 @@
 //! ```text
 //!     plan as described ──▶ the first reads, far apart, one at a time (or as many as it serves at once) ──▶ median of measured / expected
 //!                                                                                             │ within 3 times: go on
-//!                                                                                             ╰ beyond: the rest is planned anew without it
+//!                                                                                             ╰ beyond: the rest is planned again without it
 //! ```
 //!
 //! The disk may have been exchanged, the image moved to another machine, the volume given other limits.

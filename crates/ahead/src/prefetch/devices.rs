@@ -23,7 +23,7 @@ pub struct Device {
     number: Option<DeviceNumber>,
     /// What it is taken for if its description is discarded, and where that comes from.
     fallback: (DeviceDescription, DescriptionSource),
-    /// What is to be fetched; who plans it takes it.
+    /// The pieces to fetch; the thread that plans takes them.
     pieces: Mutex<Vec<Piece>>,
     /// Indices into `profile.metadata`.
     pub metadata: Vec<usize>,

@@ -45,22 +45,22 @@ pub struct Shared {
     pub ledger: Ledger,
     /// When the fetch began.
     pub began: Instant,
-    /// Since when somebody waits for it.
+    /// Since when the program waits for it.
     pub since: Instant,
     /// A thread has panicked.
-    pub broke_off: AtomicBool,
+    pub has_panicked: AtomicBool,
     /// Threads are left to devices that do not answer.
     pub is_left: AtomicBool,
 }
 
-/// Starts to fetch what the profile says and returns at once. Where no thread can be had and no program waits, it returns when
-/// everything is fetched.
+/// Starts to fetch the profile's pages and returns at once. If no thread can be started and no program waits, it returns when
+/// all pages are fetched.
 ///
-/// Errors: no thread could be had. The caller goes on without a fetch then.
+/// Errors: no thread could be started. The caller then goes on without a fetch.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     let began = Instant::now();
     let since = options.since.unwrap_or(began);
-    // A time beyond all clocks is none.
+    // No deadline if the time overflows.
     let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
     let shared = Arc::new(Shared {
         sources: Sources::new(profile.clone()),
@@ -71,7 +71,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
         ledger: Ledger::default(),
         began,
         since,
-        broke_off: AtomicBool::new(false),
+        has_panicked: AtomicBool::new(false),
         is_left: AtomicBool::new(false),
     });
     let own = shared.clone();
@@ -92,7 +92,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     Ok(Running { shared, thread, over })
 }
 
-/// Whatever happens to the fetch, a bug of ours included: the program does not wait for it any longer.
+/// Opens the gate when the fetch ends for any reason, a panic included: the program waits for it no longer.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -122,18 +122,18 @@ impl Running {
 
     /// Waits until everything is submitted (or has arrived, with [`Options::wait`]) and tells what was done.
     ///
-    /// Once the fetch is stopped, or nothing was heard of it for [`NOT_ANSWERING`], it waits no longer than a moment: a device that
-    /// does not answer holds our threads, but not the caller.
+    /// Once the fetch is stopped, or has made no progress for [`NOT_ANSWERING`], it waits no longer than a moment: a device that
+    /// does not answer blocks the worker threads, but not the caller.
     pub fn finish(mut self) -> Account {
         let over = self.wait_for_end();
         // The panic has printed itself; it must not become the program's end, too.
         let panicked = self.thread.take().is_some_and(|thread| over && thread.join().is_err());
-        let broke_off = panicked || self.shared.broke_off.load(Ordering::Acquire);
+        let has_panicked = panicked || self.shared.has_panicked.load(Ordering::Acquire);
         let mut account = self.shared.ledger.open().clone();
-        if broke_off {
+        if has_panicked {
             account.first_failure = Some("a prefetch thread panicked".into());
         }
-        if !over || broke_off {
+        if !over || has_panicked {
             self.shared.give_up(&mut account);
         }
         if !self.shared.options.keep_ranges {
@@ -166,7 +166,7 @@ impl Running {
 }
 
 /// Three quarters of what the recorded run took are a head start at most: cold and without us it would be on its way by
-/// then. But a profile is only somebody's word, and a device may not answer.
+/// then. But a profile may be wrong, and a device may not answer.
 fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
     let recorded = match recorded_us {
         0 => UNKNOWN_HEAD_START,
@@ -176,7 +176,7 @@ fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
 }
 
 impl Drop for Running {
-    /// A fetch that nobody waits for is stopped; its thread ends by itself.
+    /// Stops a fetch that no caller waits for; its thread ends by itself.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.stopper().stop();
@@ -206,7 +206,7 @@ impl Shared {
         }
     }
 
-    /// For whoever waits for arrival: whether to wait for another page.
+    /// For the thread that waits for arrival: whether to wait for another page.
     pub fn waits_on(&self) -> bool {
         self.brake.see(Instant::now());
         self.brake.look_at_clock();
@@ -230,7 +230,7 @@ impl Shared {
 const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
 
 /// The longest head start of all. The longest sweep measured, Chromium's 175 MiB on a 7200 rpm disk, takes half of it; and
-/// ten seconds are what a person waits before he turns to something else (Nielsen, Usability Engineering, 1993).
+/// ten seconds are what a person waits before turning to another task (Nielsen, Usability Engineering, 1993).
 pub const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
 
 /// How long a stopped fetch may take to end by itself. Workers that are not stuck look at the brake before each request,

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_goes_on_when_it_opens() {
+    fn waiting_thread_goes_on_when_the_gate_opens() {
         let (gate, long) = (Gate::new(), Duration::from_secs(3600));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| gate.wait(long));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_he_wants_to() {
+    fn wait_ends_at_its_timeout_and_the_gate_stays_closed() {
         let gate = Gate::new();
         gate.wait(Duration::from_millis(1));
         assert!(gate.is_closed());

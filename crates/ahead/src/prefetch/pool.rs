@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The kernel ends no thread that waits for a device. So a device that does not answer keeps the threads that wait for it,
-//! and nobody waits for these threads: as many others take their place, up to a limit. Should the device answer after all,
-//! its threads go on, unless it was given up.
+//! and the pool does not wait for these threads: the same number of other threads replaces them, up to a limit. If the device
+//! answers after all, its threads go on, unless it was given up.
 //!
 //! A thread that the system refuses (`ulimit -u`, a control group) is one worker less. Where there is none at all the calling
 //! thread does the work.
@@ -31,12 +31,12 @@ const MOST_THREADS: usize = 32;
 /// would have to wait.
 const FEW: usize = 4;
 
-/// We take one of so many threads that the system would still let us have: the program that we run may fork, too.
+/// The pool takes one in this number of the threads that the system still allows: the program may fork, too.
 const SHARE_OF_ROOM: u64 = 4;
 
 /// A device is not waited for any longer if none of its threads was seen for this time. A worker that waits for a place in
-/// the queue of a rotating disk is seen after each request, 8 ms; for a whole queue (`nr_requests` is 256 unless told
-/// otherwise) it takes about this time.
+/// the queue of a rotating disk is seen after each request, 8 ms; for a whole queue (`nr_requests` is 256 by
+/// default) it takes about this time.
 pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 
 /// A device is given up if none of its threads was seen for this time: the kernel's own time for one command to a disk
@@ -149,7 +149,7 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerPool {
-    /// For so many devices, all of which hold the program. `began`: since when it is held.
+    /// A pool for this number of devices, all of which hold the program. `began`: since when it is held.
     pub fn new(devices: usize, began: Instant) -> WorkerPool {
         let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
         let pool = WorkerPool {
@@ -227,8 +227,9 @@ impl WorkerPool {
         self.holding.load(Ordering::Acquire) > 0
     }
 
-    /// Does this on each of these devices, in threads of their own, and returns when that is over on all that answer. `enough`,
-    /// asked a few times per second and after each end, ends it before: devices that are at work then go on, and no other begins.
+    /// Does this work on each of these devices, each in a separate thread, and returns when the work is over on all devices that
+    /// answer. `enough`, called a few times per second and after each end, returns true to end it before: devices that are at work
+    /// then go on, and no other device begins.
     pub fn run(
         self: &Arc<WorkerPool>,
         devices: impl IntoIterator<Item = usize>,
@@ -297,7 +298,7 @@ impl WorkerPool {
         state
     }
 
-    /// Has up to so many other threads do this on a device, as they are free, while its own thread is at work.
+    /// Lets up to `helpers` other threads do this work on a device, as they become free, while the device's thread is at work.
     pub fn help(self: &Arc<WorkerPool>, device: usize, helpers: usize, work: Work) {
         let mut state = self.lock();
         let at_work = state.at_work.entry(device).or_default();
@@ -344,7 +345,7 @@ impl WorkerPool {
         silent
     }
 
-    /// The time until now does not count: nobody could be seen.
+    /// The time until now does not count: no thread could be seen.
     pub fn see_all(&self) {
         let at_work: Vec<usize> = self.lock().at_work.keys().copied().collect();
         at_work.into_iter().for_each(|device| self.see(device));
@@ -352,7 +353,7 @@ impl WorkerPool {
 
     /// Nothing more is done on this device. Its threads end when it answers.
     pub fn give_up(&self, device: usize) {
-        // Who waits for a change looks at this only while nobody else has the lock.
+        // A thread that waits for a change reads this only while it holds the lock.
         let _state = self.lock();
         self.devices[device].give_up();
         self.changed.notify_all();
@@ -499,7 +500,7 @@ mod tests {
         }
     }
 
-    /// A bug of ours on one device must not keep the program from starting, nor the others from being fetched.
+    /// A panic on one device must not keep the program from starting, nor the other devices from being fetched.
     #[test]
     fn a_thread_that_panics_is_known_and_holds_nothing() {
         let (pool, count) = (pool(10, 2), Arc::new(Count::default()));
@@ -517,9 +518,9 @@ mod tests {
         assert_eq!(count.done.lock().unwrap().len(), 9);
     }
 
-    /// Regression: a device that does not answer kept the threads of all others.
+    /// Regression: a device that did not answer kept the threads of all other devices.
     #[test]
-    fn who_does_not_answer_holds_neither_the_program_nor_the_others() {
+    fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
         let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
         let silence = Mutex::new(silence);
         let done = Arc::new(Mutex::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Prefetching in a process of its own.
+//! Prefetching in a separate process.
 //!
 //! ```text
 //!     PrefetchProcess::start ──▶ loads the profile ─▶ "l" ─▶ prefetches ─▶ "s": the program may start ─▶ … ─▶ account

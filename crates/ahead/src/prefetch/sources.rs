@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer once that
-/// turns out to be too many. Beyond that a file is opened anew for each of its spans.
+/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer if that
+/// turns out to be too many. Beyond this number a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
 /// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
@@ -141,8 +141,9 @@ impl Sources {
         self.most_open.load(Ordering::Relaxed)
     }
 
-    /// Lets go of every descriptor on this device that nobody uses at this moment, and keeps no more than half as many from now on:
-    /// each is opened anew when its turn comes. Those on other devices stay: to close one waits where a device does not answer.
+    /// Closes every descriptor on this device that no thread uses at this moment, and halves the number that is kept from now on:
+    /// each file is opened again when its turn comes. Descriptors on other devices stay: close(2) waits for a device that does not
+    /// answer.
     fn close_all(&self, device: u64) {
         let open = self.open.load(Ordering::Relaxed);
         self.most_open.fetch_min(open / 2, Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl Sources {
         let metadata = self.metadata.iter().zip(self.profile.metadata.iter().map(|metadata| metadata.device));
         let files = self.files.iter().zip(self.profile.files.iter().map(|file| file.device));
         for (slot, _) in metadata.chain(files).filter(|(_, number)| *number == device) {
-            // Who holds a lock is opening this very source, and may be waiting for one of ours.
+            // The thread that holds a lock is opening this very source, and may be waiting for a lock of this thread.
             let Ok(mut opened) = slot.opened.try_lock() else { continue };
             if opened.take_if(|opened| opened.is_ok()).is_some() {
                 self.open.fetch_sub(1, Ordering::Relaxed);
@@ -245,7 +246,7 @@ fn closed_by(error: ahead_sys::Error) -> Closed {
 /// What an error means, where it would be `otherwise` were it not one of those that say something about us.
 fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
     match error.raw_os_error() {
-        // EIO, and what file systems say of their own damage: EBADMSG, EUCLEAN.
+        // EIO, and the errors of a damaged file system: EBADMSG, EUCLEAN.
         Some(number @ (5 | 74 | 117)) => Closed::Failed(number),
         // EPERM, EACCES.
         Some(1 | 13) => Closed::Skipped(Reason::NotPermitted),
@@ -259,9 +260,9 @@ fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
 mod tests {
     use super::*;
 
-    /// Regression: a directory that the disk could not read made the files in it missing.
+    /// Regression: if the disk could not read a directory, its files counted as missing.
     #[test]
-    fn what_the_disk_cannot_read_is_not_missing() {
+    fn directory_read_error_is_not_a_missing_file() {
         let closed = |number| closed_by(ahead_sys::Error::io("open", std::io::Error::from_raw_os_error(number)));
         assert_eq!(closed(5), Closed::Failed(5));
         assert_eq!(closed(2), Closed::Skipped(Reason::Missing));

@@ -34,11 +34,11 @@ use std::time::Instant;
 
 /// What the threads of a fetch share.
 pub struct Fetch {
-    /// With whoever has started it.
+    /// Shared with the thread that has started the fetch.
     pub shared: Arc<Shared>,
     /// What there is to do.
     pub devices: Devices,
-    /// Who does it.
+    /// The threads that do it.
     pub pool: Arc<WorkerPool>,
     /// Files found stale, to count each once.
     pub stale: Mutex<HashSet<usize>>,
@@ -109,7 +109,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     fetch.stages(sample);
     if fetch.pool.has_panicked() {
         // It has printed itself; what is not accounted for is found at the end.
-        shared.broke_off.store(true, Ordering::Release);
+        shared.has_panicked.store(true, Ordering::Release);
     }
     if fetch.pool.is_incomplete() {
         shared.is_left.store(true, Ordering::Release);
@@ -170,7 +170,7 @@ impl Fetch {
             gate.open();
         }
         if brake.is_paused() {
-            // Nobody can be seen.
+            // A paused thread cannot be seen.
             brake.see(Instant::now());
             self.pool.see_all();
         }
@@ -218,7 +218,7 @@ impl Fetch {
         sample.looks_warm() && self.shared.brake.stopped().is_none()
     }
 
-    /// The work on one device, in a thread of its own.
+    /// The work on one device, in a separate thread.
     fn carry_out(self: &Arc<Fetch>, device: usize) {
         if self.looked_warm.load(Ordering::Acquire) {
             yield_processor();
@@ -248,7 +248,7 @@ impl Fetch {
         }
     }
 
-    /// Works until all steps up to `end` are taken, with so many threads, the calling one among them.
+    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them.
     fn side_by_side(self: &Arc<Fetch>, job: &Arc<Job>, end: usize, workers: usize) {
         if workers > 1 {
             let (fetch, shared_job) = (self.clone(), job.clone());
@@ -259,7 +259,8 @@ impl Fetch {
         self.pool.join(job.device);
     }
 
-    /// Times the first reads of a device that was described; where they contradict that, what is left is planned anew without it.
+    /// Times the first reads of a device that was described; if they contradict the description, plans the remaining steps again
+    /// without it.
     fn check_description(&self, job: &mut Job) {
         let device = self.devices.get(job.device);
         let looked_warm = self.looked_warm.load(Ordering::Acquire);
@@ -276,12 +277,12 @@ impl Fetch {
         let mut ratios = Worker::new(self, job).time_steps(TIMED_READS, at_a_time);
         if let Some(why) = contradiction(&mut ratios) {
             self.note(job.device, |account| account.devices[job.device] = device.used_without_description(why));
-            self.plan_rest_anew(job, device.fallback());
+            self.replan_rest(job, device.fallback());
         }
     }
 
-    /// Plans what is left of a job for a device that is like this.
-    fn plan_rest_anew(&self, job: &mut Job, description: DeviceDescription) {
+    /// Plans the remaining steps of a job again, with this description of the device.
+    fn replan_rest(&self, job: &mut Job, description: DeviceDescription) {
         let left = job.plan.steps.split_off(job.cursor.load(Ordering::Relaxed));
         let (mut pieces, mut lookups) = (Vec::new(), Vec::new());
         let planned: Vec<&Span> = left.iter().filter_map(Step::span).collect();
@@ -321,7 +322,7 @@ impl Fetch {
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let pieces = std::mem::take(&mut *device.pieces());
-        // Kept for as long as they may have to be planned anew.
+        // Kept for as long as they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
         let plan = ahead_plan::plan(pieces, lookups, &device.description, self.compute_us, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
@@ -431,7 +432,7 @@ fn yield_processor() {
     }
 }
 
-/// Processor time of reading one page from a disk by a fault or a read call of its own, microseconds: measured as the
+/// Processor time of reading one page from a disk by a separate fault or read call, microseconds: measured as the
 /// difference between a precise recording and a warm run, per page, events included. It is no part of the program's
 /// computing.
 const READ_CPU_US: f64 = 45.0;

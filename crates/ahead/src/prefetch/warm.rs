@@ -112,8 +112,8 @@ fn is_resident(sources: &Sources, piece: &Piece) -> Option<bool> {
     })
 }
 
-/// Of a file of somebody else we may only ask page by page, and asking for an absent page reads it. It is a page of the
-/// plan, so nothing is lost; and one is enough.
+/// Another user's file can only be probed page by page, and the probe of an absent page reads it. It is a page of the plan, so
+/// the read is not wasted; and one page is enough.
 fn probed(readable: &Readable, piece: &Piece) -> bool {
     debug_assert!(matches!(piece.source, Source::File(_)), "a block device that we may read tells us what is cached");
     cache::exact_reads(readable).is_ok() && cache::probe(readable, piece.range.start).unwrap_or(false)

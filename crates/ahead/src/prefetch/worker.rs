@@ -56,8 +56,8 @@ impl Worker<'_> {
         self.fetch.pool.check(self.job.device, self.brake)
     }
 
-    /// Each request is noted when it is made: whoever asks, while one of us is stuck on a device that does not answer, learns all but
-    /// what is stuck.
+    /// Each request is noted when it is made: a reader of the account then misses only the requests of workers that wait for a device
+    /// that does not answer.
     fn note(&self, what: impl FnOnce(&mut Account)) {
         self.fetch.note(self.job.device, what);
     }

@@ -18,7 +18,7 @@ pub(super) struct Stream {
     pub(super) read_bytes: u64,
 }
 
-/// How output is passed on: whoever reads it may be slow, or have stopped, and must not keep a signal from us.
+/// How output is passed on: its reader may be slow, or have stopped, and must not delay the handling of a signal.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) signals: &'a Signals,
@@ -26,7 +26,7 @@ pub(super) struct Pass<'a> {
     pub(super) is_patient: bool,
 }
 
-/// A pipe that can be written takes so much without waiting (`PIPE_BUF`).
+/// Bytes that a writable pipe takes without waiting (`PIPE_BUF`).
 const AT_ONCE_BYTES: usize = 4096;
 
 impl Pass<'_> {
@@ -104,7 +104,7 @@ impl Stream {
             if room > 0 {
                 // A prompt has no newline: the line so far counts, too.
                 let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-                // Output need not be UTF-8: every other byte is a character of its own, U+FFFD.
+                // Output need not be UTF-8: every invalid byte becomes U+FFFD.
                 matched |= pattern.is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(text)));
             }
             if is_whole {
@@ -121,7 +121,7 @@ mod tests {
     use std::io::{Seek, SeekFrom};
 
     #[test]
-    fn what_nobody_takes_is_dropped_after_a_signal() {
+    fn unread_output_is_dropped_after_a_signal() {
         let signals = Signals::take().unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();
         let pass = Pass { signals: &signals, is_patient: false };

@@ -1,8 +1,7 @@
 //! `ahead`: our own. It follows patterns instead of positions, and looks as far ahead as waiting has shown to be needed
 //! and memory has shown to be safe.
 //!
-//! Each file has some streams, whoever reads them and through whichever opening. A stream is a pattern that has
-//! repeated:
+//! Each file has some streams, shared by all its readers and openings. A stream is a pattern that has repeated:
 //!
 //! ```text
 //!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
@@ -17,7 +16,7 @@
 //! How it decides, in the words of the design:
 //!
 //! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a
-//!   row forwards, three otherwise; more after patterns in the file have broken off. A random reader gets what it asks
+//!   row forwards, three otherwise; more after patterns in the file were abandoned. A random reader gets what it asks
 //!   for and nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file
 //!   that is transferred in the time of one access is read whole from its first page or miss on. Of a larger one that
 //!   fits, what lies around the first faults is read, until patterns show.
@@ -30,7 +29,7 @@
 //!   at the price of an access.
 //! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk
 //!   transfers in the time of an access, then up to what keeps the disk busy; and falls by an eighth when for long
-//!   nobody waited. A miss tells that nothing of what was thought to be ahead is there.
+//!   no reader waited. After a miss the pages that were thought to be ahead count as absent.
 //! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers
 //!   where it may have come from, and the old one waits for its own next access.
 //! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
@@ -39,9 +38,9 @@
 //!   what lives so long behind it will live so long before it (Wu's lower bound of the thrashing threshold). What is
 //!   evicted unused halves the distance.
 //! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it,
-//!   whatever others took before. What nobody has followed for long is not counted.
+//!   whatever others took before. A stream that no reader has followed for long is not counted.
 //!
-//! It needs no marks: it is told of every call, and a page cache that can only tell of misses serves it as well, later.
+//! It needs no marks: it receives every call. A page cache that can report only misses serves it as well, but later.
 
 mod file;
 mod stream;
@@ -55,40 +54,40 @@ use file::{File, MOST_FAILURES, Pending, RUNS};
 use std::collections::HashMap;
 use stream::{Stream, Way};
 
-/// On a disk that serves one request at a time each takes so many times what it transfers during an access: four fifths
-/// of its time are then transfer. Where others are served meanwhile, once is enough.
+/// On a disk that serves one request at a time, a request has this multiple of the pages that the disk transfers during an
+/// access: four fifths of its time are then transfer. On a disk that serves others meanwhile, once is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
 /// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
 const LEAST_SIZE_PAGES: u64 = 32;
 /// Nor longer: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
-/// Where files compete for a head, each turn from one to another costs an access: one part in so many and one is then
-/// lost, or two, for from file to file it is farther than within the one that was measured.
+/// If files compete for a head, each turn from one file to another costs an access. With requests of this many accesses
+/// the disk loses one part in 41, or two: the way from file to file is longer than the measured one within a file.
 const SIZE_AMONG_FILES: u64 = 40;
 /// Longest request there: 64 MiB.
 const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
-/// A sequential stream has so many requests under way or unread: one is used, one is there, one is on its way.
+/// Requests of a sequential stream that are under way or unread: one is used, one is there, one is on its way.
 const REQUESTS_AHEAD: u64 = 3;
 /// Among files: one is used while the others have their turns, one is on its way. What is brought too early is evicted
 /// again.
 const REQUESTS_AMONG_FILES: u64 = 2;
 /// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
-/// A fault maps so many pages at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
+/// Pages that a fault maps at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
 const FAULT_AROUND_PAGES: u64 = 16;
-/// But no more than what is transferred in so small a part of an access: one in so many.
+/// But no more pages than the disk transfers in this part of an access: a quarter.
 const AROUND_SHARE: u64 = 4;
 /// What was touched through a mapping is given another round on the inactive list, what is unread goes in the first
 /// (`folio_check_references` in mm/vmscan.c). With `h` pages behind and `d` unread the list is gone through in `(h + d)
 /// / 2`, and a quarter of that much may be unread, as without a mapping: a third of `h`.
 const MAPPED_ROUNDS: u64 = 3;
-/// Without a wait over so many distances the distance falls.
+/// After this multiple of the distance without a wait, the distance falls.
 const HOLD_OFF: u64 = 16;
-/// Share of the memory that may be unread, unless a budget is given: one part in so many.
+/// Part of the memory that may be unread, unless a budget is given: a quarter.
 const MEMORY_SHARE: u64 = 4;
 
-/// So many of the first faults of a file are read around, as the kernel would (`do_sync_mmap_readahead`, up to a
-/// hundred): until then the lengths of blocks and the steps between them have shown, twice over.
+/// First faults of a file that are read around, as the kernel does (`do_sync_mmap_readahead`, up to a hundred): by then
+/// the lengths of blocks and the steps between them have shown twice.
 const MOST_AROUNDS: u32 = 2 * RUNS as u32;
 
 /// Our own policy.
@@ -150,8 +149,8 @@ impl Ahead {
         }
     }
 
-    /// What a stream may have unread: what the others leave of the budget, but at least its file's part of it: who came
-    /// first does not starve the others. `beside`: what others of the same file have.
+    /// Pages that a stream may have unread: what the others leave of the budget, but at least its file's part of it, so
+    /// that the first stream does not starve the others. `beside`: unread pages of the file's other streams.
     fn room(&self, beside: u64, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -160,7 +159,7 @@ impl Ahead {
         budget.saturating_sub(self.pending.ahead).max(part).saturating_sub(beside)
     }
 
-    /// What a whole file may have unread: memory that is in no use may be filled, for nobody is hurt by it.
+    /// What a whole file may have unread: free memory may be filled, for that evicts no used page.
     fn room_for_whole(&self, own: Pending, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -210,7 +209,7 @@ impl Ahead {
                 let history = view.present_before(access.file, access.page, distance.saturating_mul(rounds)) / rounds;
                 distance = distance.min(history.max(FIRST_LENGTHS * length));
             } else if self.is_contended() {
-                // A short rest of the file is not worth a turn of its own.
+                // A short rest of the file is not worth a separate turn.
                 let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
                 let asked = distance.saturating_sub(stream.ahead);
                 distance += if rest <= (asked / 2).min(room - distance) { rest } else { 0 };
@@ -317,7 +316,7 @@ impl Ahead {
                 stream.go_on(moved, missed);
                 self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
             } else if stream.is_climbing() {
-                // Whoever goes upwards does not come back to what lies behind.
+                // A reader that goes upwards does not come back to the pages behind it.
                 file.whole.explained(1, self.device.access_ns);
             } else if !foretold {
                 stream.unforeseen += 1;
@@ -333,7 +332,7 @@ impl Ahead {
         }
     }
 
-    /// After the last close of a file nobody is on the way to what was asked for; it stays cached.
+    /// After the last close of a file no reader will use the pages that were asked for; they stay cached.
     fn close(&mut self, open: OpenId) {
         let Some(file) = self.opened.remove(&open) else { return };
         let left = self.openings.get_mut(&file).map_or(0, |count| {
@@ -478,7 +477,7 @@ impl Policy for Ahead {
     fn event(&mut self, event: &Event, view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
-                // A number that is given out again is closed, whether that was told or not.
+                // A number that is given out again is closed, even if no event reported it.
                 self.close(open);
                 self.opened.insert(open, file);
                 *self.openings.entry(file).or_default() += 1;
@@ -486,7 +485,7 @@ impl Policy for Ahead {
             Event::Closed { open } => self.close(open),
             Event::Waited { file, page, wait_ns, .. } => self.waited(file, page, wait_ns, view.now_ns()),
             Event::Evicted { file, page, unused: true } => self.evicted(file, page),
-            // What a fault mapped beside its own page is used without our being told.
+            // The program uses pages that a fault mapped around its own page, and no event reports these uses.
             Event::Mapped { file, first, pages, before, .. } => {
                 let device = self.device;
                 self.change(file, |file| {

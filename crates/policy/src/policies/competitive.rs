@@ -3,7 +3,7 @@
 //! Two readers on one disk cost a switch of its arm per request. If each request is as long as what the disk would have
 //! read in the time of a switch, at most half of the time goes into switching, whatever the pattern turns out to be;
 //! and if the pages are not used after all, at most half of the time was spent on them. So the throughput is at least
-//! half of what anybody could reach who knew the future.
+//! half of that of a clairvoyant policy.
 //!
 //! ```text
 //!     depth = bandwidth × switch time          8 ms at 100 MB/s: 195 pages

@@ -21,23 +21,23 @@ use crate::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 
-/// A page lives through the rest of its own batch and through the next one, and memory holds used pages besides: a
-/// batch and what is unread before it take one part in so many of it.
+/// A page lives through the rest of its batch and through the next one, and memory holds used pages besides: a batch and
+/// the unread pages before it take this part of memory, a half.
 const MEMORY_SHARE: u64 = 2;
 /// The smallest batch for each reader, pages: what a first access waits for.
 const LEAST_BATCH: usize = 32;
 /// A request is not cut shorter than this, pages, however fast the disk is.
 const LEAST_REQUEST_PAGES: u64 = 64;
-/// A disk that rests gets no more than so many times what it transfers in the time of an access before it begins.
+/// An idle disk first gets at most this multiple of the pages that it transfers in the time of an access.
 const BEGINNING: u64 = 4;
 /// A larger batch must be better by this factor; less is not worth waiting for.
 const WORTH: f64 = 0.97;
 /// Accesses that are looked at, by pages that may be asked for: pages that are there already need not be asked for.
 const HORIZON: u64 = 4;
-/// So many doublings without a gain, and no larger batch is looked at.
+/// After this number of doublings without a gain no larger batch is looked at.
 const PATIENCE: u32 = 3;
-/// Requests for each that the disk serves at a time: these are served, those wait, so that it never rests. Of what is
-/// sent at once so many more, that neighbours go together.
+/// Requests for each that the disk serves at a time: one is served and one waits, so that the disk is never idle.
+/// `SENT_AT_ONCE`: further requests that are sent together, so that neighbours can be merged.
 const DEPTH: u32 = 2;
 const SENT_AT_ONCE: u32 = 8;
 /// What a first batch may take, in random accesses; later ones may take as long as the run has taken besides: a program
@@ -45,26 +45,26 @@ const SENT_AT_ONCE: u32 = 8;
 const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
 const WORTH_WAITING: f64 = 0.85;
-/// Who reads when so many more accesses have been made (or half of those that are left) counts as a reader already: at
-/// the beginning nobody has begun.
+/// A file that is read this number of accesses later (or after half of those that are left) already counts as having a
+/// reader: at the beginning no file has one.
 const SOON: u64 = 1024;
-/// Where nothing was missing, it is looked again after one in so many of the accesses that were looked at.
+/// If no page was missing, the oracle looks again after a quarter of the accesses that it looked at.
 const LOOK_AGAIN: u64 = 4;
 /// For how many accesses only what is missed is asked for, where memory holds nothing until its use; the next time for
 /// twice as many, so that a run comes to its end whatever the memory.
 const CAREFUL_FOR: u64 = 64;
 /// What a request costs an arm at least, by what a random one costs: a short seek and part of a turn of the platter.
 const SHORT_SEEK: f64 = 0.35;
-/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB that `access_ns` is told
-/// for. Up to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive
+/// Distance at which an arm takes as long as for a random place, pages: a third of the 64 GiB for which `access_ns` is
+/// given. Up to there the time grows with the root of the distance (Ruemmler and Wilkes, An introduction to disk drive
 /// modeling, 1994).
 const FAR_PAGES: f64 = 5_592_405.0;
 
 /// Accesses that may be left out at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks
 /// that were mapped before).
 const MOST_SKIPPED: usize = 4096;
-/// After an access that is not among those, only one in so many of the next ones is looked for so far off, the others
-/// so many times nearer: who reads otherwise than foretold mostly goes on so.
+/// After an access that is not among those, the oracle searches that far for only one in 64 of the next accesses, and 64
+/// times nearer for the others: a reader that differs from the forecast mostly goes on to differ.
 const STRAYS: usize = 64;
 
 /// What will be read of a file.
@@ -195,7 +195,7 @@ impl Oracle {
         at(self.front).max(at(self.front + soon)).max(1)
     }
 
-    /// What it costs to leave out so many pages and go on behind them with a request of its own, nanoseconds.
+    /// Cost of leaving out this number of pages and going on behind them with a separate request, nanoseconds.
     fn gap_ns(&self, pages: u64) -> f64 {
         if !self.device.has_arm() {
             return self.device.request_ns.saturating_sub(self.device.page_ns()) as f64;
@@ -210,8 +210,8 @@ impl Oracle {
         future.accesses[at].0 - self.front.min(future.accesses[future.now].0)
     }
 
-    /// The pages to be used next that are not there, in the order of their use, at most so many: of one file, or of
-    /// all. Looks no farther than so many accesses.
+    /// The absent pages to be used next, in the order of their use, at most `most`: of one file, or of all. Looks no
+    /// farther than `farthest` accesses.
     fn next_pages(&self, of: Option<FileId>, most: usize, farthest: u64, view: &dyn View) -> Next {
         let mut heads: BinaryHeap<Reverse<(u64, FileId, usize)>> = BinaryHeap::new();
         let head = |file: FileId, future: &Future, at: usize| {
@@ -307,8 +307,8 @@ impl Oracle {
         best
     }
 
-    /// Nothing is missing among so many accesses: what was looked at is not looked at again, and others not until many
-    /// of these have been made.
+    /// No page is missing among `farthest` accesses: these are not looked at again, and later ones only after many of
+    /// these have been made.
     fn rest(&mut self, looked_to: Vec<(FileId, usize)>, farthest: u64) {
         self.note_looked(looked_to);
         self.rests_until = self.progress + (farthest / LOOK_AGAIN / self.readers()).max(1);
@@ -372,8 +372,8 @@ impl Oracle {
         batch.runs.into_iter().rev().for_each(|run| self.unsent.push_front(run));
     }
 
-    /// Whether memory does not hold what is brought until its use: so much was lost that all of it was lost once, and no
-    /// page was found meanwhile. Then whoever waits for a page finds it evicted, for others' pages, and asks for it again.
+    /// Whether memory does not hold pages until their use: more pages were lost than the budget has, and no page was found
+    /// meanwhile. Then a reader that waits for a page finds it evicted, for others' pages, and asks for it again.
     fn is_careful(&mut self, view: &dyn View) -> bool {
         if self.lost > self.budget(view).0 {
             self.lost = 0;
@@ -409,9 +409,9 @@ impl Oracle {
         }
     }
 
-    /// A program needs a page that is not there: what it is a part of goes at once. If it was evicted, or found no
-    /// room, everything that is missing is planned anew; and if it is still in no batch, because others' batches fill
-    /// the memory or have not been sent, what this reader needs next.
+    /// A program needs an absent page: the runs from that page on are sent at once. If the page was evicted, or found no
+    /// room, all missing pages are planned again. If it is still in no batch, because others' batches fill the memory or
+    /// have not been sent, the pages that this reader needs next are planned.
     fn send_first(&mut self, file: FileId, page: Page, view: &dyn View, requests: &mut Requests) {
         if self.is_careful(view) {
             self.look_again(file);
@@ -444,8 +444,8 @@ impl Oracle {
         }
     }
 
-    /// The program has come to this page. Pages that a fault mapped besides are not told; other accesses than those
-    /// foretold are left to themselves.
+    /// The program has come to this page. No event reports the pages that a fault mapped besides. Accesses that were not
+    /// foretold change nothing else.
     fn went(&mut self, file: FileId, page: Page) {
         let Some(future) = self.files.get_mut(&file) else { return };
         self.unread.remove(&(file, page));

@@ -52,7 +52,7 @@ pub struct ProgramRunner<'a> {
     pub(super) notify: Notify<'a>,
     pub(super) devices: Arc<Devices>,
     pub(super) scratch: Scratch,
-    /// While it is held, no other process of ours evicts or switches read-ahead off (root only: no other user can).
+    /// While it is held, no other ahead process evicts or switches read-ahead off (root only: no other user can).
     pub(super) lock: Option<MachineLock>,
     /// Counts what is evicted during a run (root only).
     evictions: Option<Evictions>,

@@ -79,7 +79,7 @@ fn home() -> (tempfile::TempDir, std::path::PathBuf) {
     (home, path)
 }
 
-/// One evicted file of so many pages, all of it used.
+/// One evicted file of `pages` pages, all of them used.
 fn one_file(home: &std::path::Path, pages: u64) -> Arc<Profile> {
     let whole = Extent { length_bytes: pages * PAGE, runs: 1, ..Extent::default() };
     let entry = Entry { now: Now::Evicted, size_bytes: pages * PAGE, extents: vec![whole] };
@@ -134,9 +134,9 @@ fn a_time_that_is_over_fetches_nothing() {
     }
 }
 
-/// Regression: nothing to ask about was taken for everything in memory.
+/// Regression: a plan without samples was taken for a plan whose pages are all cached.
 #[test]
-fn what_cannot_be_sampled_does_not_look_warm() {
+fn plan_without_samples_does_not_look_warm() {
     let (_guard, home) = home();
     let entry = Entry { extents: one_file(&home, 1).files[0].extents.clone(), now: Now::Gone, size_bytes: PAGE };
     let gone = Profile { files: vec![listed(&entry, &home.join("gone"))], ..Profile::default() };
@@ -154,28 +154,28 @@ fn ended(home: &std::path::Path) -> Running {
     running
 }
 
-fn sees_all_arrive(running: &Running) -> bool {
+fn all_pages_arrive(running: &Running) -> bool {
     let shared = &running.shared;
     let ranges = shared.ledger.open().ranges.clone();
     confirm::wait(&ranges, &shared.sources, &shared.ledger, || shared.waits_on())
 }
 
-/// Regression: whoever waited for arrival waited at the brake, too, and nobody was left to release it.
+/// Regression: the thread that waited for arrival waited at the brake, too, and no other thread was left to release the brake.
 #[test]
-fn a_pause_does_not_keep_it_from_seeing_what_arrives() {
+fn pause_does_not_hold_the_wait_for_arrival() {
     let (_guard, home) = home();
     let running = ended(&home);
     running.shared.brake.pause(true);
-    assert!(sees_all_arrive(&running));
+    assert!(all_pages_arrive(&running));
 }
 
-/// Regression: the account told when all had arrived, though waiting was given up.
+/// Regression: the account had a time of arrival, though waiting was given up.
 #[test]
-fn what_was_given_up_has_not_arrived() {
+fn stopped_wait_reports_no_arrival() {
     let (_guard, home) = home();
     let running = ended(&home);
     running.stopper().stop();
-    assert!(!sees_all_arrive(&running));
+    assert!(!all_pages_arrive(&running));
 }
 
 /// Regression: a profile that claimed a long recording held the program for three quarters of it.

@@ -7,14 +7,14 @@ use crate::{Access, By, DeviceDescription, Page};
 /// Patterns that are followed in one file: more interleaved readers than this are seldom.
 const MOST_STREAMS: usize = 64;
 
-/// Failures of a file that are remembered: so many repetitions more are asked of a pattern.
+/// Largest number of failures that a file remembers. Each of them asks one repetition more of a pattern.
 pub(super) const MOST_FAILURES: u32 = 3;
-/// A pattern that has hardly shown and was not followed in so many accesses to the file has broken off.
+/// A pattern that has hardly shown is abandoned if this number of accesses to the file did not follow it.
 const GIVEN_UP: u64 = 16;
 /// A pattern that was followed so often makes up for a failure.
 const SUCCESS: u32 = 8;
 
-/// So many runs that had the same length at least let the next one be read at once.
+/// If this number of runs in a row had the same length or more, the next run is read at once.
 pub(super) const RUNS: usize = 4;
 
 /// What is known of a file.
@@ -23,7 +23,7 @@ pub(super) struct File {
     pub streams: Vec<Stream>,
     /// The reading of all of it, where no pattern shows.
     pub whole: Whole,
-    /// Patterns that broke off with pages unread.
+    /// Patterns that were abandoned with pages unread.
     pub failures: u32,
     /// How often it was read around a fault.
     pub arounds: u32,
@@ -140,7 +140,7 @@ impl File {
         (index, moved, found.is_some())
     }
 
-    /// Pages that its streams have ahead, without this one, and without those that nobody seems to follow any more.
+    /// Pages that its streams have ahead, without this stream and without those that no reader seems to follow any more.
     pub fn ahead_beside(&self, index: usize) -> u64 {
         let followed = |stream: &Stream| stream.used_at + MOST_STREAMS as u64 >= self.accesses;
         let others = self.streams.iter().enumerate().filter(|(at, stream)| *at != index && followed(stream));
@@ -153,7 +153,7 @@ impl File {
     }
 }
 
-/// The failures of a file when a pattern has broken off with so many pages unread.
+/// The failures of a file after a pattern was abandoned with `unread` pages unread.
 fn broken(failures: u32, unread: u64) -> u32 {
     (failures + u32::from(unread > 0)).min(MOST_FAILURES)
 }

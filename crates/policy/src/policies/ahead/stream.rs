@@ -7,16 +7,16 @@ use crate::{DeviceDescription, Page};
 const NEAR_PAGES: u64 = 1024;
 /// A pattern that was followed so often is not given up for an access beside it.
 const ESTABLISHED: u32 = 3;
-/// So many accesses upwards in a row, with gaps, make a reader who skips.
+/// After this number of accesses upwards in a row, with gaps, the reader is one that skips.
 const ASCENTS: u32 = 12;
-/// What they have taken is remembered of so many.
+/// Ascents over which pages and waits are summed up: at this number the sums are halved.
 const MOST_ASCENTS: u32 = 64;
 
-/// A wait makes the distance so many times as long while it is shorter than a request should be, and twice as long
-/// after.
+/// A wait multiplies the distance by this factor while it is shorter than a request should be, and doubles it
+/// afterwards.
 const FIRST_GROWTH: u64 = 8;
-/// But as long as it is short no longer than so many times what the stream has used so far: who has read little may end
-/// soon.
+/// But a short distance stays within this multiple of the pages that the stream has used so far: a reader that has read
+/// little may end soon.
 const HISTORIES: u64 = 16;
 /// Where an arm goes to and fro between files it is worth more to get there at once: a first look of 1 MiB that was
 /// used leads to the longest request, 64 MiB.
@@ -78,7 +78,7 @@ pub(super) enum Follows {
     Adjacent,
     /// By the known step.
     Step,
-    /// A little farther up, of a reader who skips.
+    /// A little farther up, of a reader that skips.
     Skip,
     /// By a step that was seen once.
     Guess,
@@ -126,7 +126,7 @@ impl Stream {
         next
     }
 
-    /// The run that begins with its first access will have so many pages.
+    /// The run that begins with its first access will have this number of pages.
     pub fn expect_run(&mut self, pages: u64) {
         if pages > self.length {
             (self.length, self.of_runs) = (pages, true);
@@ -289,8 +289,8 @@ impl Stream {
         }
     }
 
-    /// Looks whether it is a reader who skips: to read what lies between takes less time than to wait for each access.
-    /// The waits are those that there were, not those of the model: near places may be reached sooner.
+    /// Decides whether the reader skips: reading the gaps takes less time than waiting for each access. The waits are the
+    /// measured ones, not those of the model: near places may be reached sooner.
     fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceDescription) {
         let end = page.saturating_add(length);
         if page + 1 < from || page > from.saturating_add(NEAR_PAGES) {
@@ -313,15 +313,15 @@ impl Stream {
         }
     }
 
-    /// So many pages of the pattern were used. Where the next one was missed, what was thought to be ahead of it is not
-    /// there either.
+    /// The reader used `pages` pages of the pattern. If it missed the next one, the pages that were thought to be ahead of
+    /// it are not there either.
     pub fn go_on(&mut self, pages: u64, missed: bool) {
         self.ahead = if missed { 0 } else { self.ahead.saturating_sub(pages) };
         self.since_wait += pages;
         self.used = self.used.saturating_add(pages);
     }
 
-    /// A fault at `first` has mapped so many pages from there on, and so many before it.
+    /// A fault at `first` has mapped `pages` pages from there on, and `before` pages before it.
     pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceDescription) {
         let end = first.saturating_add(pages);
         if self.of_runs && (self.first..self.end()).contains(&first) {

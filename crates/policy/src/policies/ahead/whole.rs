@@ -1,7 +1,7 @@
 //! Reads that no pattern foretells: when it pays to read other pages of the file meanwhile, and which.
 //!
 //! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time
-//! of an access, here a *group*. Who reads a group for each miss spends at most half of the disk's time in vain,
+//! of an access, here a *group*. A policy that reads a group for each miss wastes at most half of the disk's time,
 //! whatever comes (Li and others, 2007), and misses each group once, if all of it stays cached.
 //!
 //! ```text
@@ -20,13 +20,14 @@
 use crate::{DeviceDescription, Page};
 use std::collections::BTreeMap;
 
-/// So many reads without a pattern are waited for at most before anything is read: so many patterns may begin at the
-/// same time, two reads each, until they have shown.
+/// Reads without a pattern, at most, before other pages are read: patterns that begin at the same time need two reads
+/// each until they have shown.
 const START: u64 = 12;
-/// Or one in so many of those that the whole file would take. Who ends before has lost nothing, and who reads all of it
-/// little.
+/// Or this part of the reads that the whole file would take: one in eight. A reader that ends before has lost nothing,
+/// and one that reads the whole file has lost little.
 const START_SHARE: u64 = 8;
-/// The rest is no longer read when as many accesses should have met it by chance, and fewer than half did.
+/// The rest is no longer read once random accesses would have met this number of the pages that were read, and the
+/// reader's accesses met fewer than half as many.
 const DOUBTS: f64 = 8.0;
 
 /// Pages that were asked for and not used yet: a bit each, by nodes of 64.
@@ -76,7 +77,7 @@ pub(super) struct Whole {
     /// Pages that are not asked for yet, once it has begun.
     rest: Option<u64>,
     unread: Unread,
-    /// How often what was read should have been met by chance, and how often it was.
+    /// How often random accesses would have met the pages that were read, and how often the reader's accesses did.
     expected: f64,
     met: f64,
 }
@@ -114,7 +115,7 @@ impl Whole {
         self.idle_ns = self.idle_ns.saturating_add(idle_ns);
     }
 
-    /// Whether it pays to read what nobody has asked for. `room`: what may be unread besides.
+    /// Whether it pays to read pages that the program has not asked for. `room`: further pages that may be unread.
     fn pays(&mut self, file_pages: u64, room: u64, group: u64) -> bool {
         if self.expected >= DOUBTS && self.met < self.expected / 2.0 {
             self.rest = Some(0);
@@ -164,7 +165,7 @@ impl Whole {
         Some((first, pages))
     }
 
-    /// So many of them were not cached, and are asked for now.
+    /// These pages were not cached, and are asked for now.
     pub fn ask(&mut self, pages: impl Iterator<Item = Page>) {
         pages.for_each(|page| self.unread.put(page));
     }
@@ -205,7 +206,7 @@ mod tests {
     };
 
     #[test]
-    fn what_lay_idle_is_used_where_requests_are_served_side_by_side() {
+    fn idle_device_time_is_used_if_requests_are_served_in_parallel() {
         let device = DeviceDescription { parallelism: 8, ..SERIAL };
         // 195 pages fit into an access.
         let parts = reader(device, 10_000, 30);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_claims_its_room() {
+    fn begun_whole_file_claims_its_room() {
         let mut whole = Whole::default();
         assert_eq!((whole.claims(), whole.part(0, 100, 100, false, 1, &SERIAL)), (0, None));
         whole.unforeseen(false, 100, &SERIAL);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_met_is_not_gone_on_with() {
+    fn whole_file_stops_if_accesses_do_not_meet_its_pages() {
         let device = DeviceDescription { parallelism: 8, ..SERIAL };
         let mut whole = Whole::default();
         let mut asked = 0;

@@ -1,4 +1,4 @@
-//! A reader meets a page: the policy is told of it as it wants, and the reader learns what to do.
+//! A reader comes to a page: the policy receives the access if it wants it, and the reader gets its next step.
 
 use crate::engine::{Locked, Shared, State};
 use crate::sending::Asker;
@@ -19,18 +19,18 @@ pub(crate) enum Seen {
     Coming,
 }
 
-/// What a reader has to do next.
+/// The next step of a reader that has come to a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Meeting {
-    /// See whether the page has arrived, and come again.
+pub(crate) enum PageOutcome {
+    /// Probe whether the page has arrived, and come again.
     Look,
     /// Use these pages: they are there.
     Use(Range<Page>),
     /// Wait for the page; it was locked, or absent.
     Wait {
-        /// Nobody had asked for it.
+        /// It was absent, and no request for it was under way.
         missed: bool,
-        /// The request that brings it, if its end is told by who waits ([`Shared::ended`]).
+        /// The request that brings it, if the waiting reader reports its end ([`Shared::ended`]).
         request: Option<Range<Page>>,
     },
 }
@@ -43,7 +43,8 @@ fn found(state: &State, access: &Access, seen: Seen) -> Found {
     }
 }
 
-fn is_told(state: &State, access: &Access, found: Found) -> bool {
+/// Whether the policy wants to receive this access.
+fn is_wanted(state: &State, access: &Access, found: Found) -> bool {
     let (wants, is_read) = (state.wants, access.by == By::Read);
     let of_this_kind = if is_read { access.begins && wants.calls } else { wants.faults };
     found == Found::Absent || found.is_marked() || wants.pages || of_this_kind
@@ -51,14 +52,14 @@ fn is_told(state: &State, access: &Access, found: Found) -> bool {
 
 impl Shared {
     /// A reader comes to `access.page` on its way to `end`.
-    pub fn meet(&self, access: Access, end: Page, seen: Seen) -> Meeting {
+    pub fn lookup_page(&self, access: Access, end: Page, seen: Seen) -> PageOutcome {
         let mut state = self.lock();
         let first_found = found(&state, &access, seen);
         let mut asker = Asker::of_absent(&access);
         if first_found.is_locked() && seen == Seen::Not {
-            return Meeting::Look;
+            return PageOutcome::Look;
         }
-        if is_told(&state, &access, first_found) {
+        if is_wanted(&state, &access, first_found) {
             state = self.ask(state, Access { found: first_found, ..access }, &mut asker);
         }
         if first_found == Found::Absent {
@@ -71,17 +72,17 @@ impl Shared {
             let mut requests = Requests::default();
             requests.pages(access.file, access.page, 1);
             drop(self.submit(state, requests.take(), &mut asker));
-            return Meeting::Wait { missed: true, request: asker.into_request() };
+            return PageOutcome::Wait { missed: true, request: asker.into_request() };
         }
         if first_found.is_locked() {
-            return Meeting::Wait { missed: false, request: None };
+            return PageOutcome::Wait { missed: false, request: None };
         }
         let most = if state.wants.pages || access.by != By::Read { access.page + 1 } else { end };
         let run_end = state.world.book(access.file).map_or(most, |book| book.run_end(access.page, most));
-        Meeting::Use(access.page..run_end.max(access.page + 1))
+        PageOutcome::Use(access.page..run_end.max(access.page + 1))
     }
 
-    /// Tells the policy of an access, and sends what it asks for.
+    /// Reports an access to the policy, and sends its requests.
     fn ask<'a>(&'a self, mut state: Locked<'a>, access: Access, asker: &mut Asker) -> Locked<'a> {
         let mut requests = Requests::default();
         let State { policy, world, counters, .. } = &mut *state;
