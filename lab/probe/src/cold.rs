@@ -107,7 +107,8 @@ impl Subject {
                 self.wait_for(range.end - 1)?;
             }
         }
-        let why = "its pages cannot be evicted: another process uses them (has them mapped or locked, writes them), or the file system keeps them in memory";
+        let why = "its pages cannot be evicted: another process uses them (has them mapped or locked, writes them), or they are only \
+                   in memory";
         Err(Error::Unsuitable(format!("{}: {why}", self.shown())))
     }
 

@@ -53,7 +53,7 @@ pub struct Rotation {
     pub inner_bandwidth: Answer,
     /// The drive reads on by itself after a read, bytes.
     pub read_on: Answer,
-    /// Distance, bytes: after this many other bytes a page is not read from the drive's buffer any more.
+    /// The drive's buffer still has a page after reads of this many bytes behind it, at most; bytes.
     pub drive_cache: Answer,
 }
 

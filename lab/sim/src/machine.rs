@@ -359,7 +359,7 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process runs until the scheduler has to look again. If the process had the turn to use the queue, or has
+    /// The process runs until the machine has to look again. If the process had the turn to use the queue, or has
     /// added requests, and the queue has room left, the next process that waits for room may try: no other event
     /// would wake it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
