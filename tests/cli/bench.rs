@@ -50,11 +50,11 @@ fn wrong_usage_is_status_2() {
 
 #[test]
 fn an_unknown_policy_is_reported_with_the_known_ones() {
-    let told = predicate::str::contains("no policy is called \"linux-9\"")
+    let reason = predicate::str::contains("no policy is called \"linux-9\"")
         .and(predicate::str::contains("linux-6.18"))
         .and(predicate::str::contains("true-readahead(n, P)"))
         .and(predicate::str::contains("kernel (its own read-ahead)"));
-    ahead(&["streams", "--policy", "linux-9"]).assert().code(2).stderr(told);
+    ahead(&["streams", "--policy", "linux-9"]).assert().code(2).stderr(reason);
     ahead(&["mmapit", "--policy", "fixed(n)"]).assert().code(2).stderr(predicate::str::contains("--pages"));
 }
 

@@ -397,7 +397,7 @@ fn page_replaces_the_tables_unless_these_are_asked_for() {
     assert_eq!(json(&sample.profile, &html)["files"], 5);
 }
 
-/// A browser that is not told the width lays the page out for a desk. Parts that are wider than a phone scroll by themselves.
+/// A browser that does not get the width lays the page out for a desk. Parts that are wider than a phone scroll by themselves.
 #[test]
 fn page_fits_a_narrow_screen() {
     let sample = Sample::new();

@@ -92,7 +92,7 @@ fn one(lines: &mut BTreeMap<String, String>, path: &Path) {
 }
 
 /// Every file: kind, mode, owner, and the content of short regular files. Lock files are left out. Mount points
-/// are not entered: reading debugfs may block for ever.
+/// are not entered: reading debugfs may block without end.
 fn tree(lines: &mut BTreeMap<String, String>, directory: &Path) {
     let Ok(device) = directory.metadata().map(|metadata| metadata.dev()) else { return };
     for name in names(directory) {

@@ -85,7 +85,7 @@ fn every_job_runs_and_its_pages_add_up() {
     assert!(!is_left(&mounted.root));
 }
 
-/// Regression: readers with a thread waited for ever for readers without one, and no signal ended the wait.
+/// Regression: readers with a thread waited without end for readers without one, and no signal ended the wait.
 #[test]
 fn too_few_threads_are_reported() {
     let Some(mounted) = Mounted::new("ext4") else { return };
@@ -220,9 +220,9 @@ fn a_vanished_directory_is_reported_and_the_window_is_restored() {
     wait_until("the first run", || notes_of(child.id()).len() >= 2);
     let unmounted = std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status();
     assert!(unmounted.unwrap().success());
-    let (status, told) = ended(child);
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.contains("vanished during the measurement"), "{told}");
+    let (status, stderr) = ended(child);
+    assert_eq!(status, Some(1), "{stderr}");
+    assert!(stderr.contains("vanished during the measurement"), "{stderr}");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
     // Regression: the files stayed on the unmounted file system.
     let mount = |words: &[&std::ffi::OsStr]| std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();
@@ -251,9 +251,9 @@ fn a_disk_that_fails_during_a_job_is_an_error() {
         let whole = ByteRange { offset_bytes: 0, length_bytes: disk.capacity_bytes };
         let whole = FaultChange { fail: vec![whole], ..FaultChange::default() };
         Client::new(&disk).fault(whole).unwrap();
-        let (status, told) = ended(child);
-        assert_eq!(status, Some(1), "{arguments:?}: {told}");
-        assert!(told.contains("nput/output error") && !told.contains("panicked"), "{arguments:?}: {told}");
+        let (status, stderr) = ended(child);
+        assert_eq!(status, Some(1), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("nput/output error") && !stderr.contains("panicked"), "{arguments:?}: {stderr}");
         Client::new(&disk).fault(FaultChange { clear: true, ..FaultChange::default() }).unwrap();
     }
 }
@@ -292,8 +292,8 @@ fn unobservable_figures_on_an_overlay_are_null() {
     let overlay = overlay.unwrap();
     let small = ["mmapit", "--size", "1M", "--runs", "1"];
     assert!(rows(&small, &merged)[0]["misses"].is_null());
-    let told = predicate::str::contains("it is an overlay");
-    bench(&[&small[..], &["--policy", "ahead"]].concat(), &merged).assert().code(77).stderr(told);
+    let reason = predicate::str::contains("it is an overlay");
+    bench(&[&small[..], &["--policy", "ahead"]].concat(), &merged).assert().code(77).stderr(reason);
     assert!(!is_left(&merged));
     drop(overlay);
 }
@@ -304,11 +304,11 @@ fn a_missing_permission_is_reported_with_the_remedy() {
     // Other users may not enter the binary's own directory.
     let binary = mounted.root.join("ahead");
     crate::mounted::copy_ahead(&binary);
-    for (more, told) in [(&[][..], "give a directory with write permission"), (&["--pages", "8"], "run it as root")] {
+    for (more, reason) in [(&[][..], "give a directory with write permission"), (&["--pages", "8"], "run it as root")] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&binary);
         command.args(["bench", "streams", "--size", "1M", "--directory"]).arg(&mounted.root).args(more);
-        command.assert().code(77).stdout("").stderr(predicate::str::contains(told));
+        command.assert().code(77).stdout("").stderr(predicate::str::contains(reason));
     }
     assert!(!is_left(&mounted.root));
 }
@@ -324,7 +324,7 @@ fn processor_wait_us() -> Option<u64> {
 /// is judged only where processes hardly waited for a processor: with more work than processors, the stream waits for those, not for the
 /// disk.
 ///
-/// Regression: with every processor busy the bound failed by chance.
+/// Regression: with every processor busy the bound failed at random.
 #[test]
 fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
     unless_reclaimed(|| {

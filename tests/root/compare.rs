@@ -465,7 +465,7 @@ fn no_cold_recording_starts_during_a_comparison() {
     assert!(small.path("ran").exists() && !small.path("free").exists());
 }
 
-/// Regression: the directory of a killed comparison stayed for ever.
+/// Regression: the directory of a killed comparison was never removed.
 #[test]
 fn restore_removes_the_directory_of_a_killed_comparison() {
     let _alone = machine_lock::alone();

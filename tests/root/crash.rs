@@ -166,7 +166,7 @@ impl Place {
         self.command("create", &["--size", size, "--fs", filesystem])
     }
 
-    /// Kills a command that makes the disk after so many noted changes, and optionally its daemon.
+    /// Kills a command that makes the disk after `changes` noted changes, and optionally its daemon.
     fn kill_at(&self, changes: u64, mut command: Command, daemon_too: bool) -> (Seen, ExitStatus) {
         let killed = kill_when(command.spawn().unwrap(), |seen| seen.count() >= changes);
         if daemon_too {

@@ -69,10 +69,10 @@ fn a_bench_whose_files_become_links_writes_nowhere_else() {
         // Only jobs that continue to write.
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(fs::read_to_string(&victim).unwrap(), KEPT, "{policy}");
-        assert!(ended.is_some_and(|status| status.code() == Some(1)), "{policy}: {told}");
-        assert!(told.contains("vanished during the measurement"), "{policy}: {told}");
+        assert!(ended.is_some_and(|status| status.code() == Some(1)), "{policy}: {stderr}");
+        assert!(stderr.contains("vanished during the measurement"), "{policy}: {stderr}");
         assert!(tree.join("0").is_symlink(), "another's stays");
         assert_eq!(fs::read_dir(tree.with_extension("away")).unwrap().count(), 0, "bench left its own files");
     }
@@ -142,7 +142,7 @@ impl Drop for Silent {
     }
 }
 
-/// Regression: `bench`, `tune` and `probe` waited for ever for a silent server, and `tune --all` for any user's server.
+/// Regression: `bench`, `tune` and `probe` waited without end for a silent server, and `tune --all` for any user's server.
 #[test]
 fn a_silent_server_is_reported_and_does_not_delay_the_others() {
     let Some(mounted) = Mounted::new("ext4") else { return };
@@ -159,8 +159,8 @@ fn a_silent_server_is_reported_and_does_not_delay_the_others() {
         let child = RefCell::new(child);
         wait_until("the end of one", || child.borrow_mut().try_wait().unwrap().is_some());
         let output = child.into_inner().wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(77) && told.contains("has not answered for"), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(77) && stderr.contains("has not answered for"), "{stderr}");
     }
     wait_until("the end of all", || all.borrow_mut().try_wait().unwrap().is_some());
 }
@@ -195,11 +195,11 @@ fn the_type_of_a_fuse_mount_does_not_become_a_line_of_a_unit() {
     let kept = files(root.path());
     let (applied, restored) = (tune(&["--kb", "512", "--apply"]), tune(&["--restore"]));
     let unmounted = Command::new("umount").arg(above.path()).status().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!((refused.status.code(), kept), (Some(77), Vec::new()), "{stderr}");
     // Escaped, and on one line; other lines may report a wait for other commands.
-    let lines = || told.lines().filter(|line| line.contains("ExecStartPre"));
-    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{told}");
+    let lines = || stderr.lines().filter(|line| line.contains("ExecStartPre"));
+    assert!(lines().count() == 1 && lines().all(|line| line.contains("cannot be written to a unit")), "{stderr}");
     assert!(applied.status.success() && restored.status.success() && unmounted.success(), "{applied:?} {restored:?}");
     assert_eq!(files(root.path()), Vec::<PathBuf>::new());
 }

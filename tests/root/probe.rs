@@ -49,7 +49,7 @@ fn assert_windows_are_found(fs_type: &'static str) {
     }
 }
 
-/// Regression: squashfs reads whole blocks of its own, and these counted as the window: 576 KiB instead of 512.
+/// Regression: squashfs reads whole blocks, and the window included these: 576 KiB instead of 512.
 #[test]
 fn a_file_system_with_its_own_blocks_has_no_window() {
     if !machine::is_root() {

@@ -297,8 +297,8 @@ fn a_fuse_file_system_is_measured_and_set_by_its_own_number() {
     tune(&[place, "--restore", "--root", root.path().to_str().unwrap()]).assert().success();
     assert_eq!((window_kb(&fuse.0), files(root.path())), (before, Vec::new()));
     let found = answer(&[place]);
-    // Regression: FUSE keeps a removed file that is still open under another name, and the removal of that name repeated for
-    // ever.
+    // Regression: FUSE keeps a removed file that is still open under another name, and the removal of that name repeated without
+    // end.
     assert!(!is_left(&below));
     assert!(found["doubt"].as_str().unwrap().contains("may be about memory"), "{found:#}");
     // Reads of FUSE are not counted, and opening a file drops its cached pages.
@@ -523,9 +523,9 @@ fn a_vanished_target_is_reported_and_its_window_is_restored() {
     let unmounted = std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status();
     assert!(unmounted.unwrap().success());
     let ended = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(1), "{told}");
-    assert!(told.contains("vanished during the measurement"), "{told}");
+    let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("vanished during the measurement"), "{stderr}");
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
@@ -538,16 +538,16 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     let target = &ahead_tune::find(&system, &mounted.root).unwrap()[0];
     let (workload, stop) = (Workload::Common, AtomicBool::new(false));
     let plan = Plan { target, system: &system, depth: Depth::Search, streams: 2, workload, stop: &stop };
-    let mut told = 0;
+    let mut calls = 0;
     let mut unmount = |_| {
-        if told == 0 {
+        if calls == 0 {
             assert!(std::process::Command::new("umount").arg("--lazy").arg(&mounted.root).status().unwrap().success());
         }
-        told += 1;
+        calls += 1;
     };
     let error = ahead_tune_measure::measure(&plan, &mut unmount).unwrap_err();
     assert!(matches!(error, ahead_tune_measure::Error::Vanished { .. }), "{error}");
-    assert_eq!((told, below()), (1, 0));
+    assert_eq!((calls, below()), (1, 0));
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 

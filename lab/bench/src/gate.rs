@@ -51,7 +51,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// Regression: when the kernel refused a thread, the threads before it waited for ever.
+    /// Regression: when the kernel refused a thread, the threads before it waited without end.
     #[test]
     fn waiting_threads_go_on_or_are_cancelled() {
         for goes in [true, false] {

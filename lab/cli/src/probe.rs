@@ -143,7 +143,7 @@ fn as_usage(error: anyhow::Error) -> anyhow::Error {
 impl Probe {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let user = User::behind_sudo()?;
-        // Before the work: a device that cannot be told from others has no place for its description.
+        // Before the work: a device that cannot be distinguished from others has no place for its description.
         let identity = self.save.then(|| device_store::identity_of_path(&self.path).map_err(anyhow::Error::msg));
         let identity = identity.transpose()?;
         let model = output::with_rights_of(user.as_ref(), || self.prepare_outputs())?;

@@ -142,7 +142,7 @@ impl Pages {
         self.files.get(file as usize).is_some_and(|file| file.unknown_pages == 0 && file.least_order == 0)
     }
 
-    /// Marks the cached pages of a file as unknown for ever.
+    /// Marks the cached pages of a file as unknown until the end of the run.
     pub(crate) fn set_unknown(&mut self, file: u32) {
         self.file(file).unknown_pages = u64::MAX;
     }

@@ -11,7 +11,7 @@ pub enum Verdict {
     Holds,
     /// It is not.
     Differs,
-    /// Cannot be told by a simulation, nor here; or was put in.
+    /// Neither simulation nor real run can show it; or the figure was an input.
     NotShown,
     /// No figure was quoted: an answer to a question that the source left open.
     Answered,

@@ -1,7 +1,7 @@
 //! The real page cache instead of the simulated one: what a paper may ask for, and what comes back.
 //!
-//! Whoever can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The kernel
-//! that runs is the policy there, so only what does not depend on a kernel of its time makes sense.
+//! A program that can mount disks and evict pages supplies a [`Live`]; the papers themselves need no privilege. The
+//! running kernel is the policy there, so only results that do not depend on an old kernel make sense.
 
 use ahead_sim::Scenario;
 
@@ -17,7 +17,7 @@ pub struct Filesystem {
 /// What is to be run.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
-    /// The disk's model, its window (`read_ahead_kb`), and the workloads, each stream with a file of its own, cold.
+    /// The disk's model, its window (`read_ahead_kb`), and the workloads, each stream with its own file, cold.
     /// Costs and memory are those of the machine that runs it.
     pub scenario: &'a Scenario,
     /// What the disk is formatted with.

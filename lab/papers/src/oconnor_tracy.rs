@@ -9,8 +9,8 @@
 //! figures 1 to 3), or the disk does (`mmapit.toml`, figures 4 to 7). The disk model differs only in the way out of its
 //! buffer.
 //!
-//! What the paper's own instruments saw is reckoned from the simulator's counters in [`Usage`]: the clock's ticks are
-//! charged to whatever programmed input has interrupted.
+//! The simulator's counters in [`Usage`] give what the paper's own instruments saw: the clock's ticks are charged
+//! to the process that programmed input has interrupted.
 
 mod modified;
 mod original;

@@ -260,7 +260,7 @@ fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mu
     Ok(())
 }
 
-/// A figure of section 3.3: how long the first block takes, up to so many blocks of the file.
+/// A figure of section 3.3: how long the first block takes, up to `blocks` blocks of the file.
 fn first_block(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
     let points = first_ns.iter().take(blocks).zip(2_u64..);
     Figure {

@@ -1,4 +1,4 @@
-//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his reckoning and his Bonnie
+//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his estimate and his Bonnie
 //! rows.
 //!
 //! ```text
@@ -14,7 +14,7 @@
 //! the gains, come out.
 
 mod bonnie;
-mod reckoning;
+mod estimate;
 
 use crate::{Input, Lines, Live, Outcome, Paper, PaperError};
 
@@ -35,7 +35,7 @@ pub(crate) const PAPER: Paper = Paper {
 
 fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let mut lines = Lines::new(NAME);
-    let figures = reckoning::add(&mut lines, live)?;
+    let figures = estimate::add(&mut lines, live)?;
     bonnie::add(&mut lines)?;
     Ok(Outcome { inputs: inputs(), lines: lines.finish(), figures })
 }

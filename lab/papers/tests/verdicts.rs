@@ -14,7 +14,7 @@ impl Live for Ideal {
     }
 }
 
-/// No disk to be had.
+/// No disk is available.
 struct Broken;
 
 impl Live for Broken {
@@ -73,7 +73,7 @@ fn roudier() {
     differ_only(
         &outcome.lines,
         &[
-            // A command's time is assumed, and nobody else takes of the processor.
+            // A command's time is assumed, and no other process uses the processor.
             "Bonnie, input per character, synchronous: speed",
             "Bonnie, input per character, asynchronous: speed",
             "Bonnie, input per character, asynchronous: load",
@@ -86,7 +86,7 @@ fn roudier() {
             "Bonnie, block output, synchronous: speed",
         ],
     );
-    // Put in: block input, the loads of block output and of the row that gave the program. Not to be told: output per
+    // Put in: block input, the loads of block output and of the row that gave the program. Not shown: output per
     // character, what is the same in both kernels when something is written, what he left out.
     assert_eq!(count(&outcome, Verdict::NotShown), 13);
     assert_eq!(count(&outcome, Verdict::Answered), 2);

@@ -3,7 +3,7 @@
 use crate::statistics::{median, quantile};
 use serde::Serialize;
 
-/// Said of what nobody asked for.
+/// Method of an answer that the caller did not ask for.
 pub(crate) const NOT_ASKED: &str = "not asked for";
 
 /// A number that was found.
@@ -54,7 +54,7 @@ impl Answer {
         self.value.is_some() || self.method != NOT_ASKED
     }
 
-    /// Something counted, seen in so many of so many observations.
+    /// A counted value, seen in `agree` of `all` observations.
     pub fn counted(value: u64, unit: &'static str, (agree, all): (u64, u64), method: impl Into<String>) -> Answer {
         let confidence = Some(agreement(agree, all));
         Answer { value: Some(Value::Whole(value)), unit, confidence, method: method.into(), range: None }
@@ -99,8 +99,8 @@ impl How {
     }
 }
 
-/// How likely the next observation agrees, too, when so many of all did: (agree + 1) / (all + 2), Laplace's rule of
-/// succession. Three of three give 0.8, twelve of twelve 0.93; it never says 1.
+/// Probability that the next observation agrees, too, when `agree` of `all` agreed: (agree + 1) / (all + 2), Laplace's rule of
+/// succession. Three of three give 0.8, twelve of twelve 0.93; the result is never 1.
 pub fn agreement(agree: u64, all: u64) -> f64 {
     (agree + 1) as f64 / (all + 2) as f64
 }

@@ -1,9 +1,9 @@
-//! Making what is probed cold: none of its pages is cached, and none is on its way.
+//! Makes the probed file or device cold: none of its pages is cached, and no read of them is under way.
 //!
 //! ```text
-//!     counted     cachestat says 0: nothing is there, nothing under way, however large it is
-//!     looked at   no cachestat, or none that tells the truth: mincore, where reads go
-//!     untold      by timing alone nobody is asked: evicted after reads under way have had the time that they take
+//!     Counted    cachestat counts 0 pages: none is cached, and no read is under way, for a file of any size
+//!     Mincore    cachestat is missing or wrong for this file: mincore looks at the pages that reads use
+//!     Timing     with timing alone the kernel is not asked: reads under way get the time that they take, then eviction
 //! ```
 
 use crate::Watcher;
@@ -15,41 +15,41 @@ use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often eviction is tried again while reads are under way: each time the read that is waited for has ended.
+/// Most evictions while reads are under way. Before each retry the read that eviction waits for has ended.
 const EVICTIONS: u32 = 1000;
-/// Of more than twice this only so much of the beginning and around the middle is looked at by mincore, bytes: readers begin there,
-/// and read no further than some windows. A look at a terabyte takes 40 seconds.
+/// In a file larger than twice this, mincore looks at this much of the beginning and around the middle, bytes: readers begin
+/// there and read no further than some windows. To look at a terabyte takes 40 seconds.
 const LOOKED_BYTES: u64 = 256 << 20;
-/// By timing alone reads under way are given so long before it is known how long they take: some accesses of any disk.
+/// Time for reads under way while their duration is not known: some accesses of any disk. Used with timing alone.
 const UNKNOWN: Duration = Duration::from_millis(50);
 
-/// How it is known that nothing is cached.
+/// How [`Subject::make_cold`] checks that no page is cached.
 #[derive(Debug)]
-pub enum Told {
+pub enum ColdCheck {
     /// By cachestat.
     Counted,
     /// By mincore, if at all.
-    Looked,
-    /// By nothing: what may be under way is given so long.
-    Untold {
-        /// How long.
+    Mincore,
+    /// Not at all: reads that may be under way get some time to end.
+    Timing {
+        /// That time.
         given: Cell<Duration>,
-        /// Since somebody read nothing has been given time yet.
+        /// Whether a read has begun since this time passed last.
         is_under_way: Cell<bool>,
     },
 }
 
-impl Told {
-    /// What tells it of this file. cachestat is tried with a page that was just read: it may be missing or refused, and of a file
-    /// of overlayfs, whose pages belong to a file of another file system, it sees none.
-    pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<Told> {
+impl ColdCheck {
+    /// The check that works for this file. cachestat is tried with a page that was just read: it may be missing or refused, and
+    /// for a file of overlayfs, whose pages belong to a file of another file system, it counts none.
+    pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<ColdCheck> {
         if timing_only {
-            return Ok(Told::Untold { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });
+            return Ok(ColdCheck::Timing { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });
         }
         cache::wait_for(exact, 0)?;
         match cache::cachestat(file, 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0) {
-            true => Ok(Told::Counted),
-            false => Ok(Told::Looked),
+            true => Ok(ColdCheck::Counted),
+            false => Ok(ColdCheck::Mincore),
         }
     }
 }
@@ -57,24 +57,24 @@ impl Told {
 impl Subject {
     /// Whether the kernel may be asked, and counts what is cached.
     pub fn is_counted(&self) -> bool {
-        matches!(self.told, Told::Counted)
+        matches!(self.cold_check, ColdCheck::Counted)
     }
 
-    /// Whether nothing but times may be looked at.
-    pub fn is_untold(&self) -> bool {
-        matches!(self.told, Told::Untold { .. })
+    /// Whether only times may be looked at.
+    pub fn is_timing_only(&self) -> bool {
+        matches!(self.cold_check, ColdCheck::Timing { .. })
     }
 
-    /// Somebody will read, and the kernel ahead of him.
+    /// Notes that a read follows, and the kernel's read-ahead with it.
     pub(crate) fn is_read(&self) {
-        if let Told::Untold { is_under_way, .. } = &self.told {
+        if let ColdCheck::Timing { is_under_way, .. } = &self.cold_check {
             is_under_way.set(true);
         }
     }
 
-    /// What may have been under way was given so long to arrive, which is enough: eviction needs not wait once more.
+    /// Notes that reads under way had time `took` to end, which is enough: the next eviction does not wait again.
     pub fn has_settled(&self, took: Duration) {
-        if let Told::Untold { given, is_under_way } = &self.told {
+        if let ColdCheck::Timing { given, is_under_way } = &self.cold_check {
             // Until something is known it is a guess.
             let known = if given.get() == UNKNOWN { Duration::ZERO } else { given.get() };
             given.set(known.max(took));
@@ -82,9 +82,9 @@ impl Subject {
         }
     }
 
-    /// Evicts all of its pages. What is on its way is waited for by reading it.
+    /// Evicts all pages. For a page that is under way it waits by touching the page.
     pub fn make_cold(&self, watcher: &dyn Watcher) -> Result<()> {
-        if let Told::Untold { given, is_under_way } = &self.told {
+        if let ColdCheck::Timing { given, is_under_way } = &self.cold_check {
             if is_under_way.replace(false) {
                 std::thread::sleep(given.get());
             }
@@ -94,7 +94,7 @@ impl Subject {
             evict::file(self.held())?;
             let left = match self.left() {
                 Ok(left) => left,
-                // Nobody tells us what is there: one more eviction after what was under way is all that can be done.
+                // The kernel does not report cached pages: one more eviction after the reads under way is all that is possible.
                 Err(Error::Kernel(error)) if error.is_unavailable() => return Ok(evict::file(self.held())?),
                 Err(error) => return Err(error),
             };
@@ -107,16 +107,17 @@ impl Subject {
                 self.wait_for(range.end - 1)?;
             }
         }
-        let why = "its pages cannot be evicted: somebody else uses them (has them mapped or locked, writes them), or they lie in memory";
+        let why = "its pages cannot be evicted: another process uses them (has them mapped or locked, writes them), or they are only \
+                   in memory";
         Err(Error::Unsuitable(format!("{}: {why}", self.shown())))
     }
 
-    /// What is cached still.
+    /// Ranges that are still cached, bytes.
     fn left(&self) -> Result<Vec<Range<u64>>> {
         let all_bytes = self.pages() * PAGE_BYTES;
-        match self.told {
-            Told::Counted if cache::cachestat(self.held(), 0, all_bytes)?.cached_pages == 0 => Ok(Vec::new()),
-            Told::Counted => Ok(cache::resident(self.held(), 0, all_bytes)?),
+        match self.cold_check {
+            ColdCheck::Counted if cache::cachestat(self.held(), 0, all_bytes)?.cached_pages == 0 => Ok(Vec::new()),
+            ColdCheck::Counted => Ok(cache::resident(self.held(), 0, all_bytes)?),
             _ => {
                 let mut left = Vec::new();
                 for range in looked_at(all_bytes) {

@@ -6,15 +6,15 @@ use ahead_sys::{fiemap, sparse};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// So much of a file may be holes: a hundredth of all reads changes neither a mean nor a median by more than that.
+/// Most holes in a file, as a share of its bytes: a hundredth of all reads changes neither a mean nor a median by more than that.
 const HOLES: f64 = 0.01;
 /// Unit of `st_blocks`, bytes.
 const SECTOR_BYTES: u64 = 512;
 /// Pieces between holes that are looked for, at most.
 const PIECES: usize = 65_536;
 
-/// Why times of reads of this file are not those of its disk; none: it is all data, or nobody tells. With `timing_only` only its
-/// length and what it takes are compared.
+/// Why times of reads of this file are not those of its disk. `None`: the file is all data, or the file system does not report
+/// it. With `timing_only` the file's length and its allocated bytes are compared instead.
 pub fn missing(file: &File, size_bytes: u64, timing_only: bool) -> Result<Option<String>> {
     let (data_bytes, of_bytes) = match timing_only {
         true => {
@@ -41,9 +41,9 @@ fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let pieces = fiemap::extents(file, 0, size_bytes).ok()?;
     let end =
         |piece: &ahead_model::PhysicalExtent| piece.logical_bytes.saturating_add(piece.length_bytes).min(size_bytes);
-    let told = if pieces.len() < fiemap::MAX_EXTENTS { size_bytes } else { pieces.last().map_or(0, end) };
+    let looked_bytes = if pieces.len() < fiemap::MAX_EXTENTS { size_bytes } else { pieces.last().map_or(0, end) };
     let written = pieces.iter().filter(|piece| !piece.unwritten && !piece.inline);
-    Some((written.map(|piece| end(piece).saturating_sub(piece.logical_bytes)).sum(), told))
+    Some((written.map(|piece| end(piece).saturating_sub(piece.logical_bytes)).sum(), looked_bytes))
 }
 
 /// Bytes between holes, and bytes that were looked at. None where the file system does not tell.

@@ -35,7 +35,7 @@ const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
 /// count, nor the short ones after them, for the platter turned on meanwhile.
 const SAME: f64 = 0.03;
 
-/// A disk that is this factor away from being taken for the other kind is clearly of its own.
+/// Factor from which a disk clearly belongs to its kind: its times are this far from those of the other kind.
 const CLEAR: f64 = 2.0;
 
 /// What a rotating disk has besides.
@@ -53,7 +53,7 @@ pub struct Rotation {
     pub inner_bandwidth: Answer,
     /// The drive reads on by itself after a read, bytes.
     pub read_on: Answer,
-    /// What is read again after so many bytes does not come out of the drive's buffer any more.
+    /// The drive's buffer still has a page after reads of this many bytes behind it, at most; bytes.
     pub drive_cache: Answer,
 }
 
@@ -62,9 +62,9 @@ pub struct Rotation {
 pub struct Limits {
     /// Requests per second, however many are asked for at once.
     pub requests: Answer,
-    /// So many requests are served before that limit holds.
+    /// Requests that are served before that limit applies.
     pub burst_requests: Answer,
-    /// So many bytes are served before the bandwidth holds.
+    /// Bytes that are served before the bandwidth limit applies.
     pub burst_bytes: Answer,
 }
 
@@ -136,8 +136,8 @@ impl Neighbours {
         Ok(Neighbours { backwards: towards(-(PAGE_BYTES as i64))?, forwards: towards(PAGE_BYTES as i64)? })
     }
 
-    /// Whether these are times of a disk that turns, beside those of places anywhere; with a factor above 1 by so much more than has to
-    /// be, with one below 1 by so much less.
+    /// Whether these are times of a rotating disk, compared with `anywhere`, times of random places. A factor above 1 demands a
+    /// larger difference than necessary, a factor below 1 a smaller one.
     fn turn(&self, anywhere: &[f64], factor: f64) -> bool {
         let spread = |times: &[f64]| (quantile(times, 0.75) - quantile(times, 0.25)) / median(times).max(1.0);
         let turn_ns = median(&self.backwards);
@@ -186,8 +186,8 @@ impl Single {
         Ok(())
     }
 
-    /// Without those that somebody else has made so slow that no arm and no turn explain it, a tenth of a second and more: some of
-    /// these would be in the mean.
+    /// Times without those that another process made longer than any seek and rotation, a tenth of a second and more: some of
+    /// these would change the mean.
     fn undisturbed(&self) -> Vec<f64> {
         let most_ns = 2.0 * quantile(&self.anywhere, 0.95);
         self.anywhere.iter().copied().filter(|ns| *ns <= most_ns).collect()

@@ -37,7 +37,7 @@ pub enum Error {
     /// What is asked for makes no sense together.
     #[error("{0}")]
     Usage(String),
-    /// Somebody asked for an end.
+    /// The watcher ended the probe.
     #[error("stopped")]
     Stopped,
 }

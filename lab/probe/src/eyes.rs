@@ -1,4 +1,4 @@
-//! How to see what the kernel has read ahead: by asking it, or by timing alone.
+//! How to see which pages the kernel has read ahead: by asking the kernel, or by timing alone.
 //!
 //! ```text
 //!     cachestat   counts cached pages; asking changes nothing: one run sees every step
@@ -6,9 +6,10 @@
 //!                 absent page brings it (and it alone): what is found absent, a fresh run has to find absent once more
 //! ```
 //!
-//! Touches by which is looked go through a mapping of their own, advised to be touched at random (`VM_RAND_READ`): a fault there
-//! brings one page, and passes the marks that make the kernel read on, which nobody can see. A read would trip over them, whatever
-//! was advised for the file, and what it then sends to the disk takes as long as a read of a drive's buffer.
+//! The touches that look for pages use a separate mapping with the advice for random access (`VM_RAND_READ`). A fault there
+//! brings one page, and it ignores the marks that make the kernel read on and that no program can see. A read would trigger
+//! read-ahead at such a mark, whatever advice the file has, and what the kernel then sends to the disk takes as long as a read of
+//! a drive's buffer.
 
 use crate::Run;
 use crate::error::Result;
@@ -43,16 +44,16 @@ pub struct Clock {
 /// a fault (`fault_around_bytes`), and a page that is mapped already is touched quicker than any other.
 const HIT_MAPPINGS: usize = 8;
 const HIT_STEP_PAGES: usize = 16;
-/// So many random pages are read: most of these go to the disk itself.
+/// Random pages that are read: most of these reads go to the disk itself.
 const MISSES: u64 = 40;
 /// Pages in a row that are read exactly: a drive that reads on by itself serves them out of its buffer, the quickest that a read of
 /// the disk can be.
 const NEAR_MISSES: u64 = 100;
 /// Pages of the long read by which a page's transfer is learned: 4 MiB.
 const LONG_PAGES: u64 = 1024;
-/// At least so much is waited for before a question: 1 MiB, more than the first windows of any kernel.
+/// Pages under way that a question waits for, at least: 1 MiB, more than the first windows of any kernel.
 const LEAST_SETTLED_PAGES: u64 = 256;
-/// What is under way has arrived after so many times the slowest access and the transfer.
+/// Pages under way have arrived after this multiple of the slowest access and the transfer.
 const SETTLE: f64 = 2.0;
 
 impl Eyes {
@@ -94,7 +95,7 @@ impl Eyes {
         }
     }
 
-    /// Whether exactly the pages before this one are there after a run in which so many were asked for last.
+    /// Whether the cached pages end exactly before `page` after a run that asked for `pages` pages last.
     pub fn ends_at(self, subject: &Subject, page: u64, pages: u64, run: &Prepare) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(&run()?.look, page - 1, page + 1)? == 1),
@@ -105,8 +106,8 @@ impl Eyes {
         }
     }
 
-    /// Whether a page is there that nobody reads at the moment, where nothing was read ahead. By timing it is used, and read if it
-    /// was not there; `there` is a page that surely is.
+    /// Whether a page is cached that no process reads at the moment, where nothing was read ahead. With timing the page is
+    /// touched, and read if it is absent; `there` is a page that is certainly cached.
     pub fn sees(self, subject: &Subject, look: &File, page: u64, there: u64) -> Result<bool> {
         match self {
             Eyes::Asking => Ok(count(look, page, page + 1)? > 0),
@@ -155,7 +156,7 @@ struct Looks<'a> {
     clock: Clock,
     subject: &'a Subject,
     run: &'a Prepare<'a>,
-    /// So many pages may be under way.
+    /// Pages that may be under way.
     pages: u64,
     ran: Option<(Ran, Mapping)>,
 }
@@ -165,9 +166,9 @@ impl<'a> Looks<'a> {
         Looks { clock, subject, run, pages: LEAST_SETTLED_PAGES, ran: None }
     }
 
-    /// Where the pages that are there end: the first of `from..end` that is not, by `page_of`. To touch those that are costs next to
-    /// nothing. Whatever else the machine does makes a touch slow, too, but never quick: so a page is absent if the next one is, and
-    /// if a run of its own, with more time for what is under way, finds it absent once more.
+    /// Where the cached pages end: the first of `from..end` that is absent, by `page_of`. To touch a cached page costs almost
+    /// nothing. Other load makes a touch slow, too, but never quick: so a page is absent if the next one is, and if a separate
+    /// run, with more time for reads under way, finds it absent again.
     fn first_absent(&mut self, from: u64, end: u64, page_of: impl Fn(u64) -> u64) -> Result<u64> {
         let mut at = from;
         while at < end {
@@ -246,8 +247,8 @@ impl Clock {
         Ok(Ok(Clock { parting_ns, access_ns: quantile(&misses, 0.95), page_ns: long_ns / long as f64 }))
     }
 
-    /// Waits until so many pages that were asked for have arrived. There is no other way to know without looking: a page at the
-    /// file's end is asked for after them, and then time passes that would do for all of them.
+    /// Waits until the `pages` pages that were asked for have arrived. Without a look there is only this way to know: a page at
+    /// the file's end is asked for after them, and then time passes that is enough for all of them.
     fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
         subject.read_page(look, subject.pages() - 1)?;
         let takes = Duration::from_nanos((SETTLE * (self.access_ns + pages as f64 * self.page_ns)) as u64);

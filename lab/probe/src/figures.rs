@@ -73,8 +73,8 @@ fn centred(passed_ns: &[f64], step: u64) -> Vec<f64> {
     (1..passed_ns.len()).map(|index| step as f64 * 1e3 / time_ns(index).max(1.0)).collect()
 }
 
-/// Time of the first page, read directly again after so many others: microseconds by bytes.
-/// None where nothing can be read past the page cache.
+/// Time of a direct read of the first page after a number of other bytes were read: microseconds by bytes. `None` where reads
+/// cannot bypass the page cache.
 fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
     let Ok(mut reads) = Reads::open(run)? else { return Ok(Vec::new()) };
     let mut points = Vec::new();
@@ -93,7 +93,8 @@ fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
     Ok(points)
 }
 
-/// His five figures. Of 3 and 4 the data is that of the drive's buffer (`again`): the page cache holds what it is told to.
+/// The five figures of Pelouin's paper. The data of figures 3 and 4 are those of the drive's buffer (`again`), because the page
+/// cache keeps what it is asked to keep.
 pub fn pelouin(run: &Run) -> Result<Vec<Figure>> {
     let again = again(run)?;
     let rate = "bytes per us";

@@ -28,9 +28,9 @@ const LAYOUT_PAGES: u64 = 1100;
 const RUNS: usize = 16;
 /// Pages of these runs.
 const TIMED_PAGES: u64 = 24;
-/// A page stands out if it takes so many median deviations more than the others.
+/// A page stands out if it takes longer than the others by this number of median absolute deviations.
 const STANDS_OUT: f64 = 8.0;
-/// So many pages besides may do so for other reasons; more are a disk whose times tell nothing.
+/// Pages besides that may stand out for other reasons; with more of them the times of the disk show nothing.
 const OTHERS: usize = 2;
 
 /// What was found about the layout.
@@ -57,7 +57,7 @@ impl Layout {
 /// Finds all of it.
 pub fn find(run: &Run) -> Result<Layout> {
     run.watcher.go_on("block size and layout")?;
-    let (asked, pointers) = match run.subject.is_untold() {
+    let (asked, pointers) = match run.subject.is_timing_only() {
         false => (block_size(run)?, counted_pointers(run)?),
         true => (Answer::none("bytes", "pages hide it: a page is read as a whole"), timed_pointers(run)?),
     };
@@ -103,7 +103,7 @@ fn conclude(asked: Answer, pointers: Pointers) -> Layout {
     Layout { block_size, direct_blocks, indirect_at: at, indirect_by }
 }
 
-/// Before Linux 5.14 a journal cannot be told to let go of what it holds.
+/// Before Linux 5.14 no call makes a journal drop the blocks that it holds.
 fn none_read(method: &str) -> String {
     format!(
         "{method}: no block of pointers is read in the first {LAYOUT_PAGES} pages: extents, or blocks that a journal holds in memory"
@@ -215,8 +215,8 @@ fn timed_pointers(run: &Run) -> Result<Pointers> {
     })
 }
 
-/// The page before which a block of pointers is read, by the times of each page, and in how many runs it was slow. Any page may be slow
-/// by chance; only one where some block size has its twelve direct blocks is one of theirs.
+/// The page before which a block of pointers is read, by the times of each page, and the number of runs in which it was slow. Any
+/// page may be slow at random; only a page at the end of the twelve direct blocks of some block size is accepted.
 fn slow_page(times: &[Vec<f64>]) -> std::result::Result<(u64, u64), String> {
     // The first page waits for the arm, whatever the layout.
     let medians: Vec<f64> = times[1..].iter().map(|times| median(times)).collect();

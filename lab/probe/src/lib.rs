@@ -14,8 +14,8 @@
 //! After Pelouin (*Investigating ext2 optimizations in Linux*, 2009), who found read-ahead, block size and layout from the times
 //! of reads alone. What times cannot tell is not guessed: an answer without a value says why.
 //!
-//! What it must never do: write anything but its own test file; read a setting and call it found; touch a device that somebody
-//! else uses; leave a file behind.
+//! A probe never writes anything but its test file, never reports a setting as a finding, never touches a device that another
+//! process uses, and leaves no file behind.
 
 pub mod answer;
 mod cold;
@@ -44,7 +44,7 @@ use layout::Layout;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Is told what is being done, and may end it.
+/// Receives the progress of a probe, and may end it.
 pub trait Watcher {
     /// Something begins or goes on.
     ///
@@ -72,7 +72,7 @@ pub struct Answers {
     pub read_around: Answer,
     /// What a fault of cached pages maps, bytes.
     pub fault_around: Answer,
-    /// After so many bytes that were read the first ones are not in the page cache any more.
+    /// Bytes after which the first bytes that were read are not in the page cache any more.
     pub page_cache: Answer,
     /// Blocks that an inode of ext2 or ext3 names itself.
     pub direct_blocks: Answer,
@@ -148,7 +148,7 @@ fn windows(run: &Run, eyes: Eyes) -> Result<(Windows, Answer)> {
     }
     let mut windows = window::find(run, eyes)?;
     let read_around = mapped::read_around(run, eyes)?;
-    if run.subject.is_untold() {
+    if run.subject.is_timing_only() {
         windows.doubt(&read_around, run.subject.is_served()?);
     }
     Ok((windows, read_around))

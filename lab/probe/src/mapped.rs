@@ -11,13 +11,13 @@ use std::time::Instant;
 
 /// Runs that are compared.
 const RUNS: u64 = 3;
-/// Touches of each page of the cached file, each in a mapping of its own: the quickest counts, for interrupts and other programs
-/// only make it slower.
+/// Touches of each page of the cached file, each in a new mapping: the quickest counts, for interrupts and other programs only
+/// make it slower.
 const PASSES: usize = 25;
-/// Pages that are touched: two of the largest ranges that are told apart.
+/// Pages that are touched: two of the largest ranges that can be distinguished.
 const TOUCHED_PAGES: u64 = 256;
-/// A touch that takes so many times the usual one is a fault: an entry of the page table is a matter of nanoseconds, the quickest
-/// fault one of hundreds.
+/// A touch that takes this multiple of the usual one is a fault: an access through an entry of the page table takes nanoseconds,
+/// the quickest fault hundreds of them.
 const FAULT: f64 = 4.0;
 
 /// What is read around a fault of an absent page in the middle of the file, bytes; it may be as much as the window.

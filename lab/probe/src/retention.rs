@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const PIECE_BYTES: u64 = 1 << 20;
 /// Runs that are compared.
 const RUNS: usize = 3;
-/// They agree if the most is no more than so many times the least: the kernel gives back some MiB at a time.
+/// Runs agree if the largest result is at most this multiple of the smallest: the kernel reclaims some MiB at a time.
 const AGREE: f64 = 1.25;
 
 /// After how many bytes that were read the first ones are not cached any more. It is not read longer than the limit, be it there
@@ -58,7 +58,7 @@ fn concluded(found: &[f64], eyes: Eyes) -> Answer {
         return Answer::none("bytes", why);
     }
     let method = format!(
-        "{}: after so many bytes that were read the first ones are gone, to {} MiB, {RUNS} runs",
+        "{}: bytes read until the first ones were evicted, to {} MiB, {RUNS} runs",
         eyes.name(),
         PIECE_BYTES >> 20
     );
@@ -106,7 +106,7 @@ fn gone_after(run: &Run, eyes: Eyes, limit: Option<Instant>) -> Result<Ended> {
 mod tests {
     use super::*;
 
-    /// Regression: of 40, 90 and 160 MiB the middle was told.
+    /// Regression: of 40, 90 and 160 MiB the median was reported.
     #[test]
     fn runs_that_contradict_each_other_are_no_answer() {
         let found = |mib: [u64; RUNS]| concluded(&mib.map(|mib| (mib << 20) as f64), Eyes::Asking);

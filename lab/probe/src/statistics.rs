@@ -4,7 +4,7 @@
 /// Half the width of an interval that holds a mean with 95 %, in standard errors (normal distribution).
 const Z95: f64 = 1.96;
 
-/// Numbers by chance, the same ones each time (splitmix64, Steele and others 2014).
+/// Pseudo-random numbers, the same ones in each run (splitmix64, Steele and others 2014).
 #[derive(Clone, Debug)]
 pub struct Chance(pub u64);
 
@@ -73,8 +73,8 @@ pub fn parting(quick: &[f64], slow: &[f64]) -> Option<f64> {
     (above > 0.0 && below >= 3.0 * above).then(|| (above * below).sqrt())
 }
 
-/// What stands out among some values lies above this: their middle and so many median absolute deviations. Change points of a
-/// level that comes back at once, as an indirect block in the way of a reader.
+/// The bound above which a value stands out: the median and `deviations` median absolute deviations. It finds change points of a
+/// level that returns at once, as an indirect block between two reads of a file.
 pub fn stands_out_above(values: &[f64], deviations: f64) -> f64 {
     let middle = median(values);
     let away: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_frequent_outcome_is_told_with_its_votes() {
+    fn the_most_frequent_outcome_comes_with_its_votes() {
         assert_eq!(most_frequent(&[1, 2, 2]), Some((2, (2, 3))));
         assert_eq!(most_frequent::<u8>(&[]), None);
     }

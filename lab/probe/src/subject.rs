@@ -1,9 +1,9 @@
-//! What is probed: a test file of our own, a file that is there, or a block device; and the disk below.
+//! The subject of a probe: a private test file, an existing file, or a block device; and the disk below.
 //!
-//! Our own file has no name: whatever ends us, it is gone. Where a file system cannot make such files it has one for as long as
-//! it takes to remove it.
+//! The private file has no name, so the kernel removes it however the process ends. Where a file system cannot make such files,
+//! the file has a name until it is removed, right after its creation.
 
-use crate::cold::Told;
+use crate::cold::ColdCheck;
 use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
 use ahead_model::DeviceNumber;
@@ -24,18 +24,18 @@ pub const PAGE_BYTES: u64 = 4096;
 
 /// A file is written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// After so many bytes it is waited until the disk has them: a second or less on all but the slowest disks.
+/// After this number of bytes the writer waits until they are on the disk: a second or less on all but the slowest disks.
 const SYNCED_BYTES: u64 = 16 << 20;
-/// Nothing can be found out on less, bytes.
+/// Smallest size that can be probed, bytes.
 const LEAST_BYTES: u64 = 16 * PAGE_BYTES;
-/// A file system is not filled beyond what leaves free one part in so many of the file's size.
+/// A file system keeps this part of the file's size free: one part in `RESERVE`.
 const RESERVE: u64 = 8;
 
 /// What is probed.
 #[derive(Debug)]
 pub struct Subject {
     held: File,
-    /// Where it can be opened anew.
+    /// A path by which it can be opened again.
     path: PathBuf,
     /// How it is named in messages.
     name: String,
@@ -45,7 +45,7 @@ pub struct Subject {
     is_device: bool,
     /// The block device that it lies on, where we may read that.
     device: Option<PathBuf>,
-    pub(crate) told: Told,
+    pub(crate) cold_check: ColdCheck,
     /// Why times of its reads are not the disk's.
     missing: Option<String>,
 }
@@ -134,10 +134,10 @@ impl Subject {
         let path = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
         let exact = File::open(&path).map_err(|e| Error::io(format!("open {name} again"), e))?;
         cache::exact_reads(&exact)?;
-        let told = Told::of(&held, &exact, timing_only)?;
+        let cold_check = ColdCheck::of(&held, &exact, timing_only)?;
         let pages = size_bytes / PAGE_BYTES;
         let (directory, missing) = (None, None);
-        let mut subject = Subject { held, path, name, pages, directory, is_device: false, device, told, missing };
+        let mut subject = Subject { held, path, name, pages, directory, is_device: false, device, cold_check, missing };
         subject.make_cold(watcher)?;
         if metadata.file_type().is_file() && !subject.is_served()? {
             subject.missing = data::missing(&subject.held, size_bytes, timing_only)?;
@@ -150,7 +150,7 @@ impl Subject {
         self.pages
     }
 
-    /// Where it can be opened anew.
+    /// A path by which it can be opened again.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -212,7 +212,7 @@ impl Subject {
         File::open(&self.path).map_err(|e| Error::io(format!("open {} again", self.name), e))
     }
 
-    /// A file of our own in the directory, for questions about layout.
+    /// The private test file in the directory, for questions about layout.
     pub fn held(&self) -> &File {
         &self.held
     }
@@ -238,7 +238,7 @@ impl Subject {
     }
 }
 
-/// A file of our own.
+/// Makes the private test file.
 fn test_file(directory: &Directory, size_bytes: u64, watcher: &dyn Watcher) -> Result<File> {
     let path = directory.path();
     lies_on_a_disk(directory, path)?;
@@ -346,21 +346,21 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    struct Nobody;
+    struct Unwatched;
 
-    impl Watcher for Nobody {
+    impl Watcher for Unwatched {
         fn go_on(&self, _: &str) -> Result<()> {
             Ok(())
         }
     }
 
-    /// Regression: what was put in the place of a file after it was looked at was opened, a FIFO for ever.
+    /// Regression: a FIFO that replaced a file after the check was opened, and the open waited without end.
     #[test]
-    fn what_is_no_file_is_refused_and_not_opened() {
+    fn a_fifo_is_refused_and_not_opened() {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
-        assert!(matches!(Subject::new(&path, 0, false, &Nobody), Err(Error::Unsuitable(_))));
+        assert!(matches!(Subject::new(&path, 0, false, &Unwatched), Err(Error::Unsuitable(_))));
         assert!(openat::handle(&path.canonicalize().unwrap()).unwrap().reopen().is_err());
     }
 
@@ -370,7 +370,7 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (given, away) = (home.path().join("given"), home.path().join("away"));
         fs::create_dir(&given).unwrap();
-        let subject = Subject::new(&given, LEAST_BYTES, false, &Nobody).unwrap();
+        let subject = Subject::new(&given, LEAST_BYTES, false, &Unwatched).unwrap();
         fs::rename(&given, &away).unwrap();
         std::os::unix::fs::symlink("/nowhere", &given).unwrap();
         nameless(subject.directory().unwrap()).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let home = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let path = home.path().join("file");
         fs::write(&path, vec![1; LEAST_BYTES as usize]).unwrap();
-        let subject = Subject::new(&path, 0, false, &Nobody).unwrap();
+        let subject = Subject::new(&path, 0, false, &Unwatched).unwrap();
         fs::write(home.path().join("other"), "another").unwrap();
         fs::rename(home.path().join("other"), &path).unwrap();
         assert_eq!(subject.open().unwrap().metadata().unwrap().len(), LEAST_BYTES);
@@ -399,9 +399,9 @@ mod tests {
         }
         let began = Instant::now();
         for timing_only in [false, true] {
-            let subject = Subject::new(file.path(), 0, timing_only, &Nobody).unwrap();
+            let subject = Subject::new(file.path(), 0, timing_only, &Unwatched).unwrap();
             subject.read_page(&subject.open().unwrap(), 0).unwrap();
-            subject.make_cold(&Nobody).unwrap();
+            subject.make_cold(&Unwatched).unwrap();
         }
         assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     }

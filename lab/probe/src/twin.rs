@@ -111,7 +111,7 @@ impl Twin {
     }
 }
 
-/// A text as models may have it: one line, cut to so many characters. Paths are longer, and may be anything.
+/// A text as models accept it: one line, cut to `MOST` characters. Paths are longer, and may contain any character.
 fn accepted(text: &str) -> toml::Value {
     /// Longest name or description of a model, characters.
     const MOST: usize = 200;
@@ -136,7 +136,7 @@ fn rotating(text: &mut String, disk: &Rotating) -> std::fmt::Result {
         )?,
         None => writeln!(text, "access_ms = {:.4}", disk.access_ns / 1e6)?,
     }
-    /// A drive keeps so many streams apart, unless told otherwise.
+    /// Streams that a drive keeps apart, unless a description gives another number.
     const SEGMENTS: u64 = 16;
     let segment_kb = (disk.segment_bytes.max(disk.read_on_bytes).max(64 << 10)) >> 10;
     writeln!(text, "overhead_us = {:.2}\nread_on_kb = {}", disk.overhead_ns / 1e3, disk.read_on_bytes >> 10)?;
@@ -175,8 +175,9 @@ impl Observed {
     }
 }
 
-/// Limits are believed only if without them the answers are so many times farther away, and by so much: two channels of 180 us are as
-/// quick as a volume that lets 11,000 requests through in a second, one by one, and an answer's time is known to some 20 us.
+/// Limits are accepted only if without them the answers are farther away by this factor, and by this difference: two channels of
+/// 180 us are as quick as a volume that serves 11,000 requests per second, one by one, and the time of an answer is known to some
+/// 20 us.
 const LIMITS_SHOW: (f64, f64) = (1.5, 0.005);
 
 /// The twin of a disk that does not rotate.
@@ -270,7 +271,7 @@ fn reads_at(depth: usize) -> usize {
     20 * depth + 400
 }
 
-/// Nanoseconds per read of so many, so many of them at once.
+/// Nanoseconds per read for `count` reads of `length` bytes at queue depth `depth`.
 fn rate_ns(device: &mut Device, length: u64, depth: usize, count: usize) -> f64 {
     let mut under_way = BinaryHeap::new();
     let (mut now_ns, mut first_ns) = (0, 0);
@@ -352,8 +353,8 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_flash_disk_has_its_channels_again(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
-            // Where pages fill the bus nobody can count channels.
+        fn a_flash_twin_has_its_channels(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
+            // Where pages fill the bus, no experiment can count channels.
             prop_assume!(f64::from(channels) * 4096.0 / f64::from(read_us) < 0.7 * f64::from(mb_per_s));
             let text = format!("kind = \"flash\"\nchannels = {channels}\nread_us = {read_us}\nread_mb_per_s = {mb_per_s}\n");
             let observed = observe(&Model::from_toml(&text).unwrap());
@@ -367,8 +368,8 @@ mod tests {
         }
 
         #[test]
-        fn a_volume_has_its_limits_again(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
-            // Where the limit on requests is reached first nobody sees the bandwidth: a request has 256 KiB at most.
+        fn a_volume_twin_has_its_limits(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
+            // Where the limit on requests is reached first, no experiment shows the bandwidth: a request has at most 256 KiB.
             prop_assume!(f64::from(iops) * 262_144.0 > 200e6);
             let text = format!(
                 "kind = \"cloud\"\nlatency_us = {latency_us}\niops = {iops}\nmb_per_s = 200\nburst_ios = {burst}\nburst_kb = {burst_kb}\n"

@@ -6,7 +6,7 @@
 //! ```text
 //!     page read    0        1           4              12
 //!     cached       4 ───────12 ─────────28 ────────────60 ──▶       a step: the page that was read, the end before and after
-//!                  first    trigger: so many pages before the end is the page that made it grow
+//!                  first    trigger: the distance in pages from the page that made it grow to the end
 //! ```
 //!
 //! Steps that repeat are the window; the same is true on kernels that read each window when the last one is used up.
@@ -22,12 +22,12 @@ use serde::Serialize;
 
 /// Runs that are compared.
 const RUNS: usize = 3;
-/// So many equal steps one after the other are the window: growing ones are never equal.
+/// Equal steps in a row that make a window: growing windows are never equal.
 const STEADY: usize = 3;
 /// A reader of this many pages asks for more than a window of one page, and shows whether there is one at all.
 const LARGE_READ: u64 = 8;
 
-/// Why nothing is told of windows there.
+/// Why no answer about windows is given there.
 pub(crate) const BRINGS_BLOCKS: &str = "its file system brings whole blocks of its own around a page that is read alone (squashfs, compressed \
                                         files, blocks larger than a page): that is not what the kernel reads ahead";
 
@@ -47,7 +47,7 @@ impl Step {
         self.to - self.from
     }
 
-    /// So many pages before the end lay the page that was read.
+    /// Distance from the page that was read to the end before it, pages.
     fn before_end(self) -> u64 {
         self.from.saturating_sub(self.page)
     }
@@ -64,7 +64,7 @@ pub struct Windows {
     pub growth: Vec<u64>,
     /// How these were found.
     pub growth_by: How,
-    /// So many bytes before the end of what was read ahead lies the page that triggers the next window.
+    /// Distance from the page that triggers the next window to the end of what was read ahead, bytes.
     pub trigger: Answer,
     /// The largest request that the page cache sends, bytes.
     pub max_request: Answer,
@@ -272,8 +272,8 @@ impl Seen {
     }
 }
 
-/// Several runs. By timing all steps are looked for once: after that it is enough to see the first and the last of them again,
-/// which takes a tenth of the time. Where that fails, they are looked for anew.
+/// Several runs. With timing all steps are looked for once: after that it is enough to see the first and the last of them again,
+/// which takes a tenth of the time. Where that fails, all steps are looked for again.
 fn see(run: &Run, eyes: Eyes) -> Result<Seen> {
     let mut seen = Seen::default();
     for _ in 0..RUNS {
@@ -346,7 +346,7 @@ fn timed_steps(run: &Run, eyes: Eyes) -> Result<Vec<Step>> {
 /// The step after the last one: the first page whose read makes it grow again, and how far.
 fn next_step(run: &Run, eyes: Eyes, last: Step) -> Result<Step> {
     let grows = |reads: u64| eyes.is_there(run.subject, last.to, &|| read_pages(run, reads));
-    // Reads of so many pages don't make it grow, of so many do: the first absent page has to be read.
+    // Reads of `low` pages do not make it grow, reads of `high` pages do: the first absent page has to be read.
     let (mut low, mut high) = (last.page + 1, last.to + 1);
     // The first page of the newest window is the trigger of most kernels.
     let page = last.from.max(low);
@@ -369,12 +369,12 @@ fn next_step(run: &Run, eyes: Eyes, last: Step) -> Result<Step> {
     Ok(Step { page: high - 1, from: last.to, to })
 }
 
-/// Where what is cached ends after reads of so many pages one by one; up to `known` it is.
+/// Where the cached pages end after `reads` reads of one page each; all pages up to `known` are cached.
 fn end_after(run: &Run, eyes: Eyes, known: u64, reads: u64) -> Result<u64> {
     eyes.end_of_cached(run.subject, known, run.subject.pages(), &|| read_pages(run, reads))
 }
 
-/// Reads so many pages of the cold file one by one.
+/// Reads the first `reads` pages of the cold file one by one.
 fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
     let subject = run.subject;
     run.watcher.go_on("read-ahead of a sequential reader, by timing")?;
@@ -401,7 +401,7 @@ fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<An
 
 /// The trigger where the largest windows come in pieces: while they grew, was it the first page of the newest one?
 fn trigger_of_growth(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
-    /// Windows that have grown by so many steps are small everywhere.
+    /// Steps of growth after which windows are still small on every kernel.
     const SMALL: usize = 3;
     let pairs = seen.runs.iter().flat_map(|steps| steps.windows(2).skip(1).take(SMALL));
     let firsts: Vec<bool> = pairs.map(|pair| pair[1].page == pair[0].from).collect();
@@ -468,9 +468,9 @@ mod tests {
         Step { page, from, to }
     }
 
-    /// Regression: on a mount whose server has a cache of its own one WILLNEED seemed to bring nothing.
+    /// Regression: on a mount whose server has a cache one WILLNEED seemed to bring nothing.
     #[test]
-    fn by_timing_nothing_is_certain_unless_two_experiments_agree() {
+    fn timing_gives_no_answer_unless_two_experiments_agree() {
         let counted = |bytes| Answer::counted(bytes, "bytes", (3, 3), "");
         let windows = |window: Answer| Windows { window, willneed_cap: counted(0), ..Windows::unknown("") };
         for (window, around, is_served, is_certain) in [

@@ -10,9 +10,9 @@
 //!              active list ──▶ back to inactive, when that has become the shorter one
 //! ```
 //!
-//! An entry holds for a folio as long as that carries the entry's stamp; an entry that was overtaken is skipped. So
-//! nothing is ever searched for in a list. A folio is used, aged and evicted as one; whether they were used is told of
-//! its pages one by one.
+//! An entry is valid for a folio while the folio carries the entry's stamp; the cache skips an
+//! outdated entry. So the cache never searches a list. It uses, ages and evicts a folio as one unit, but reports
+//! for each of its pages whether a process used it.
 //!
 //! Source: mm/vmscan.c and mm/swap.c of Linux without generations (MGLRU off): `folio_mark_accessed`,
 //! `shrink_folio_list`, `inactive_is_low`. Memory beside the page cache is not modelled.
@@ -43,7 +43,7 @@ struct Node {
     locked: u64,
     /// Carries a policy's mark.
     marked: u64,
-    /// Nobody has used it yet.
+    /// No process has used it yet.
     unused: u64,
     /// Was used once (`PG_referenced`).
     referenced: u64,
@@ -51,7 +51,7 @@ struct Node {
     active: u64,
     /// Is mapped, so that using it costs no fault.
     mapped: u64,
-    /// Somebody waits for it: it stays until it is used.
+    /// A process waits for it: it stays until it is used.
     pinned: u64,
     /// Was used through a mapping since reclaim has looked at it (the accessed bit).
     young: u64,
@@ -84,12 +84,12 @@ pub struct Evicted {
     pub first: Page,
     /// Those of them, one bit each.
     pub pages: u64,
-    /// Of these: those that nobody had used.
+    /// Of these: pages that no process had used.
     pub unused: u64,
 }
 
 impl Evicted {
-    /// Each of the pages, and whether nobody had used it.
+    /// Each of the pages, and whether it was evicted without having been used.
     pub fn each(self) -> impl Iterator<Item = (Page, bool)> {
         bits(self.pages).map(move |bit| (self.first + u64::from(bit), self.unused >> bit & 1 == 1))
     }
@@ -98,9 +98,9 @@ impl Evicted {
 /// How pages come to be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fresh {
-    /// The disk was asked for them; nobody has used them yet.
+    /// Requested from the disk; no process has used them yet.
     Asked,
-    /// Likewise, to know where others lie: they are no data, and nobody uses them.
+    /// Likewise, for block maps and inodes: they are no data, and no process uses them.
     Metadata,
     /// A program made them; they are there, and no read of the disk is to be accounted for.
     Written,
@@ -177,7 +177,7 @@ fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Cache {
-    /// An empty cache that may hold so many pages.
+    /// An empty cache with room for this number of pages.
     pub fn new(limit_pages: u64) -> Cache {
         Cache {
             limit_pages,
@@ -223,7 +223,7 @@ impl Cache {
         self.added_pages
     }
 
-    /// Pages that nobody has used yet.
+    /// Pages that no process has used yet.
     pub fn unused_pages(&self) -> u64 {
         self.index.values().map(|node| u64::from(self.nodes[*node as usize].unused.count_ones())).sum()
     }

@@ -11,7 +11,7 @@ pub struct Moved {
     pub from_user_ns: u64,
     /// The kernel's work for a program.
     pub from_system_ns: u64,
-    /// Nobody ran.
+    /// No process ran.
     pub from_idle_ns: u64,
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum AtWork {
     User,
     /// The kernel's for it.
     System,
-    /// Nobody can run.
+    /// No process can run.
     Idle,
 }
 
@@ -60,9 +60,9 @@ pub struct Counters {
     pub hits: u64,
     /// Accesses to pages that were on their way: a wait.
     pub locked: u64,
-    /// Accesses to pages that nobody had asked for.
+    /// Accesses to pages that were not requested before.
     pub misses: u64,
-    /// How often somebody waited for room in the queue.
+    /// Waits of processes for room in the queue.
     pub queue_waits: u64,
     /// Time that processes waited for pages, all of them added up.
     pub wait_ns: u64,
@@ -71,7 +71,7 @@ pub struct Counters {
     pub metadata_pages: u64,
     /// Of the time waited: for these.
     pub metadata_wait_ns: u64,
-    /// Clean pages that were changed, metadata included; one that is changed while it is written counts anew.
+    /// Clean pages that were changed, metadata included; a page that is changed while it is written counts again.
     pub dirtied_pages: u64,
     /// Of these: on the disk now.
     pub written_pages: u64,
@@ -91,7 +91,7 @@ pub struct Counters {
     pub used_pages: u64,
     /// Of these: evicted before anybody used them.
     pub wasted_pages: u64,
-    /// Of these: still cached, and nobody has used them.
+    /// Of these: pages that are still cached, and that no process has used.
     pub unread_pages: u64,
     /// Of these: left out, for the queue was full.
     pub dropped_pages: u64,
@@ -110,7 +110,7 @@ pub struct Finished {
     pub process: usize,
     /// Where it began in the file.
     pub offset_bytes: u64,
-    /// So much, within the file.
+    /// Length within the file.
     pub length_bytes: u64,
     /// When it began.
     pub began_ns: u64,

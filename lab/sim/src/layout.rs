@@ -243,8 +243,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What lies where, by going through the file as ext2 allocates it: pointer blocks when they are first needed. An
-    /// indirect block names so many pages, the others so many blocks.
+    /// Where the file's blocks lie, by going through the file as ext2 allocates it: pointer blocks when they are
+    /// first needed. An indirect block names `named` pages, each of the others `fan` blocks.
     fn allocated(
         pages: u64,
         direct: u64,

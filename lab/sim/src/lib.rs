@@ -15,8 +15,8 @@
 //!
 //! Where the pages of a file lie is `layout`'s business; blocks that must be read to know it are read.
 //!
-//! What it must never do: read a clock, use threads or chance of its own; end differently when run again; run for ever
-//! (a scenario has an end).
+//! The simulator never reads a clock, and uses neither threads nor a random source. Every run of a scenario ends,
+//! and ends with the same result.
 //!
 //! ```
 //! use ahead_sim::Scenario;
@@ -35,9 +35,9 @@
 //! assert!(linux.misses == 1 && linux.elapsed_ns < none.elapsed_ns / 3);
 //! ```
 //!
-//! # A policy of one's own
+//! # A custom policy
 //!
-//! Beside those of the catalogue, on the scenario's own machine, disk and workloads:
+//! It runs beside those of the catalogue, on the scenario's machine, disk and workloads:
 //!
 //! ```
 //! use ahead_policy::{Access, By, Found, Policy, Requests, View};

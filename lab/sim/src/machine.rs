@@ -7,9 +7,9 @@
 //!                 policy ─▶ requests ─▶ cache (locked) + queue ─▶ disk … done ─▶ cache (there) ─▶ wakes who waits
 //! ```
 //!
-//! Time advances by what the running process does, or, when nobody can run, to the next request that is done. Whatever
-//! the disk has done by then is taken note of before a policy is asked or a page is looked at; so the order of events
-//! is that of their times, and the same scenario gives the same figures on every machine.
+//! Time advances by the work of the running process, or, when no process can run, to the next completion of a
+//! request. The machine processes all completions up to that time before it asks a policy or looks at a page. So
+//! events happen in the order of their times, and the same scenario gives the same figures on every machine.
 
 mod metadata;
 mod pages;
@@ -55,7 +55,7 @@ pub struct Settings {
     pub costs: Costs,
     /// How long a process runs while others wait for the processor, nanoseconds.
     pub slice_ns: u64,
-    /// A fault maps so many pages around it that are there; 1: only its own.
+    /// Cached pages around a fault that the fault maps; 1: only the page itself.
     pub fault_around_pages: u64,
     /// When what was written goes to the disk.
     pub dirty: DirtyLimits,
@@ -146,7 +146,7 @@ pub struct Machine {
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
-    /// Requests that nobody waits for, until the block is there that tells where their pages lie.
+    /// Requests that no process waits for, until the block is cached that holds the places of their pages.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
     /// Where the last read of each opening ended, bytes.
     positions: Vec<u64>,
@@ -214,7 +214,7 @@ impl Machine {
             match self.ready.pop_front() {
                 Some(process) => self.run_slice(process),
                 None => {
-                    // Whoever waits, waits for one of these.
+                    // A waiting process waits for one of these.
                     let Some(next_ns) = self.next_event_ns() else {
                         unreachable!("processes wait for nothing");
                     };
@@ -271,7 +271,8 @@ impl Machine {
         }
     }
 
-    /// With programmed input the processor moves what has come, whoever was running; the disk goes on afterwards.
+    /// With programmed input the processor moves the data that has arrived, whichever process was running; the disk
+    /// continues afterwards.
     fn move_by_processor(&mut self) -> u64 {
         let per_page_ns = self.settings.costs.pio_per_page_ns;
         let (Some(at_ns), Some(pages)) = (self.world.queue.next_done_ns(), self.world.queue.next_done_pages()) else {
@@ -358,9 +359,9 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process goes on until something has to be looked at anew. If it was its turn to ask the disk, or it has
-    /// asked, and there is still room in the queue, the next one may try that waits for room: nobody else would wake
-    /// it.
+    /// The process runs until the machine has to look again. If the process had the turn to use the queue, or has
+    /// added requests, and the queue has room left, the next process that waits for room may try: no other event
+    /// would wake it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
         let tries = self.processes[process].has_turn || !self.processes[process].requests.is_empty();
         let step = self.go_on(process, end_ns);

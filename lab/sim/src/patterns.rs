@@ -14,7 +14,7 @@ pub enum Pattern {
     Backward,
     /// A block, a gap, a block.
     Stride,
-    /// Several readers, each with a part of the file of its own, in turn through one opening.
+    /// Several readers, each with its part of the file, in turn through one opening.
     Interleaved,
     /// The same, each reader from back to front.
     InterleavedBackward,
@@ -55,7 +55,7 @@ pub struct Stream {
     pub stride_pages: u64,
     /// Readers of [`Pattern::Interleaved`] and [`Pattern::InterleavedBackward`].
     pub readers: u64,
-    /// It ends after so many blocks of a pass, if there are more.
+    /// A pass ends after this number of blocks, if there are more.
     pub most_blocks: u64,
     /// How often.
     pub passes: u64,
@@ -159,7 +159,7 @@ impl Stream {
             .saturating_mul(writes_too)
     }
 
-    /// How often it goes where nobody expects it, at most.
+    /// Most jumps to a place that does not follow from the place before.
     pub fn jumps(&self) -> u64 {
         match self.pattern {
             Pattern::Random | Pattern::Sparse | Pattern::Mixed => {
@@ -197,7 +197,7 @@ enum Next {
     Begin,
     Advise,
     Block,
-    /// Of the block up to `end`: the call at `at`, of which so many operations are done.
+    /// Of the block up to `end`: the call at `at`, of which `done` operations are done.
     Call {
         at: u64,
         end: u64,
@@ -343,7 +343,7 @@ mod tests {
         // One block in each four, always farther on.
         assert_eq!(sparse.len(), 250);
         assert!(sparse.iter().enumerate().all(|(at, page)| page / 16 == at as u64) && sparse.is_sorted());
-        assert!(sparse.windows(2).any(|two| two[1] - two[0] != 16), "by chance");
+        assert!(sparse.windows(2).any(|two| two[1] - two[0] != 16), "random");
         // Nine tenths follow each other, the tenth is anywhere.
         let follow = mixed.windows(2).filter(|two| two[1] == two[0] + 4).count();
         assert!((790..=900).contains(&(follow * 1000 / mixed.len())), "{follow} of {}", mixed.len());
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(advised.ops().filter(said).count(), 12);
     }
 
-    /// Regression: no blocks, no readers and calls for nothing were divisions by nothing, or went on for ever.
+    /// Regression: zero blocks, zero readers and calls without bytes caused divisions by zero or loops without end.
     #[test]
     fn steps_of_nothing_are_steps_of_one() {
         for pattern in [Pattern::Sequential, Pattern::Stride, Pattern::Interleaved, Pattern::Rewrite] {
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_ends_after_so_many_blocks() {
+    fn a_pass_ends_after_most_blocks() {
         assert_eq!(places(Pattern::Backward, 2), [20, 16]);
         assert_eq!(places(Pattern::Random, 3).len(), 3);
     }

@@ -5,11 +5,11 @@
 //!                                                   at most `limit`, then: full
 //! ```
 //!
-//! `mq-deadline` goes upwards and begins anew at the lowest place, but nobody waits longer than the deadline: then the
-//! oldest goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up to 2.4)
-//! takes reads and writes alike, in the order of their places. `cfq` gives each process a time slice. `none` takes them
-//! as they come. As many are handed to the disk as it serves at once. Writes may take up a part of the queue alone, so
-//! that a reader always finds room.
+//! `mq-deadline` serves requests upwards and continues at the lowest place, but a request that waits longer than
+//! the deadline goes first. Reads go before writes, which get a turn after two batches of reads. `c-scan` (Linux up
+//! to 2.4) takes reads and writes alike, in the order of their places. `cfq` gives each process a time slice.
+//! `none` takes them in the order of their arrival. The queue hands as many requests to the disk as the disk serves
+//! at once. Writes alone may fill only a part of the queue, so that a reader always finds room.
 
 use ahead_device::{Device, Model, Op, Request};
 use ahead_policy::{FileId, Page};
@@ -63,8 +63,8 @@ pub struct Range {
     pub first: Page,
     /// How many.
     pub pages: u64,
-    /// In whose time slice it goes, told by the file that is read: the file itself, but for a block that tells where a
-    /// file's pages lie.
+    /// The process in whose time slice it goes, identified by the file that it reads: that file itself, except for
+    /// a block that holds the places of a file's pages.
     pub asker: FileId,
 }
 
@@ -123,8 +123,8 @@ pub struct Served {
     pub write_bytes: u64,
     /// Time that it was busy, nanoseconds.
     pub busy_ns: u64,
-    /// Time that requests were in the queue or served, all of them added up, nanoseconds: so many at a time on average
-    /// as this is longer than the run.
+    /// Sum of the times that all requests were in the queue or served, nanoseconds; divided by the duration of the
+    /// run it is the average number of requests.
     pub queued_ns: u64,
     /// How often the arm moved.
     pub seeks: u64,
@@ -152,7 +152,7 @@ pub struct Queue {
     in_service: BinaryHeap<Reverse<(u64, u64)>>,
     served: BTreeMap<u64, Waiting>,
     busy_until_ns: u64,
-    /// Until when `queued_ns` is reckoned.
+    /// Time up to which `queued_ns` is calculated.
     counted_until_ns: u64,
     account: Served,
 }
@@ -216,7 +216,7 @@ impl Queue {
         self.account
     }
 
-    /// Reckons how long requests were there, before their number changes.
+    /// Adds the time of the requests since the last call, before their number changes.
     fn count_queued(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(self.counted_until_ns);
         self.account.queued_ns += passed_ns * u64::from(self.requests());
@@ -309,7 +309,7 @@ impl Queue {
         Some(Done { at_ns, ranges: request.ranges, op: request.op })
     }
 
-    /// When the disk is no longer kept idle for somebody while others wait.
+    /// When the disk is no longer kept idle for one process while others wait.
     pub fn next_turn_ns(&self) -> Option<u64> {
         let others_wait = self.reads.len() + self.writes.len() > 0;
         self.slices.idle_until_ns().filter(|_| others_wait && self.in_service.is_empty())
@@ -353,11 +353,11 @@ impl Queue {
 
     /// How soon the head comes by: upwards from where it is, then from the lowest place.
     fn distance(&self, sorted: &Sorted) -> (bool, u64) {
-        let (begins_anew, next) = match sorted.upwards(self.head_bytes) {
+        let (wraps, next) = match sorted.upwards(self.head_bytes) {
             Some(next) => (false, Some(next)),
             None => (true, sorted.first()),
         };
-        (begins_anew, next.map_or(u64::MAX, |(place, _)| place))
+        (wraps, next.map_or(u64::MAX, |(place, _)| place))
     }
 
     /// The request that goes next, taken out.
@@ -383,7 +383,8 @@ impl Queue {
         Some((id, sorted.remove(id)?))
     }
 
-    /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for it; `None`: nobody reads.
+    /// A read of the process whose slice it is; `Some(None)`: the disk is kept idle for that process; `None`: no
+    /// process reads.
     fn take_in_slice(&mut self, now_ns: u64) -> Option<Option<(u64, Waiting)>> {
         match self.slices.next(&self.reads.askers(), now_ns) {
             Some(who) => {
@@ -394,7 +395,8 @@ impl Queue {
         }
     }
 
-    /// Whose turn it is when both wait: a batch goes on; then reads, but writes after so many batches of them.
+    /// Whether reads or writes go next when both wait: first the current batch ends; then reads go, but writes
+    /// after a fixed number of batches of reads.
     fn turn(&mut self) -> Op {
         let going = if self.direction == Op::Read { &self.reads } else { &self.writes };
         if self.batch < BATCH && going.upwards(self.head_bytes).is_some() {

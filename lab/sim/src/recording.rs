@@ -131,7 +131,7 @@ impl Op {
         }
     }
 
-    /// The same on files and openings with numbers that are so much higher.
+    /// The same operation with file and opening numbers that are higher by these amounts.
     pub(crate) fn shifted(mut self, files: u32, opens: u32) -> Op {
         match &mut self {
             Op::Open { open, file }

@@ -7,9 +7,10 @@
 //!                         ╰─▶ requests, cut and merged ─▶ scheduler ─▶ disk model ─▶ arrived
 //! ```
 //!
-//! Each device of the profile is a disk of its own; they work side by side. Nothing is resident at the beginning. What the page cache, the
-//! block layer and the processor do beyond that is in [`ReplayCosts`]. Paths that are looked up (where metadata is not fetched as blocks:
-//! XFS, btrfs) cost their processor time only: where their blocks lie a profile does not know.
+//! Each device of the profile is a separate disk; the disks work at the same time. No page is cached at the
+//! beginning. [`ReplayCosts`] has the other costs of the page cache, the block layer and the processor. Lookups of
+//! paths (where metadata is not fetched as blocks: XFS, btrfs) cost only their processor time: a profile does not
+//! have the places of their blocks.
 
 mod workers;
 
@@ -53,7 +54,7 @@ pub struct ReplaySettings {
     pub model: Model,
     /// Its size, bytes; `None`: twice as far as the profile reaches. Seeks of a rotating disk depend on it.
     pub capacity_bytes: Option<u64>,
-    /// What the planner is told; `None`: what the model's description says.
+    /// The description that the planner gets; `None`: that of the model.
     pub description: Option<DeviceDescription>,
     /// Whether the first reads are timed, as those of a described device are.
     pub is_described: bool,
@@ -257,7 +258,7 @@ mod tests {
     use super::*;
     use ahead_profile::{Extent, File, Metadata};
 
-    /// Files of two pages, 8 MiB apart on the disk, used in an order by chance; metadata at the beginning.
+    /// Files of two pages, 8 MiB apart on the disk, used in a random order; metadata at the beginning.
     fn profile(files: u64) -> Profile {
         let extent = |offset_bytes, first_use_us, place| Extent {
             offset_bytes,

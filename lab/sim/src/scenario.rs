@@ -81,7 +81,7 @@ impl Disk {
     }
 }
 
-/// Programs that do the same, each with a file of its own; or what programs did once.
+/// Programs that do the same, each with its own file; or the recorded operations of programs.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// What it is called.
@@ -161,7 +161,7 @@ impl Scenario {
         let mut disk = Allocator::new(self.disk.layout);
         let file = |stream: Stream| {
             let mut file = disk.file(stream.file_pages);
-            // There is room for a file that is written anew, but nothing in it.
+            // A file that is rewritten has blocks, but no content.
             if stream.pattern == Pattern::Write {
                 file.pages = 0;
             }

@@ -4,7 +4,7 @@ use ahead_policy::{Advice, FileId, OpenId, PAGE_BYTES, Page};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many accesses are foretold to a policy that knows the future, at most.
+/// Most accesses that a clairvoyant policy knows in advance.
 const MOST_FORETOLD: usize = 1 << 26;
 
 /// What was said of a mapping (`madvise`), and what it holds.
@@ -50,7 +50,7 @@ pub enum Op {
         file: FileId,
         /// From here on, bytes.
         offset_bytes: u64,
-        /// So much, bytes.
+        /// Length, bytes.
         length_bytes: u64,
     },
     /// Writes by a call; the file grows if it is shorter.
@@ -61,7 +61,7 @@ pub enum Op {
         file: FileId,
         /// From here on, bytes.
         offset_bytes: u64,
-        /// So much, bytes.
+        /// Length, bytes.
         length_bytes: u64,
     },
     /// Goes to another place by a call (`lseek`): what the next read or write does, which says itself where it begins.
@@ -87,7 +87,7 @@ pub enum Op {
         file: FileId,
         /// From this page on.
         first: Page,
-        /// So many.
+        /// Their number.
         pages: u64,
         /// What was said of the mapping, which is one of the whole file.
         mapped: Mapped,

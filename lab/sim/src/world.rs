@@ -39,7 +39,7 @@ impl World {
         self.layout(file).pointers(page).find(|block| !is_there(block))
     }
 
-    /// A file has so many pages at least.
+    /// Makes a file at least this number of pages long.
     pub(crate) fn grow(&mut self, file: FileId, pages: u64) {
         if let Some(layout) = self.files.get_mut(file.0 as usize) {
             layout.pages = layout.pages.max(pages);

@@ -50,7 +50,7 @@ fn beaten(disk: &str, workload: &str, most: f64) -> Vec<String> {
     faster.map(|(name, time_ns)| format!("{workload:?} on {disk}: {name} by {:.3}", bound_ns / time_ns)).collect()
 }
 
-fn nobody_beats_oracle(disk: &str) {
+fn no_policy_beats_oracle(disk: &str) {
     let alone = PATTERNS.iter().flat_map(|pattern| beaten(disk, &format!("file_mb = 64\n{pattern}"), 1.02));
     let many = MANY.iter().flat_map(|workload| beaten(disk, workload, 1.05));
     let beaten: Vec<String> = alone.chain(many).collect();
@@ -58,26 +58,26 @@ fn nobody_beats_oracle(disk: &str) {
 }
 
 #[test]
-fn nobody_beats_oracle_on_hdd() {
-    nobody_beats_oracle("hdd");
+fn no_policy_beats_oracle_on_hdd() {
+    no_policy_beats_oracle("hdd");
 }
 
 #[test]
-fn nobody_beats_oracle_on_ssd() {
-    nobody_beats_oracle("ssd");
+fn no_policy_beats_oracle_on_ssd() {
+    no_policy_beats_oracle("ssd");
 }
 
 #[test]
-fn nobody_beats_oracle_on_nvme() {
-    nobody_beats_oracle("nvme");
+fn no_policy_beats_oracle_on_nvme() {
+    no_policy_beats_oracle("nvme");
 }
 
 #[test]
-fn nobody_beats_oracle_on_emmc() {
-    nobody_beats_oracle("emmc");
+fn no_policy_beats_oracle_on_emmc() {
+    no_policy_beats_oracle("emmc");
 }
 
 #[test]
-fn nobody_beats_oracle_on_cloud() {
-    nobody_beats_oracle("cloud");
+fn no_policy_beats_oracle_on_cloud() {
+    no_policy_beats_oracle("cloud");
 }

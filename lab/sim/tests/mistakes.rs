@@ -6,15 +6,15 @@ use proptest::prelude::*;
 const GOOD: &str =
     "policies = [\"none\"]\n[disk]\nmodel = \"ssd\"\n[[workload]]\npattern = \"sequential\"\nfile_mb = 1\n";
 
-/// What a text with something else in the place of something is told.
-fn told(from: &str, to: &str) -> String {
+/// The error message of a scenario in which `to` replaces `from`.
+fn error_of(from: &str, to: &str) -> String {
     let text = GOOD.replacen(from, to, 1);
     assert_ne!(text, GOOD, "{from}");
     Scenario::from_toml(&text, ".".as_ref()).map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
-fn mistakes_are_told_with_their_line() {
+fn mistakes_are_reported_with_their_line() {
     Scenario::from_toml(GOOD, ".".as_ref()).unwrap();
     for (from, to, says) in [
         ("\"none\"", "\"linux-9\"", "line 1: no policy is called \"linux-9\"; there are none, fixed(n)"),
@@ -94,14 +94,14 @@ fn mistakes_are_told_with_their_line() {
         ),
         ("model", "layout = \"ext2\"\nfolio_order = 2\nmodel", "line 4: ext2 takes single pages"),
     ] {
-        let error = told(from, to);
+        let error = error_of(from, to);
         assert!(error.contains(says) && !error.contains('\n'), "{to:?}: {error}");
     }
 }
 
 /// Where two fields do not go together, the line is that of the one that could be another, not of the workload.
 #[test]
-fn a_field_that_does_not_go_with_another_is_told_with_its_own_line() {
+fn a_field_that_contradicts_another_is_reported_with_its_line() {
     for (fields, says) in [
         ("file_mb = 1\nblock_kb = 2048", "line 7: a block (block_kb) is larger"),
         ("file_mb = 1\nblock_kb = 5", "line 7: block_kb is a multiple of 4"),
@@ -115,7 +115,7 @@ fn a_field_that_does_not_go_with_another_is_told_with_its_own_line() {
             "line 10: there are at most 100000",
         ),
     ] {
-        let error = told("file_mb = 1", fields);
+        let error = error_of("file_mb = 1", fields);
         assert!(error.starts_with(says), "{fields:?}: {error}");
     }
     for (pattern, fields, says) in [
@@ -123,13 +123,13 @@ fn a_field_that_does_not_go_with_another_is_told_with_its_own_line() {
         ("interleaved", "readers = 99\nfile_mb = 1", "line 6: there are more readers than blocks"),
         ("write", "file_mb = 1\nvia = \"mmap\"", "line 7: a pattern that writes goes with via"),
     ] {
-        let error = told("sequential\"\nfile_mb = 1", &format!("{pattern}\"\n{fields}"));
+        let error = error_of("sequential\"\nfile_mb = 1", &format!("{pattern}\"\n{fields}"));
         assert!(error.starts_with(says), "{fields:?}: {error}");
     }
 }
 
 #[test]
-fn what_cannot_be_is_told_with_what_is_accepted() {
+fn an_impossible_value_is_reported_with_the_accepted_ones() {
     for (from, to, says) in [
         // 5120 KiB of request, of window, of group, of block; 4 MiB of memory.
         (
@@ -190,7 +190,7 @@ fn what_cannot_be_is_told_with_what_is_accepted() {
         } else {
             to.into()
         };
-        let error = told(from, &to);
+        let error = error_of(from, &to);
         assert!(error.contains(says) && !error.contains('\n'), "{to:?}: {error}");
     }
 }
@@ -314,22 +314,22 @@ proptest! {
     }
 }
 
-/// Regression: what a policy asked for after each access was not reckoned, so that a thousand accesses were a run
-/// without an end.
+/// Regression: the limit on work ignored what a policy asks for after each access, so that a thousand accesses were
+/// a run without an end.
 #[test]
-fn what_a_policy_asks_for_after_each_jump_is_reckoned() {
+fn requests_of_a_policy_after_each_jump_count_as_work() {
     let text = GOOD
         .replace("\"none\"", "\"none\", \"advise(262144)\"")
         .replace("[disk]", "[machine]\nmemory_mb = 2048\n[disk]")
         .replace("sequential", "random")
         .replace("file_mb = 1", "file_mb = 1000000\nblock_kb = 4\nblocks = 100000");
-    let told = Scenario::from_toml(&text, ".".as_ref()).map(drop).unwrap_err().to_string();
-    assert!(told.starts_with("line 1: advise(262144) asks for 262144 pages after each of 100000 jumps"), "{told}");
+    let error = Scenario::from_toml(&text, ".".as_ref()).map(drop).unwrap_err().to_string();
+    assert!(error.starts_with("line 1: advise(262144) asks for 262144 pages after each of 100000 jumps"), "{error}");
     Scenario::from_toml(&text.replace("random", "sequential"), ".".as_ref()).unwrap();
 }
 
-/// Regression: with all of the memory on its way the lists were gone through for each request, and what waits for room
-/// in the queue was counted anew: a second for each of these accesses, where it takes some milliseconds.
+/// Regression: with all of the memory under way, each request went through the lists, and the requests that wait
+/// for room in the queue were counted again: a second for each of these accesses instead of some milliseconds.
 #[test]
 fn requests_as_large_as_the_memory_take_no_longer_than_their_pages() {
     let text = GOOD

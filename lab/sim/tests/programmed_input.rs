@@ -1,4 +1,4 @@
-//! Programmed input costs the processor, and is told by what it interrupted.
+//! Programmed input costs the processor, and is charged to the process that it interrupts.
 
 use ahead_sim::{Counters, Moved, Scenario};
 

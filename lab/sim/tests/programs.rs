@@ -1,4 +1,4 @@
-//! Programs of one's own run on a scenario's machine, and single calls are told of.
+//! Custom programs run on a scenario's machine, which reports the times of single calls.
 
 use ahead_policy::{FileId, OpenId, named};
 use ahead_sim::{Op, Program, Scenario};

@@ -105,7 +105,7 @@ proptest! {
                 counters.written_pages + counters.unwritten_pages,
                 "{}: {:?}", choice, counters
             );
-            // Somebody is always at work, the disk or the processor, but where CFQ keeps the disk idle for a reader.
+            // The disk or the processor always works, except where CFQ keeps the disk idle for a reader.
             let idle_ns = if text.contains("\"cfq\"") { counters.device.requests * CFQ_IDLE_NS } else { 0 };
             let works_ns = counters.user_ns + counters.system_ns + counters.device.busy_ns + idle_ns;
             prop_assert!(counters.ended && counters.elapsed_ns <= works_ns, "{}: {:?}", choice, counters);

@@ -51,7 +51,7 @@ fn while_others_wait_a_request_comes_some_time_after_the_one_before_it() {
     assert_eq!(beside[1].ranges[0].file, A, "it is still the slice of A");
 }
 
-/// Regression: a pointer block took a time slice of its own.
+/// Regression: a pointer block had a separate time slice.
 #[test]
 fn what_a_reader_needs_to_find_its_pages_goes_in_its_slice() {
     let mut queue = queue();
@@ -63,7 +63,7 @@ fn what_a_reader_needs_to_find_its_pages_goes_in_its_slice() {
 }
 
 #[test]
-fn how_full_it_was_is_reckoned_over_time() {
+fn queued_time_adds_up_over_all_requests() {
     let mut queue = queue();
     add(&mut queue, A, A, 0);
     add(&mut queue, A, A, 1);

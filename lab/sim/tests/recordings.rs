@@ -30,7 +30,7 @@ fn load(workloads: &str) -> Result<Scenario, String> {
 }
 
 #[test]
-fn recordings_run_beside_patterns_with_files_of_their_own() {
+fn recordings_run_beside_patterns_on_separate_files() {
     let pattern = "[[workload]]\npattern = \"sequential\"\nfile_mb = 1\nstreams = 2\n";
     let recorded = "[[workload]]\nprofile = \"two.ahead\"\n";
     let scenario = load(&format!("{recorded}{pattern}{recorded}")).unwrap();
@@ -51,15 +51,15 @@ fn recordings_run_beside_patterns_with_files_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_line() {
-    let told = |workload: &str| load(&format!("[[workload]]\n{workload}")).map(|_| ()).unwrap_err();
+fn an_unreadable_recording_is_reported_with_its_line() {
+    let error_of = |workload: &str| load(&format!("[[workload]]\n{workload}")).map(|_| ()).unwrap_err();
     assert_eq!(
-        told("profile = \"three.ahead\""),
+        error_of("profile = \"three.ahead\""),
         "line 5: ./three.ahead: no such recording; name a file that `ahead record` wrote"
     );
     assert_eq!(
-        told("trace = \"two.ahead\""),
+        error_of("trace = \"two.ahead\""),
         "line 5: ./two.ahead: no such recording; name a file that `ahead sim trace` wrote"
     );
-    assert!(told("profile = \"two.ahead\"\nfile_mb = 1").contains("file_mb goes with a pattern alone"));
+    assert!(error_of("profile = \"two.ahead\"\nfile_mb = 1").contains("file_mb goes with a pattern alone"));
 }

@@ -7,8 +7,8 @@ fn runs(text: &str) -> Vec<(String, Counters)> {
     scenario.policies.iter().map(|choice| (choice.to_string(), scenario.run(choice).unwrap())).collect()
 }
 
-/// Half a second of work in each of ten seconds, cut off in the midst of a sleep: the time is that of the end, and it
-/// is told.
+/// Half a second of work in each of ten seconds, cut off during a sleep: the time is that of the end, and the run
+/// is marked as cut off.
 #[test]
 fn a_run_that_is_cut_off_says_so() {
     let text = |end_s: u64| {
@@ -56,7 +56,7 @@ fn the_same_work_takes_the_same_time_under_every_policy() {
 }
 
 #[test]
-fn a_scenario_that_is_no_text_is_told_with_its_line() {
+fn a_scenario_that_is_no_text_is_reported_with_its_line() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("latin-1.toml");
     std::fs::write(&path, b"policies = [\"none\"]\nname = \"caf\xe9\"\n").unwrap();

@@ -1,5 +1,5 @@
-//! Room in the queue: whoever waits for it gets it as soon as it is there, however many wait and however little room
-//! there is.
+//! Room in the queue: a process that waits for room gets it as soon as it is free, with any number of waiting
+//! processes and any limit.
 
 use ahead_sim::{Counters, Scenario};
 
@@ -23,7 +23,7 @@ fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
     }
 }
 
-/// A process that was woken and found its inode there let the others wait for ever.
+/// Regression: a process that was woken and found its inode cached let the others wait without end.
 #[test]
 fn readers_of_few_requests_never_wait_for_nothing() {
     for pattern in ["stride", "sequential", "random", "sparse"] {

@@ -298,7 +298,7 @@ mod tests {
         assert!(matches!(run(&ops, &region, true), Err(Error::Bench(ahead_bench::Error::Stopped))));
     }
 
-    /// Regression: readers waited for ever for others whose threads the kernel had refused.
+    /// Regression: readers waited without end for others whose threads the kernel had refused.
     #[test]
     fn refused_thread_is_an_error() {
         let home = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ fn a_comparison_on_a_silent_file_system_can_be_interrupted() {
     assert_eq!(status.and_then(|status| status.code()), Some(128 + 15));
 }
 
-/// Regression: before its start, a recording waited for ever for its --until-file on a silent file system.
+/// Regression: before its start, a recording waited without end for its --until-file on a silent file system.
 #[test]
 fn an_until_file_on_a_silent_file_system_is_reported() {
     let _alone = machine_lock::alone();

@@ -42,7 +42,7 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
     assert_eq!(used["description_file"], kept.0.to_str().unwrap(), "{account}");
     assert!(used["discarded"].as_str().is_some_and(|why| why.contains("first 7 reads")), "{account}");
     assert!(used["source"] == "assumed" && used["access_us"].as_f64() < Some(1e5), "{account}");
-    // All the same, everything is fetched once.
+    // Nevertheless, everything is fetched once.
     assert_eq!((&account["issued_bytes"], &account["already_resident_bytes"]), (&(640 * KIB).into(), &0.into()));
     // What is cached contradicts nothing.
     let again = replay(&profile, &[]);

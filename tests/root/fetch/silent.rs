@@ -155,9 +155,9 @@ fn outcome(command: Command) -> (String, String, Duration) {
 }
 
 fn waited(mut command: Command) -> Output {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(command.output()));
-    told.recv_timeout(GIVES_UP).expect("it has not ended, or somebody has its pipes open").unwrap()
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(command.output()));
+    receiver.recv_timeout(GIVES_UP).expect("it has not ended, or another process has its pipes open").unwrap()
 }
 
 /// Regression: the hold of a program began when its profile was loaded, and lasted eleven seconds. The stuck process kept the
@@ -230,7 +230,7 @@ fn a_silent_file_system_does_not_stop_the_others() {
     run.wait().unwrap();
 }
 
-/// Regression: a replay without a deadline waited for ever.
+/// Regression: a replay without a deadline waited without end.
 #[test]
 fn a_replay_on_a_silent_file_system_ends() {
     let Some(silent) = Silent::new() else { return };

@@ -48,7 +48,7 @@ fn an_overlay_is_recorded_as_layer_files_with_the_seen_path() {
 }
 
 #[test]
-fn btrfs_subvolumes_with_the_same_inode_numbers_are_told_apart() {
+fn btrfs_subvolumes_with_the_same_inode_numbers_are_distinguished() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("btrfs") else { return };
     for name in ["a", "b"] {

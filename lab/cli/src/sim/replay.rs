@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// Replay a profile on a simulated disk: what `ahead replay --wait` would take there
 ///
 /// The planner is that of `ahead run` and `ahead replay`; the disk is a model. Nothing is cached at the beginning. Each device of the
-/// profile is a disk of its own, and they work side by side.
+/// profile is a separate disk; the disks work at the same time.
 #[derive(Debug, Args)]
 pub struct Replay {
     /// Profile that `ahead record` wrote

@@ -128,8 +128,8 @@ impl Boot {
         list
     }
 
-    /// How many reads are left of all that was recorded if duplicates and neighbours are merged within windows of so
-    /// many pages.
+    /// How many of the recorded reads are left if duplicates and neighbours are merged within windows of
+    /// `window_pages` pages.
     pub fn merged_within(&self, window_pages: u64) -> usize {
         let (mut windows, mut pages) = (vec![Vec::new()], 0);
         for run in self.all().flat_map(|start| &start.runs) {
@@ -197,14 +197,14 @@ impl Boot {
         self.file_pages().into_iter().map(begin).collect()
     }
 
-    /// Reads of a file that nobody needs, so large; it comes after all others.
+    /// Reads of a file of this size that no process needs; it comes after all others.
     pub fn surplus(&self, megabytes: u64) -> impl Iterator<Item = Op> + Send + use<> {
         let files = self.starts.files.len();
         let (open, file) = (OpenId(((self.names.len() + 1) * files) as u32), FileId(files as u32));
         (0..megabytes).map(move |step| read(open, Section { file, first: step * STEP_PAGES, pages: STEP_PAGES }))
     }
 
-    /// The windows of section 5.3.4: at each event what comes next, so many pages of it. Events are the starts, or
+    /// The windows of section 5.3.4: at each event the next `pages` pages of the list. Events are the starts, or
     /// every first use of a file.
     pub fn windows(&self, pages: u64, events: Events) -> Windows {
         let mut list = Vec::new();
@@ -260,7 +260,7 @@ pub(super) struct Windows {
     /// Where in it an event lies.
     event_at: HashMap<(OpenId, FileId), usize>,
     window_pages: u64,
-    /// So much of the list was asked for.
+    /// The part of the list that was requested, from its beginning.
     asked: usize,
 }
 

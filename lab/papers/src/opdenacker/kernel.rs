@@ -4,7 +4,7 @@ use crate::{Bound, Lines, Measure, PaperError, policy};
 use ahead_policy::testing::Cache;
 use ahead_policy::{Access, Advice, Event, FileId, OpenId, PAGE_BYTES, Policy, Requests, View};
 
-/// `VM_MAX_READAHEAD`, 128 KB, in pages: what `read_ahead_kb` is unless somebody set it.
+/// `VM_MAX_READAHEAD`, 128 KB, in pages: the default of `read_ahead_kb`.
 const MOST_PAGES: u64 = 32;
 const FILE_PAGES: u64 = 4096;
 /// Pages in a row before the first seek, and after the last.

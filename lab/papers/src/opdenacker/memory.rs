@@ -9,7 +9,7 @@ use ahead_sim::{Counters, Scenario};
 const LITTLE_MB: u64 = 32;
 /// His window: "corresponding to 1 MB of recorded disk access".
 const WINDOW_PAGES: u64 = 256;
-/// Room in the queue for a window: whoever asks for it waits for room, not the boot.
+/// Room in the queue for all requests of a window, so that the boot does not wait for room.
 const ROOM: u32 = 8192;
 
 fn windowed(machine: &Scenario, boot: &Boot, memory_mb: u64, pages: u64, events: Events) -> Counters {

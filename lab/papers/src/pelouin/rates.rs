@@ -40,8 +40,8 @@ impl Steps {
         let (open, file, Steps { step_bytes, end_bytes, keeps_times, .. }) = (OpenId(0), FileId(0), *self);
         let wait = (phase_ns > 0).then_some(Op::Sleep { time_ns: phase_ns });
         let count = end_bytes / step_bytes;
-        // Memory is a file here that is cached already; its first touch is a fault all the same. The first time is that
-        // of the beginning.
+        // Memory is a cached file here, but its first touch is a fault nevertheless. The first time is that of the
+        // beginning.
         let (times, times_pages) = ((OpenId(1), FileId(1)), count.div_ceil(TIMES_PER_PAGE) + 1);
         let cached = Op::Read { open: times.0, file: times.1, offset_bytes: 0, length_bytes: times_pages * PAGE_BYTES };
         let touch = move |index: u64| Op::Touch {

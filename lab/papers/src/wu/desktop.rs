@@ -7,7 +7,7 @@ use ahead_sim::{Counters, Mapped, Op, Program, Scenario};
 
 /// What runs in a terminal.
 const CONSOLE: [&str; 5] = ["bash", "vim", "git", "gcc", "perl"];
-/// What a desktop adds: programs with a toolkit, with hundreds of modules, with a machine of their own.
+/// What a desktop adds: programs with a toolkit, with hundreds of modules, with a virtual machine.
 const DESKTOP: [&str; 10] = ["bash", "vim", "git", "gcc", "perl", "gtk", "python", "gdb", "node", "java"];
 /// Windows (KB), hit ratio (%), and how much was used and read (MB), as printed.
 type Quoted = (u64, f64, f64, f64);
@@ -18,7 +18,7 @@ const TOLERANCE: f64 = 0.2;
 /// How much more is read with a longer window, in points beside his.
 const GROWTH_POINTS: f64 = 10.0;
 
-/// The programs one after the other, each with openings of its own.
+/// The programs one after the other, each with separate openings.
 fn program(starts: &Starts, names: &[&str]) -> Program {
     let mut ops = Vec::new();
     for (start, number) in starts.named(names).zip(0..) {

@@ -27,7 +27,7 @@ const PUT_IN: [u64; 1] = [4096];
 /// costs the processor, the bus.
 const PUT_IN_WAITED: [u64; 3] = [4, 64, 4096];
 
-const RECKONED: &str = "costs were reckoned from the rows of 4k, 64k and 4M";
+const COSTS_FROM: &str = "costs were reckoned from the rows of 4k, 64k and 4M";
 /// Why rows differ as Linux 2.6.23 asks.
 const OVERLAPPED: &str = "the next window is under way while one is used here, so that the bus is the bound; what kept his from being so, \
                           and which kernel it was, his text does not say";
@@ -36,7 +36,7 @@ fn name_of(window_kb: u64) -> String {
     if window_kb < 1024 { format!("{window_kb}k") } else { format!("{}M", window_kb / 1024) }
 }
 
-/// Rates for each window, MB/s; `policy_of` names the policy for a window of so many pages.
+/// Rates for each window, MB/s; `policy_of` names the policy for a window of this number of pages.
 fn sweep(machine: &Scenario, policy_of: impl Fn(u64) -> String + Sync) -> Result<Vec<f64>, PaperError> {
     let rates = in_parallel(&SWEEP, |(window_kb, ..)| -> Result<f64, PaperError> {
         let mut machine = machine.clone();
@@ -58,7 +58,7 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     say(&rates, "SSD", &PUT_IN, OVERLAPPED, lines);
     // If nothing is under way while a window is used, as with a fixed number of pages for each miss.
     let waited = sweep(&machine, |pages| format!("fixed({pages})"))?;
-    say(&waited, "SSD, if each window is waited for", &PUT_IN_WAITED, RECKONED, lines);
+    say(&waited, "SSD, if each window is waited for", &PUT_IN_WAITED, COSTS_FROM, lines);
     why(&waited, &rates, lines);
     outcome.figures.push(figure(&rates, &waited));
     Ok(())

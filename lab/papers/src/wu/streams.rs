@@ -21,7 +21,7 @@ fn mb(pages: u64) -> f64 {
     (pages * PAGE_BYTES) as f64 / (1 << 20) as f64
 }
 
-/// The same with so many streams and so much memory.
+/// The same with this number of streams and this memory.
 fn with(machine: &Scenario, streams: usize, memory_pages: u64) -> Scenario {
     let mut machine = machine.clone();
     let stream = machine.workloads[0].streams[0];
@@ -178,7 +178,7 @@ fn least_window(machine: &Scenario, least_pages: u64, lines: &mut Lines) -> Resu
         "VM_MIN_READAHEAD, a rule of the code: 16 KB before the patch, 32 KB with it",
     );
     let choice = policy(&name)?;
-    // Less than a window, one, and two: the buffer that he reckons for each stream.
+    // Less than a window, one, and two: the buffer that he calculates for each stream.
     let room = [least_pages - 1, least_pages, 2 * least_pages];
     let runs = in_parallel(&room, |pages| with(machine, STREAMS, STREAMS as u64 * pages).run(&choice));
     let runs: Vec<Counters> = runs.into_iter().collect::<Result<_, _>>()?;

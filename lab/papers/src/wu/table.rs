@@ -23,12 +23,13 @@ const TABLE: [(u64, &str, &str, &str, &str); 11] = [
 const READS: u64 = 64;
 /// Likewise against the real page cache, where time passes.
 const LIVE_READS: u64 = 15;
-/// What may lie between the latency of a live row and ours: the emulated disk takes the model's time within so much
+/// Tolerance between the latency of a live row and ours: the emulated disk takes the model's time within this share
 /// (`ahead disk`).
 const LIVE_TOLERANCE: f64 = 0.05;
 /// His access time, nanoseconds.
 const ACCESS_NS: f64 = 8e6;
-/// Streams that stand for "highly concurrent": so many that nobody's next window comes in a row.
+/// Streams that represent "highly concurrent": at this number no stream's next window follows its last one on the
+/// disk.
 const CONCURRENT: usize = 64;
 
 /// What one size comes to.

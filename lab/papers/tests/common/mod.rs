@@ -3,7 +3,8 @@
 use ahead_papers::{Verdict, named};
 use std::collections::BTreeSet;
 
-/// Every line of the source holds or is answered, but for these, each told by a part of its claim and its verdict.
+/// Every line of the source holds or is answered, except these, each identified by a part of its claim and its
+/// verdict.
 pub fn check(name: &str, lines: usize, others: &[(&str, &str)]) {
     let outcome = named(name).unwrap().run(None).unwrap();
     assert_eq!(outcome.lines.len(), lines);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longest single read, bytes.
 pub const LONGEST: u64 = 1 << 20;
 
-/// Less than this is no disk whose rates could be told, bytes: a few of the longest reads.
+/// Smallest disk whose rates can be measured, bytes: a few of the longest reads.
 const LEAST_CAPACITY: u64 = 8 << 20;
 
 /// Reads of a disk, or of the part of it on which the test file lies.
@@ -74,12 +74,12 @@ impl Reads {
         Ok(began.elapsed().as_nanos() as f64)
     }
 
-    /// A place by chance, a multiple of the length.
+    /// A random place, a multiple of the length.
     pub fn anywhere(&mut self, length_bytes: u64) -> u64 {
         self.within(0, self.capacity_bytes, length_bytes)
     }
 
-    /// A place by chance in a part of the disk, a multiple of the length.
+    /// A random place in a part of the disk, a multiple of the length.
     pub fn within(&mut self, from: u64, to: u64, length_bytes: u64) -> u64 {
         from + self.chance.below(((to - from) / length_bytes).max(1)) * length_bytes
     }
@@ -96,8 +96,8 @@ impl Reads {
         self.before
     }
 
-    /// Reads these places, so many at once, for at most so long; when each was done, nanoseconds from the beginning, in that
-    /// order.
+    /// Reads these places at queue depth `depth`, for `limit` at most. Returns when each read was done, in that order,
+    /// nanoseconds from the beginning.
     pub fn many(&self, offsets: &[u64], length_bytes: u64, depth: usize, limit: Duration) -> Result<Vec<f64>> {
         let mut reads = DirectReads::open(&self.path, length_bytes as usize, depth)?;
         let (mut done, mut under_way) = (Vec::with_capacity(offsets.len()), 0);
@@ -119,15 +119,15 @@ impl Reads {
         }
     }
 
-    /// Bytes per second of a sequential read from `from` on, at most so many bytes and so long. The first fifth of the time is
-    /// left out: what a disk has saved up must not count.
+    /// Throughput of a sequential read from `from` on, bytes per second; the read ends after `most_bytes` or `limit`. The first
+    /// fifth of the time is left out: a disk's burst must not count.
     pub fn sequential(&self, from: u64, most_bytes: u64, depth: usize, limit: Duration) -> Result<f64> {
         let offsets: Vec<u64> = (from..from + most_bytes.max(4 * LONGEST)).step_by(LONGEST as usize).collect();
         let offsets: Vec<u64> = offsets.into_iter().filter(|at| at + LONGEST <= self.capacity_bytes).collect();
         Ok(steady_rate(&self.many(&offsets, LONGEST, depth, limit)?) * LONGEST as f64)
     }
 
-    /// Reads per second of pages anywhere, so many at once.
+    /// Reads of random pages per second at queue depth `depth`.
     pub fn rate(&mut self, depth: usize, limit: Duration) -> Result<f64> {
         /// More reads than any disk serves in that time.
         const MOST: usize = 200_000;

@@ -77,7 +77,7 @@ pub fn find(run: &Run, reads: &mut Reads, single: &Single) -> Result<Found> {
         drive_cache: buffer_answer(
             drive_cache,
             most_read_on(reads),
-            "after so much the first page is not in the drive's buffer any more",
+            "most bytes after which the first page is still in the drive's buffer",
         ),
     };
     Ok(Found {
@@ -156,8 +156,8 @@ fn most_read_on(reads: &Reads) -> u64 {
     MOST_READ_ON.min(reads.capacity_bytes / 4)
 }
 
-/// The largest multiple of the grain for which it holds, up to the most; `None`: no end was found. Other programs can make it look as
-/// if it did not hold, and the platter may be at the right place by chance: most of the tries decide.
+/// The largest multiple of the grain for which `holds_now` is true, up to `most`; `None`: no end was found. Other programs can
+/// make it false, and a platter that happens to be at the right place can make it true: the majority of the tries decides.
 fn last_that(most: u64, mut holds_now: impl FnMut(u64) -> Result<bool>) -> Result<Option<u64>> {
     /// Of five.
     const MOST_TRIES: u32 = 3;
@@ -296,7 +296,7 @@ impl Seeks {
             true => track_ns + root_ns * share.sqrt(),
             false => knee_ns + (full_ns - knee_ns) * (share - KNEE) / (1.0 - KNEE),
         };
-        // A distance between two places by chance has the density 2 (1 - share).
+        // The distance between two random places has the density 2 (1 - share).
         const STEPS: u32 = 10_000;
         let average_ns = (0..STEPS)
             .map(|step| (f64::from(step) + 0.5) / f64::from(STEPS))
@@ -369,16 +369,17 @@ mod tests {
 
     /// Regression: one quick read of four was enough, and a drive that reads on 2 MiB had up to four times as much.
     #[test]
-    fn one_quick_read_by_chance_is_no_end() {
+    fn one_quick_read_of_four_is_not_the_end() {
         let mut count = 0;
-        let mut by_chance = |bytes| {
+        let mut one_of_four = |bytes| {
             count += 1;
             Ok(bytes <= 2_000_000 || count % 4 == 0)
         };
-        assert_eq!(last_that(MOST_READ_ON, &mut by_chance).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
+        assert_eq!(last_that(MOST_READ_ON, &mut one_of_four).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
     }
 
-    /// Times of a disk with a turn of 8 ms at each distance, seeks as of a data sheet with this average, each turned by chance.
+    /// Times of a disk with a rotation of 8 ms at each distance: seeks with this average, as in a data sheet, each with a random
+    /// rotation.
     fn measured(spread: f64) -> Measured {
         let mut chance = Chance(7);
         let mut at = |share: f64| -> Vec<f64> {
@@ -395,9 +396,9 @@ mod tests {
         assert!(narrow[1] - narrow[0] < (wide[1] - wide[0]) / 2.0, "{narrow:?} {wide:?}");
     }
 
-    /// Regression: seeks were told that contradict the access time.
+    /// Regression: the reported seeks contradicted the access time.
     #[test]
-    fn seeks_have_to_explain_what_a_read_takes() {
+    fn seeks_explain_the_access_time() {
         let average = measured(1.0).seeks.0[AVERAGE];
         assert!(measured(1.0).believed(average + 4.1e6, 4.1e6).is_ok());
         assert!(measured(1.0).believed(2.0 * average + 4.1e6, 4.1e6).unwrap_err().contains("something else"));

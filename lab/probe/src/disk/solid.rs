@@ -1,7 +1,7 @@
 //! A disk without moving parts, or a volume on a network: a latency, some requests at once, and perhaps limits.
 //!
-//! What cannot be told apart from outside by one experiment is told by several together: the models of such disks are asked what
-//! they would have answered ([`crate::twin`]), and the one that comes nearest is the twin.
+//! No single experiment separates these from outside, but several together do: the models of such disks calculate what they would
+//! have answered ([`crate::twin`]), and the nearest model is the twin.
 //!
 //! ```text
 //!     one at a time, by length      latency, and what a byte costs after it (nothing, below a burst)
@@ -35,7 +35,7 @@ const RATE_TIME: Duration = Duration::from_millis(400);
 const BATCH: usize = 32;
 /// Such batches.
 const BATCHES: usize = 5;
-/// A sequential read has so many requests outstanding: 16 MiB, more than latency times bandwidth of any such disk but the farthest.
+/// Queue depth of a sequential read: 16 MiB, more than latency times bandwidth of any such disk except a very distant volume.
 const SEQUENTIAL_DEPTH: usize = 16;
 /// How long it takes, at most.
 const SEQUENTIAL_TIME: Duration = Duration::from_millis(1500);
@@ -153,7 +153,7 @@ fn limits(observed: &Observed, twin: &Twin) -> Limits {
             burst_requests: match volume.burst_requests as usize {
                 BATCH.. => Answer::none("requests", format!("timing: all of {BATCH} reads at once are served")),
                 requests => {
-                    let method = "timing: so many of a batch are served at once";
+                    let method = "timing: requests of a batch that are served at once";
                     Answer::counted(requests as u64, "requests", (1, 1), method)
                 }
             },

@@ -103,7 +103,7 @@ impl Cache {
         }
     }
 
-    /// Evicts until so many pages more fit, as far as there is anything to evict.
+    /// Evicts until there is room for `pages` more pages, or until nothing is left to evict.
     pub fn make_room(&mut self, pages: u64, evicted: &mut Vec<Evicted>) {
         // Every entry may be looked at twice: once to be given another round, once to go.
         let mut left = 2 * (self.inactive.len() + self.active.len()) + 2;

@@ -4,7 +4,7 @@ use super::*;
 
 const FILE: FileId = FileId(0);
 
-/// What is evicted when so many pages are to find room: each page, and whether it was unused.
+/// Pages that are evicted to make room for `pages` pages, and whether each was unused.
 fn evicted(cache: &mut Cache, pages: u64) -> Vec<(Page, bool)> {
     let mut gone = Vec::new();
     cache.make_room(pages, &mut gone);
@@ -23,7 +23,7 @@ fn with_folio(limit_pages: u64, folio: Folio) -> Cache {
 }
 
 #[test]
-fn a_folio_goes_as_a_whole_and_its_pages_are_told_one_by_one() {
+fn a_folio_is_evicted_whole_and_reported_page_by_page() {
     // In one node, and over two of them.
     for (order, first) in [(4, 32), (7, 128)] {
         let folio = folio_of(order, first);
@@ -98,7 +98,7 @@ fn dirty_pages_stay_until_they_are_written() {
     assert_eq!(evicted(&mut cache, 64).len(), 16);
     cache.begin_writeback(FILE, 0, 20);
     assert_eq!((cache.dirty_pages(), cache.writeback_pages()), (28, 20));
-    // Changed anew while it is written: it has to go again, but not now.
+    // Changed again while it is written: it has to be written again, but not now.
     assert_eq!(cache.make_dirty(FILE, 19, 1), 1);
     assert_eq!(cache.next_dirty(FILE, 0, 100), Some((20, 28)));
     assert!(evicted(&mut cache, 64).is_empty());

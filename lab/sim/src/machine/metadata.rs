@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!     d10 d11 │ d12 …      asked for: d10, d11, then the indirect block; the disk is let go (one request, for they
-//!             │            lie in a row), whoever asks waits for the block, and only then asks for d12 …
+//!             │            lie in a row), the reader waits for the block, and only then asks for d12 …
 //! ```
 //!
 //! So a window that crosses a pointer block is no longer asked for at once, read-ahead or not. As in the kernel, where

@@ -23,7 +23,7 @@ pub(super) struct Pages {
     begins: bool,
     /// The page was counted.
     counted: bool,
-    /// The policy was told of the page; after a miss it looks again, for a mark.
+    /// Whether the policy was asked about the page; after a miss it is asked again, for a mark.
     asked: Asked,
 }
 
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// Somebody needs what a page holds.
+    /// Counts an access of a process to the page's data.
     pub(super) fn count_access(&mut self, file: FileId, page: Page, found: Found) {
         match found {
             Found::Absent => {
@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// Asks the policy; a page that is absent all the same is asked for by itself.
+    /// Asks the policy; a page that is still absent afterwards is requested alone.
     fn ask(&mut self, process: usize, pages: &mut Pages, found: Found) {
         let mut requests = Requests::default();
         let access = Access {
@@ -286,8 +286,8 @@ impl Machine {
         self.positions[index] = position_bytes;
     }
 
-    /// How many of the next pages belong to the folio that the last read ended in: that is the same use of it
-    /// (`filemap_read`: a folio is accessed anew if the last byte read before does not lie in it).
+    /// The number of following pages in the folio that the last read ended in: reading them is the same use of the
+    /// folio (`filemap_read` counts a new access unless the last byte read before lies in the folio).
     fn goes_on_in_folio(&self, pages: &Pages, run: u64, found: Found) -> u64 {
         let position = self.positions.get(pages.open.0 as usize).copied().unwrap_or(0);
         match (position.checked_sub(1), found) {

@@ -22,9 +22,9 @@ const TURN_PAGES: u64 = 1024;
 /// When dirty pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirtyLimits {
-    /// From so many dirty pages on they are written (`dirty_background_ratio`; `nfract` of bdflush).
+    /// Writeback begins at this number of dirty pages (`dirty_background_ratio`; `nfract` of bdflush).
     pub background_pages: u64,
-    /// At most so many may be dirty or on their way; then writers wait (`dirty_ratio`).
+    /// Most pages that may be dirty or under writeback; at this number writers wait (`dirty_ratio`).
     pub most_pages: u64,
     /// After this time they are written in any case, nanoseconds (`dirty_expire_centisecs`; `age_buffer`).
     pub expire_ns: u64,
@@ -90,7 +90,7 @@ impl Writeback {
         }
     }
 
-    /// Pages of a file were sent; after so many it is another one's turn.
+    /// Notes that pages of a file were sent; after a fixed number of them the next file has its turn.
     fn go_on(&mut self, file: FileId, next: Page, sent: u64) {
         if let Some(dirty) = self.files.get_mut(&file) {
             let left = if dirty.left == 0 { TURN_PAGES } else { dirty.left };
@@ -167,9 +167,9 @@ impl Machine {
         Some(since_ns.saturating_add(limits.expire_ns.max(1)).next_multiple_of(limits.interval_ns))
     }
 
-    /// The file that is to be written next, and its next pages that may go: whoever waits for a file comes first, then
-    /// what is old, then, if there is much, the files in turn. What is dirty and on its way already has to go again
-    /// afterwards.
+    /// The next file to write, and its next pages: first a file that a process waits for, then old pages, then,
+    /// above the background limit, the files in turn. A page that is dirty while it is under writeback is written
+    /// again afterwards.
     fn next_to_write(&mut self) -> Option<(FileId, Page, u64)> {
         let from_anywhere = |file: FileId| self.sendable(file).or_else(|| self.sendable_from(file, 0));
         if let Some(awaited) = self.writeback.syncing.keys().find_map(|file| from_anywhere(*file)) {
@@ -241,7 +241,7 @@ impl Machine {
         self.world.queue.unplug(self.world.now_ns);
     }
 
-    /// Pages are on the disk: whoever waited for that goes on, and what else is to be written follows.
+    /// The pages are on the disk: wakes the processes that waited for them, and continues writeback.
     pub(super) fn written(&mut self, range: &Range) {
         let written = self.world.cache.end_writeback(range.file, range.first, range.pages);
         self.counters.written_pages += written;

@@ -10,13 +10,13 @@
 //! not in it. When many share the disk, slices are so short that each has a turn within the target latency, but not
 //! below two idle times.
 //!
-//! While others wait the queue is not plugged, and a queue that is not plugged is not looked at by whoever waits for a
-//! page: what its reader has asked for ahead goes to the disk only when the request before it is done, and gets there
-//! some time later (`Queue::with_turnaround`). One reader alone unplugs the queue when it waits: its next window is at
-//! the disk already (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
+//! While other processes wait, the queue is not plugged, and a process that waits for a page does not unplug it:
+//! what its reader has requested ahead goes to the disk only when the request before it is done, and arrives there
+//! some time later (`Queue::with_turnaround`). A single reader unplugs the queue when it waits: its next window is
+//! at the disk already (`__make_request`, `__generic_unplug_device` of 2.6.33, block/blk-core.c).
 //!
-//! Who a process is, is told by the file that it reads. Writes go when nobody reads. Not modelled: priorities, groups,
-//! seeky processes that get no idle time, requests of several processes that lie close together.
+//! The file that a process reads identifies the process. Writes go when no process reads. Not modelled: priorities,
+//! groups, seeky processes that get no idle time, requests of several processes that lie close together.
 //!
 //! Source: block/cfq-iosched.c of 2.6.33 to 5.0 (`cfq_select_queue`, `cfq_arm_slice_timer`, `cfq_scaled_cfqq_slice`).
 
@@ -42,14 +42,15 @@ pub(super) struct Slices {
     order: VecDeque<FileId>,
 }
 
-/// How long a slice is when so many share the disk.
+/// Length of a slice when `busy` processes share the disk.
 fn slice_ns(busy: usize) -> u64 {
     let all_ns = SLICE_NS * busy.max(1) as u64;
     if all_ns > TARGET_NS { (SLICE_NS * TARGET_NS / all_ns).max(2 * IDLE_NS) } else { SLICE_NS }
 }
 
 impl Slices {
-    /// Who goes next of those that wait, the oldest first; `None`: nobody waits, or the disk is kept idle.
+    /// The process that goes next, of those that wait, oldest first; `None`: no process waits, or the disk is kept
+    /// idle.
     pub(super) fn next(&mut self, waiting: &[FileId], now_ns: u64) -> Option<FileId> {
         self.order.retain(|who| waiting.contains(who));
         let newcomers = waiting.iter().filter(|who| self.active != Some(**who) && !self.order.contains(who));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_kept_idle_for_the_next_read_but_not_for_ever() {
+    fn the_disk_is_kept_idle_for_the_next_read_up_to_a_limit() {
         let mut slices = Slices::default();
         assert_eq!(slices.next(&[A], 0), Some(A));
         slices.done(A, &[B], 10);

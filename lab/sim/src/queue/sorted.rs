@@ -43,7 +43,7 @@ impl Sorted {
         askers
     }
 
-    /// Of somebody's requests the first one from a place on, or the lowest.
+    /// The first request of `asker` from a place on, or its lowest one.
     pub(super) fn next_of(&self, asker: FileId, from_bytes: u64) -> Option<u64> {
         let is_of = |id: &&u64| self.waiting.get(*id).is_some_and(|request| request.asker() == asker);
         let upwards = self.by_place.range((from_bytes, 0)..).map(|(_, id)| id).find(is_of);

@@ -180,8 +180,8 @@ impl<'a> Workers<'a> {
         if !worker.parts.is_empty() {
             return self.queue_parts(worker);
         }
-        let is_too_much = |w: &Worker| w.queued_us > run.queue_us || w.waiting.len() > MOST_WAITING;
-        if run.queue_us.is_finite() && is_too_much(worker) && worker.waiting.len() > 1 {
+        let exceeds_queue = |w: &Worker| w.queued_us > run.queue_us || w.waiting.len() > MOST_WAITING;
+        if run.queue_us.is_finite() && exceeds_queue(worker) && worker.waiting.len() > 1 {
             let (call, takes_us) = worker.waiting[0];
             if self.calls[call].pages_left > 0 {
                 worker.held = Held::Call(call);

@@ -102,8 +102,8 @@ impl Default for DiskText {
 }
 
 impl Scenario {
-    /// The line of its text where a field stands, or the table that it belongs to begins; `None`: nobody has written
-    /// that (or it is a policy).
+    /// The line of the scenario's text that has a field, or at which the field's table begins; `None`: the text
+    /// does not have it (or it is a policy).
     pub fn line_of(&self, blame: Blame) -> Option<usize> {
         let lines = Lines(&self.text);
         match blame {

@@ -56,7 +56,7 @@ impl Lines<'_> {
         Some(self.0.lines().enumerate().filter(|(_, line)| is_header(line)).nth(index)?.0)
     }
 
-    /// `None`: nobody has written it.
+    /// An error at `line`; `None`: the text does not have the field.
     pub(super) fn wrong_at<T>(&self, line: Option<usize>, message: impl Into<String>) -> Result<T, ScenarioError> {
         Err(ScenarioError::Field { line: line.unwrap_or(1), message: message.into() })
     }

@@ -1,4 +1,4 @@
-//! Numbers of a scenario: whoever writes something else is told what is accepted.
+//! Numbers of a scenario: an error names the accepted values.
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};

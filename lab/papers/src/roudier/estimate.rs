@@ -1,4 +1,4 @@
-//! His reckoning, and the rule that he draws from it.
+//! His estimate, and the rule that he derives from it.
 
 use crate::counts::{load, seconds};
 use crate::{
@@ -33,7 +33,7 @@ fn mb_per_s(counters: &Counters) -> Measure {
 }
 
 pub(super) fn add(lines: &mut Lines, live: Option<&dyn Live>) -> Result<Vec<Figure>, PaperError> {
-    let base = scenario("roudier/reckoning.toml", include_str!("../../roudier/reckoning.toml"))?;
+    let base = scenario("roudier/estimate.toml", include_str!("../../roudier/estimate.toml"))?;
     let fast = program(&base, 0.5);
     let mut jobs = vec![Job::new(&base, "linux-1.3")?, Job::new(&base, "roudier")?];
     jobs.extend([Job::new(&fast, "linux-1.3")?, Job::new(&fast, "roudier")?]);
@@ -103,7 +103,7 @@ fn say(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Sce
     Ok(())
 }
 
-/// The reckoning as the running kernel is asked for it.
+/// The estimate as a job for the running kernel.
 struct Today(Scenario);
 
 impl Today {
@@ -156,11 +156,11 @@ fn machine_time(four: &[Counters]) -> Figure {
 
 fn curve(gains: Vec<(f64, f64)>) -> Figure {
     // Times for a byte: the program, the disk, the cache.
-    let reckoned = |load: f64| {
+    let estimated = |load: f64| {
         let (program, disk, cache) = (load / DISK_BYTES_PER_S, 1.0 / DISK_BYTES_PER_S, 1.0 / CACHE_BYTES_PER_S);
         100.0 * ((program + cache).max(disk) / program.max(disk) - 1.0)
     };
-    let his: Vec<(f64, f64)> = gains.iter().map(|(load, _)| (*load, reckoned(load / 100.0))).collect();
+    let his: Vec<(f64, f64)> = gains.iter().map(|(load, _)| (*load, estimated(load / 100.0))).collect();
     Figure {
         title: "What reading ahead while the program computes gains".into(),
         caption: "His rule: nothing below 50 %. The reckoned curve is his arithmetic for every load.".into(),
