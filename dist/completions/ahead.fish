@@ -43,7 +43,7 @@ complete -c ahead -n "__fish_ahead_needs_command" -f -a "sim" -d 'Run read-ahead
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s o -l output -d 'Where to keep the profile [default: the place where `ahead run` looks for it]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record so many runs and keep how many of them used each page' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l runs -d 'Record N runs and store for each page how many runs used it' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l user -d 'Run the program as this user [default: the user behind sudo]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l pid -d 'Observe a running process and all that it starts, until it ends' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cgroup -d 'Observe every process in this cgroup (a directory of the cgroup v2 file system)' -r -F
@@ -98,7 +98,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Pr
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l device -d 'Use this description of the disks for the runs with the profile, as `ahead run --device` does' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
-complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure a prefetcher of somebody else: a shell command that is run before the program, its time included' -r
+complete -c ahead -n "__fish_ahead_using_subcommand compare" -l against -d 'Also measure another prefetcher: a shell command that runs before the program, its time included' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l prepare -d 'Shell command to run before each run, its time not included (to remove what the last run left)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l html -d 'Also write a report with pictures' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l until-output -d 'End when a line of the program\'s output or errors matches; both become pipes' -r
