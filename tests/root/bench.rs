@@ -366,7 +366,7 @@ fn on_an_emulated_disk_one_stream_is_as_fast_as_the_disk() {
             // The disk has 125 MiB/s.
             let fastest = row["throughput_bytes_per_s"]["max"].as_f64().unwrap();
             assert!(fastest < 140e6, "{row:#}");
-            // A quiet machine of two processors has 0.1 to 0.2 here, one whose processors are all busy more than 0.9.
+            // 0.05 on a quiet machine, 0.2 beside two busy loops on two processors, 0.97 beside several compilers, where it failed.
             if share < 0.5 {
                 assert!(fastest > 80e6, "processes waited for a processor in {share:.2} of the time: {row:#}");
             }
