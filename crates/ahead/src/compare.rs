@@ -40,7 +40,7 @@ use serde::Serialize;
 
 /// Runs one variant of what is compared, once.
 pub trait Runner {
-    /// What tells the variants apart.
+    /// Identifies a variant.
     type Variant;
 
     /// Prepares a run (evicts, say), does it, and says what it cost. Only the run's own time counts.

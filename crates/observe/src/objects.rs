@@ -57,7 +57,7 @@ pub(crate) fn choose_copies(open: &mut OpenObject) {
     }
 }
 
-/// Tells programs with several copies that all are attached. Returns the number of missed runs before.
+/// Starts counting in programs with several copies, once all copies are attached. Returns the number of missed runs before.
 pub(crate) fn activate(object: &Object) -> Result<u64> {
     let before = passed_over(object)?;
     let mut loaded = object.progs().filter(|program| program.autoload());
