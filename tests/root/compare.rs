@@ -388,6 +388,7 @@ fn failed_runs_are_reported_and_in_the_result() {
     // Failed runs have no time in the table, and no bar.
     let page = fs::read_to_string(page).unwrap();
     assert_eq!(page.matches(">failed<").count(), 2, "{page}");
+    assert!(page.contains("Measured 2") && page.contains(" UTC. Profile: "), "{page}");
     assert!(page.contains("works: ") && !page.contains("exits: ") && !page.contains("fails: "), "{page}");
     // The command is a list of words, as bytes where one is not UTF-8.
     assert_eq!((&result["command"][0], &result["command_percent"][4]), (&"sh".into(), &"%FF".into()));

@@ -78,7 +78,7 @@ fn pelouins_drops_are_at_his_places() {
     for drop in [122_880, 249_856, 376_832, 503_808] {
         assert!(drops.contains(&drop), "{drops:?}");
     }
-    // A busy machine may add drops, but not hide one.
+    // A machine that is busy in every run may add drops, but not hide one.
     assert!(numbers(live(&lines, "the main dip")).contains(&49_152), "{lines:#}");
     let left = Command::cargo_bin("ahead").unwrap().args(["disk", "list", "--json"]).assert().success();
     let left: Value = serde_json::from_slice(&left.get_output().stdout).unwrap();

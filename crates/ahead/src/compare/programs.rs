@@ -28,6 +28,7 @@ use runner::{ProgramRunner, Variant};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Another prefetcher: a shell command that runs before the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +134,7 @@ impl ProgramComparison {
             read_ahead_kb: windows.first().copied(),
             read_ahead_kb_seen: windows.to_vec(),
             recorded_meanwhile: runner.was_recorded_meanwhile(),
+            measured_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
             runs: self.comparison.rounds,
             program_status: runner.program_status(),
             ready: self.until.is_set().then(|| runner.was_always_ready()),

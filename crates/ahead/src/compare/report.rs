@@ -17,6 +17,8 @@ pub struct Report {
     pub read_ahead_kb_seen: Vec<u64>,
     /// Another recording had switched fault-around off during a run, on the whole machine.
     pub recorded_meanwhile: bool,
+    /// The end of the measurement, seconds since 1970 (UTC).
+    pub measured_unix_s: u64,
     /// Rounds.
     pub runs: u32,
     /// The first exit status of the program that was not 0, or 0.

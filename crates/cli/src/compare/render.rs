@@ -3,7 +3,7 @@
 use crate::words;
 use ahead::compare::{Measured, ProgramComparison, Report, Spread};
 use ahead_report::html::Page;
-use ahead_report::number::{count, grouped, size};
+use ahead_report::number::{self, count, grouped, size};
 use ahead_report::svg::{self, Bar, Tone};
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{command_line, printable};
@@ -76,7 +76,8 @@ impl<'a> Rendered<'a> {
         let marker = self.report.bound_s.map(|bound| (bound, "lower bound"));
         let mut page = Page::new("Cold, with ahead, warm");
         page.code(&command_line(&self.words)).text(&self.conditions());
-        page.text(&format!("Profile: {}", printable(self.setup.profile_path.as_os_str().as_bytes())));
+        let profile = printable(self.setup.profile_path.as_os_str().as_bytes());
+        page.text(&format!("Measured {}. Profile: {profile}", number::date(self.report.measured_unix_s)));
         page.section(&self.report.verdict);
         page.picture(&svg::bars(&bars, "s", marker), &self.legend());
         page.table(&self.table());
