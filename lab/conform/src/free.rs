@@ -278,6 +278,10 @@ impl FreeRunning {
         self.pages.settings(by);
         self.close(task);
         self.state(by);
+        self.place_read(task, by, offset_bytes, length_bytes, is_other);
+    }
+
+    fn place_read(&mut self, task: u32, by: &Use, offset_bytes: u64, length_bytes: u64, is_other: bool) {
         let end_bytes = offset_bytes.saturating_add(length_bytes.min(MOST_READ));
         let (next, end) = (offset_bytes / PAGE_BYTES, end_bytes.div_ceil(PAGE_BYTES));
         self.cursors
@@ -287,11 +291,12 @@ impl FreeRunning {
         }
     }
 
-    /// Restarts a read at this offset: it had waited for a lock.
+    /// Restarts a read at this offset: it had waited for a lock. The state in the record of its start is an old one by now.
     fn move_read(&mut self, task: u32, offset_bytes: u64) {
         if let Some(cursor) = self.cursors.get(&task).copied() {
             let length_bytes = cursor.end_bytes - cursor.offset_bytes;
-            self.begin_read(task, &cursor.by, offset_bytes, length_bytes, cursor.is_other);
+            self.close(task);
+            self.place_read(task, &cursor.by, offset_bytes, length_bytes, cursor.is_other);
         }
     }
 
