@@ -233,7 +233,7 @@ fn fedora(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
         "4.3: what makes the boot slower",
         "the list also names files of the desktop's applications",
         format!(
-            "not only that: with {listed_mb} MB beside it the boot takes {:.1} s, because it sleeps and computes meanwhile. If the boot \
+            "not only that: with {listed_mb} MB read beside it the boot takes {:.1} s, because it sleeps and computes meanwhile. If the boot \
              waits until they are read: {:.1} s; it takes Fedora's 59.9 s with {} MB",
             seconds(&beside),
             times[0],

@@ -106,7 +106,7 @@ fn figure_1(lines: &mut Lines, runs: &Runs) {
         format!("{} at 1, 4, 16, 64, 256, 512 pages", pio.0),
         pio.1,
         &format!(
-            "up to the maximum no level has fewer than the previous one, above 256 pages no level has 1 %; with programmed input \
+            "up to the maximum no level has fewer than the previous one, above 256 pages each has less than 1 %; with programmed input \
              the processor moves all arrived data before the program continues; {with_dma}: {}",
             dma.0
         ),

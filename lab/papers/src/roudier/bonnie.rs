@@ -91,7 +91,7 @@ fn add_per_char(lines: &mut Lines, pair: &[Counters]) {
         "the program's time is load over speed of this row, so the load has the same error as the speed",
     );
     let no_others =
-        "; the paper says that about 90 % is possible, not 100 %: here only the waits for pointer blocks are missing";
+        "; the paper says that about 90 % is possible, not 100 %: here only the waits for pointer blocks reduce it";
     add_speed(lines, "Bonnie, input per character, asynchronous: speed", fast, kb_per_s(&pair[1]), no_others);
     add_load(lines, "Bonnie, input per character, asynchronous: load", fast, &pair[1], no_others);
     lines.number(
