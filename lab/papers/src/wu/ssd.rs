@@ -29,8 +29,8 @@ const INPUTS_WAITED: [u64; 3] = [4, 64, 4096];
 
 const COSTS_FROM: &str = "costs are calculated from the rows of 4k, 64k and 4M";
 /// Why the rows of Linux 2.6.23 differ.
-const OVERLAPPED: &str = "here the next window is in flight while one is used, so the bus is the limit; the paper states neither its \
-                          kernel nor what prevented this there";
+const OVERLAPPED: &str = "here the next window is in flight while one is used, so the bus is the limit; the paper names neither its \
+                          kernel nor the cause of its lower rates";
 
 fn name_of(window_kb: u64) -> String {
     if window_kb < 1024 { format!("{window_kb}k") } else { format!("{}M", window_kb / 1024) }
