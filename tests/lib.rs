@@ -1,1 +1,1 @@
-//! Tests that cross crates live in this package; it has no code of its own.
+//! Tests that cross crates are in this package; it has no other code.

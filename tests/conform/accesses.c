@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reads files in every way that programs do, for traces of what the kernel's read-ahead makes of it.
+ * Reads files in every way that programs do, for traces of the kernel's read-ahead.
  *
  *     accesses create DIR             makes the files
  *     accesses PATTERN DIR SEED N     one pattern of the table below, N times as long as the shortest that makes sense;
  *                                     `all`: every one but those with threads, processes and pipes, one after the other
  *
- * The same seed does the same. Each pattern begins with a file that is not cached.
+ * The same seed gives the same accesses. Each pattern begins with a file that is not cached.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,10 +27,10 @@
 #define FILES 6
 
 static const char *directory;
-static uint64_t chance;
+static uint64_t random_state;
 static long length;
 
-/* Odd lengths too: the last page is a part, and the end lies nowhere near a large folio's. */
+/* Odd lengths too: the last page is partial, and the end is not near the end of a large folio. */
 static const struct { const char *name; long bytes; } files[FILES] = {
 	{ "tiny", 9000 }, { "small", 1 << 20 }, { "odd", 3234567 },
 	{ "middle", 8 << 20 }, { "large", 24 << 20 }, { "huge", 48 << 20 },
@@ -45,7 +45,7 @@ static void die(const char *what)
 /* splitmix64 (Steele et al. 2014). */
 static uint64_t draw(uint64_t below)
 {
-	uint64_t value = chance += 0x9e3779b97f4a7c15;
+	uint64_t value = random_state += 0x9e3779b97f4a7c15;
 	value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
 	value = (value ^ value >> 27) * 0x94d049bb133111eb;
 	return below ? (value ^ value >> 31) % below : 0;
@@ -82,7 +82,7 @@ static void read_at(int fd, long bytes, long offset)
 		die("pread");
 }
 
-static int big(void)
+static int large_file(void)
 {
 	return 3 + draw(3);
 }
@@ -117,7 +117,7 @@ static void vectors(void)
 {
 	static char a[5000], b[70000], c[300];
 	struct iovec buffers[] = { { a, sizeof(a) }, { b, sizeof(b) }, { c, sizeof(c) } };
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	for (long i = 0; i < 30 * length && readv(fd, buffers, 1 + draw(3)) > 0; i++)
 		if (preadv(fd, buffers, 1 + draw(3), draw(size_of(fd))) < 0)
 			die("preadv");
@@ -126,7 +126,7 @@ static void vectors(void)
 
 static void at_random(void)
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long bytes = block(), size = size_of(fd);
 	for (long i = 0; i < 100 * length; i++)
 		read_at(fd, bytes, draw(2) ? (long)draw(size) : (long)draw(size / PAGE) * PAGE);
@@ -135,7 +135,7 @@ static void at_random(void)
 
 static void backward(void)
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long bytes = block();
 	for (long i = 1, size = size_of(fd); i < 60 * length && i * bytes < size; i++)
 		read_at(fd, bytes, size - i * bytes);
@@ -144,7 +144,7 @@ static void backward(void)
 
 static void stride(void)
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long bytes = block(), step = bytes + (1 + draw(8)) * PAGE;
 	for (long i = 0, size = size_of(fd); i < 60 * length && i * step < size; i++)
 		read_at(fd, bytes, i * step);
@@ -153,7 +153,7 @@ static void stride(void)
 
 static void interleaved(void)
 {
-	int fd = open_cold(big()), streams = 2 + draw(6);
+	int fd = open_cold(large_file()), streams = 2 + draw(6);
 	long bytes = block(), size = size_of(fd), position[8];
 	for (int i = 0; i < streams; i++)
 		position[i] = draw(size);
@@ -167,7 +167,7 @@ static void interleaved(void)
 
 static void mixed(void)
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long bytes = block(), size = size_of(fd), position = 0;
 	for (long i = 0; i < 100 * length && position < size; i++) {
 		if (draw(5))
@@ -178,10 +178,10 @@ static void mixed(void)
 	close(fd);
 }
 
-/* Several open files of one file: what one leaves in the cache, marks included, the others meet. */
+/* Several open files of one file: each finds the pages and markers that the others left in the cache. */
 static void openings(void)
 {
-	int file = big(), count = 2 + draw(5), fds[8];
+	int file = large_file(), count = 2 + draw(5), fds[8];
 	long position[8], bytes = block();
 	for (int i = 0; i < count; i++) {
 		fds[i] = i ? open_file(file, O_RDONLY) : open_cold(file);
@@ -196,10 +196,10 @@ static void openings(void)
 		close(fds[i]);
 }
 
-/* Holes in what is cached, read over. */
+/* Reads across holes in the cached pages. */
 static void partly_cached(void)
 {
-	int fd = open_file(big(), O_RDONLY);
+	int fd = open_file(large_file(), O_RDONLY);
 	long size = size_of(fd), bytes = block();
 	for (int i = 0; i < 12; i++)
 		posix_fadvise(fd, draw(size), 1 << (12 + draw(10)), POSIX_FADV_DONTNEED);
@@ -213,7 +213,7 @@ static void partly_cached(void)
 static void advised(void)
 {
 	static const int advice[] = { POSIX_FADV_RANDOM, POSIX_FADV_SEQUENTIAL, POSIX_FADV_NORMAL, POSIX_FADV_NOREUSE };
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long bytes = block(), size = size_of(fd), position = 0;
 	for (long i = 0; i < 40 * length; i++) {
 		if (i % 16 == 0)
@@ -227,7 +227,7 @@ static void advised(void)
 static void wanted(void)
 {
 	static const long lengths[] = { 0, 1, PAGE, 65536, 1 << 20, 5 << 20 };
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long size = size_of(fd);
 	char *memory = mmap(0, size, PROT_READ, MAP_SHARED, fd, 0);
 	for (long i = 0; i < 5 * length; i++) {
@@ -246,10 +246,10 @@ static void wanted(void)
 	close(fd);
 }
 
-/* Touches pages of a mapping: `next` gives the page. */
+/* Touches pages of a mapping: `next` returns the page. */
 static void touch(int protection, int advice, long times, long (*next)(long i, long pages))
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long size = size_of(fd), pages = size / PAGE;
 	volatile char *memory = mmap(0, size, protection, MAP_SHARED, fd, 0), sum = 0;
 	if (memory == MAP_FAILED)
@@ -278,7 +278,7 @@ static void mapped_program(void) { touch(PROT_READ | PROT_EXEC, 0, 60 * length, 
 
 static void populated(void)
 {
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long size = size_of(fd);
 	char *memory = mmap(0, size, PROT_READ, MAP_SHARED, fd, 0);
 	for (long i = 0; i < length; i++) {
@@ -289,7 +289,7 @@ static void populated(void)
 	close(fd);
 }
 
-/* What is written is cached, too, in folios of its own sizes; a file that becomes shorter takes pages away. */
+/* Written pages are cached too, in folios of other sizes; a truncation removes pages. */
 static void written(void)
 {
 	static char data[300000];
@@ -312,7 +312,7 @@ static struct { int fd; long bytes; } shared;
 
 static void *reader(void *seed)
 {
-	/* Each thread draws by itself: the order in which they run must not matter. */
+	/* Each thread has a separate random state: the order in which they run must not matter. */
 	uint64_t state = (uintptr_t)seed;
 	long position = 0, size = size_of(shared.fd);
 	for (long i = 0; i < 200 * length; i++) {
@@ -339,15 +339,15 @@ static void threads(void)
 	close(shared.fd);
 }
 
-/* They share the position, too: each takes what comes next, and now and then goes elsewhere. */
-static void *taker(void *seed)
+/* Shares the position with others: reads the next bytes, and sometimes seeks. */
+static void *read_shared_position(void *seed)
 {
 	static __thread char buffer[1 << 20];
-	uint64_t own = (uintptr_t)seed;
+	uint64_t state = (uintptr_t)seed;
 	for (long i = 0; i < 30 * length; i++) {
-		own = own * 6364136223846793005 + 1442695040888963407;
-		if (own >> 60 == 0)
-			lseek(shared.fd, (own >> 20) % files[5].bytes, SEEK_SET);
+		state = state * 6364136223846793005 + 1442695040888963407;
+		if (state >> 60 == 0)
+			lseek(shared.fd, (state >> 20) % files[5].bytes, SEEK_SET);
 		if (read(shared.fd, buffer, shared.bytes) < 0)
 			die("read");
 	}
@@ -360,21 +360,21 @@ static void turns(void)
 	shared.fd = open_cold(5);
 	shared.bytes = block();
 	for (uintptr_t i = 0; i < 4; i++)
-		if (pthread_create(&thread[i], 0, taker, (void *)(draw(1 << 30) + i)))
+		if (pthread_create(&thread[i], 0, read_shared_position, (void *)(draw(1 << 30) + i)))
 			die("pthread_create");
 	for (int i = 0; i < 4; i++)
 		pthread_join(thread[i], 0);
 	close(shared.fd);
 }
 
-/* The same by processes that have inherited it. */
+/* The same with processes that have inherited the open file. */
 static void inherited(void)
 {
-	shared.fd = open_cold(big());
+	shared.fd = open_cold(large_file());
 	shared.bytes = block();
 	for (int i = 0; i < 3; i++)
 		if (fork() == 0) {
-			taker((void *)(uintptr_t)(draw(1 << 30) + i));
+			read_shared_position((void *)(uintptr_t)(draw(1 << 30) + i));
 			exit(0);
 		}
 	while (wait(0) > 0)
@@ -382,13 +382,13 @@ static void inherited(void)
 	close(shared.fd);
 }
 
-/* Past the program: to a pipe, and to a file. */
+/* Data that do not pass through the program: to a pipe, and to a file. */
 static void sent(void)
 {
 	static char buffer[1 << 17];
-	int fd = open_cold(big()), pipes[2], nothing = open("/dev/null", O_WRONLY);
+	int fd = open_cold(large_file()), pipes[2], sink = open("/dev/null", O_WRONLY);
 	long size = size_of(fd), bytes = block();
-	if (pipe(pipes) || nothing < 0)
+	if (pipe(pipes) || sink < 0)
 		die("pipe");
 	for (long i = 0; i < 40 * length; i++) {
 		off_t at = draw(size);
@@ -399,12 +399,12 @@ static void sent(void)
 			die("splice");
 		if (draw(2))
 			read_at(fd, bytes, draw(3) ? (long)at : (long)draw(size));
-		if (draw(4) == 0 && sendfile(nothing, fd, 0, bytes) < 0)
+		if (draw(4) == 0 && sendfile(sink, fd, 0, bytes) < 0)
 			die("sendfile");
 	}
 	close(pipes[0]);
 	close(pipes[1]);
-	close(nothing);
+	close(sink);
 	close(fd);
 }
 
@@ -412,11 +412,11 @@ static void sent(void)
 #define RWF_DONTCACHE 0x80
 #endif
 
-/* What is read is dropped behind the reader, where the file system can. */
+/* Read pages are dropped behind the reader, if the file system supports it. */
 static void uncached(void)
 {
 	static char buffer[1 << 20];
-	int fd = open_cold(big());
+	int fd = open_cold(large_file());
 	long size = size_of(fd);
 	struct iovec vector = { buffer, 9000 };
 	for (long i = 0; i < 40 * length; i++) {
@@ -432,10 +432,10 @@ static void uncached(void)
 /* One file, several processes with an open file each. */
 static void processes(void)
 {
-	int file = big();
+	int file = large_file();
 	close(open_cold(file));
 	for (int i = 0; i < 3; i++) {
-		chance += i;
+		random_state += i;
 		if (fork() == 0) {
 			shared.fd = open_file(file, O_RDONLY);
 			shared.bytes = block();
@@ -469,7 +469,7 @@ static void create(void)
 		for (long left = files[i].bytes; left > 0; left -= sizeof(content)) {
 			long bytes = left < (long)sizeof(content) ? left : (long)sizeof(content);
 			for (size_t j = 0; j < sizeof(content) / sizeof(*content); j++)
-				content[j] = draw(0) + chance;
+				content[j] = draw(0) + random_state;
 			if (write(fd, content, bytes) != bytes)
 				die(path_of(i));
 		}
@@ -492,7 +492,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	directory = argv[2];
-	chance = strtoull(argv[3], 0, 10);
+	random_state = strtoull(argv[3], 0, 10);
 	length = strtol(argv[4], 0, 10);
 	int ran = 0;
 	for (size_t i = 0; i < sizeof(patterns) / sizeof(*patterns); i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Reads what it is told to read, in every way in which pages get into the page cache, and nothing else of those files;
- * and tells which pages of a file are resident. Static and small: it runs under kernels that share no library with it.
+ * Reads the given ranges, in every way in which pages get into the page cache, and no other page of those files; and
+ * prints which pages of a file are resident. Static and small: it runs under kernels that share no library with it.
  *
  *   reader OPERATION FILE OFFSET LENGTH ...   operations: read (pread), map (mmap, one byte of each page), send (sendfile)
  *   reader fork OPERATION ...                 the rest in a child
@@ -105,7 +105,7 @@ static void operate(char **words)
 	else if (!strcmp(operation, "send"))
 		send_range(file, name, offset, length);
 	else {
-		fprintf(stderr, "reader: no operation %s\n", operation);
+		fprintf(stderr, "reader: unknown operation %s\n", operation);
 		exit(2);
 	}
 	close(file);

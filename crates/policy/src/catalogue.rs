@@ -8,16 +8,16 @@ use crate::policies::{
 };
 use crate::{Parameters, Policy};
 
-/// A policy that can be had.
+/// A policy of the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// Its name.
     pub name: &'static str,
-    /// What may follow in parentheses.
+    /// Its arguments, in parentheses after the name.
     pub arguments: &'static [Argument],
     /// What it does, in one line.
     pub summary: &'static str,
-    /// Where it comes from.
+    /// Its source: a paper, a kernel, or a program.
     pub source: &'static str,
     build: fn(&[Value], &Parameters) -> Box<dyn Policy>,
 }
@@ -25,25 +25,25 @@ pub struct Description {
 /// An argument of a policy: a number from [`Argument::LEAST`] to [`Argument::MOST`], or one of some words.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
-    /// What it is called in the description.
+    /// Its name in the description.
     pub name: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: &'static str,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     pub summary: &'static str,
-    /// What it is if it is left out; `None`: it may not be.
+    /// Its value if it is omitted; `None`: it is required.
     pub default: Option<u64>,
-    /// Words that are accepted beside numbers.
+    /// Words that are accepted besides numbers.
     pub words: &'static [&'static str],
 }
 
 impl Argument {
-    /// Smallest number that an argument may be.
+    /// Smallest number of an argument.
     pub const LEAST: u64 = 1;
-    /// Largest number that an argument may be: of pages, 64 GiB.
+    /// Largest number of an argument: of pages, 64 GiB.
     pub const MOST: u64 = 1 << 24;
 
-    /// What is accepted: `a number of pages from 1 to 16777216`.
+    /// The accepted values: `a number of pages from 1 to 16777216`.
     pub fn accepts(&self) -> String {
         let words = self.words.iter().map(|known| format!(" or {known}")).collect::<String>();
         format!("a number of {} from {} to {}{words}", self.unit, Argument::LEAST, Argument::MOST)
@@ -67,12 +67,12 @@ impl Value {
 }
 
 const PAGES: Argument =
-    Argument { name: "n", unit: "pages", summary: "asked for at a time", default: None, words: &[] };
+    Argument { name: "n", unit: "pages", summary: "requested at a time", default: None, words: &[] };
 const ADAPTIVE: &str = "adaptive";
 const PERIODS: Argument = Argument {
     name: "P",
     unit: "accesses",
-    summary: "from look to look, at most n; adaptive: doubled where nothing was to be asked for, halved by waits",
+    summary: "from check to check, at most n; adaptive: doubled by a check without a request, halved by a wait",
     default: Some(PERIOD),
     words: &[ADAPTIVE],
 };
@@ -101,7 +101,7 @@ macro_rules! plain {
 
 /// Every policy, from the oldest on.
 pub const CATALOGUE: &[Description] = &[
-    plain!("none", "nothing is read ahead", "what everything is compared with", |_| Box::new(none::None)),
+    plain!("none", "nothing is read ahead", "the baseline", |_| Box::new(none::None)),
     Description {
         name: "fixed",
         arguments: &[PAGES],
@@ -109,7 +109,7 @@ pub const CATALOGUE: &[Description] = &[
         source: "the fixed synchronous read-ahead of the papers",
         build: |arguments, _| Box::new(Fixed::new(arguments[0].number())),
     },
-    plain!("linux-1.3", "8 pages whenever a page is waited for", "Linux 1.3.83 and Roudier's patch", |_| {
+    plain!("linux-1.3", "8 pages whenever the program waits for a page", "Linux 1.3.83 and Roudier's patch", |_| {
         Box::new(Linux13::default())
     }),
     plain!("roudier", "the next 8 pages while the last 8 are used", "Roudier 1996, patch for Linux 1.3.84", |_| {
@@ -131,7 +131,7 @@ pub const CATALOGUE: &[Description] = &[
     Description {
         name: "true-readahead",
         arguments: &[PAGES, PERIODS],
-        summary: "this group and the next of n pages, looked at every P accesses, never blocking",
+        summary: "this and the next group of n pages, checked every P accesses, never blocking",
         source: "O'Connor and Tracy 2000",
         build: |arguments, _| {
             let period = match arguments[1] {
@@ -141,75 +141,84 @@ pub const CATALOGUE: &[Description] = &[
             Box::new(TrueReadahead::new(arguments[0].number(), period))
         },
     },
-    plain!("linux-2.4", "doubling windows, asked for within the last one", "mm/filemap.c of 2.4.0", |_| {
+    plain!("linux-2.4", "doubling windows, requested within the previous one", "mm/filemap.c of 2.4.0", |_| {
         Box::new(linux_2_4::policy())
     }),
-    plain!("linux-2.6", "two windows, off where all is cached", "mm/readahead.c of 2.6.19", |_| {
+    plain!("linux-2.6", "two windows, off where all pages are cached", "mm/readahead.c of 2.6.19", |_| {
         Box::new(Linux26::default())
     }),
     Description {
         name: "wu-adaptive",
         arguments: &[LEAST_WINDOW],
-        summary: "windows as long as memory lets them live",
+        summary: "windows limited by the lifetime of pages in memory",
         source: "Wu's patches of 2005 to 2007",
         build: |arguments, _| Box::new(WuAdaptive::new(arguments[0].number())),
     },
-    plain!("linux-2.6.23", "on demand: one window and a mark", "mm/readahead.c of 2.6.24", |_| {
+    plain!("linux-2.6.23", "on demand: one window and a marker", "mm/readahead.c of 2.6.24", |_| {
         Box::new(Linux2623::default())
     }),
     plain!("linux-6.12", "on demand, history, large folios", "mm/readahead.c and mm/filemap.c of 6.12", |_| {
         Box::new(linux_6_12::policy())
     }),
-    plain!("linux-6.18", "on demand, folio sizes remembered", "between 6.12 and 7.2, and its own tracepoints", |_| {
+    plain!("linux-6.18", "on demand, folio sizes remembered", "between 6.12 and 7.2, and tracepoints of 6.18", |_| {
         Box::new(linux_6_18::policy())
     }),
-    plain!("linux-7.2", "on demand, no mark at the end", "mm/readahead.c and mm/filemap.c of 7.2", |_| {
+    plain!("linux-7.2", "on demand, no marker at the end", "mm/readahead.c and mm/filemap.c of 7.2", |_| {
         Box::new(linux_7_2::policy())
     }),
-    plain!("amp", "degree and trigger distance from what goes wrong", "Gill and Bathen, FAST 2007", |_| {
-        Box::new(Amp::default())
-    }),
+    plain!(
+        "amp",
+        "degree and trigger distance adapted by evicted and late pages",
+        "Gill and Bathen, FAST 2007",
+        |_| { Box::new(Amp::default()) }
+    ),
     plain!(
         "competitive",
-        "as much as the disk transfers while it switches",
+        "as much as the disk transfers in the time of a switch",
         "Li and others, EuroSys 2007",
         |parameters| { Box::new(Competitive::new(&parameters.device)) }
     ),
-    plain!("zfetch", "eight streams per file, longer only when late", "OpenZFS 2.4, dmu_zfetch.c", |_| {
+    plain!("zfetch", "eight streams per file, longer only after a late page", "OpenZFS 2.4, dmu_zfetch.c", |_| {
         Box::new(Zfetch::default())
     }),
-    plain!("read-stream", "doubled by reads, less by one for hits", "PostgreSQL 18, read_stream.c", |_| {
-        Box::new(ReadStream::default())
-    }),
-    plain!("ahead", "patterns; farther when it waited, no farther than history lives", "our own", |parameters| {
-        Box::new(Ahead::new(parameters))
-    }),
-    plain!("oracle", "clairvoyant heuristic: knows every future access", "our own", |parameters| {
+    plain!(
+        "read-stream",
+        "distance doubled by reads, reduced by one block by hits",
+        "PostgreSQL 18, read_stream.c",
+        |_| { Box::new(ReadStream::default()) }
+    ),
+    plain!(
+        "ahead",
+        "patterns; farther after waits, limited by the lifetime of read pages",
+        "this project",
+        |parameters| { Box::new(Ahead::new(parameters)) }
+    ),
+    plain!("oracle", "clairvoyant heuristic: knows every future access", "this project", |parameters| {
         Box::new(Oracle::new(parameters))
     }),
 ];
 
-/// Why there is no such policy.
+/// Why a policy cannot be found or built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownPolicy {
     /// No policy has this name.
     #[error("no policy is called {name:?}; there are {}", names())]
     Name {
-        /// What was asked for.
+        /// The unknown name.
         name: String,
     },
-    /// The policy has other arguments.
-    #[error("{given:?}: {usage} is meant; {why}")]
+    /// The arguments are not those of the policy.
+    #[error("{given:?}: expected {usage}; {why}")]
     Arguments {
-        /// What was asked for.
+        /// The given text.
         given: String,
-        /// How it is written.
+        /// The policy with its arguments: [`Description::usage`].
         usage: String,
-        /// What is wrong.
+        /// The mistake.
         why: String,
     },
-    /// It cannot be built here.
-    #[error("{name} needs to know every access that will come, and was not told")]
+    /// The policy needs every future access.
+    #[error("{name} needs every future access, which is not known here")]
     NeedsFuture {
         /// The policy.
         name: &'static str,
@@ -221,7 +230,7 @@ fn names() -> String {
 }
 
 impl Description {
-    /// How it is written: `fixed(n)`.
+    /// Its name with its arguments: `fixed(n)`.
     pub fn usage(&self) -> String {
         if self.arguments.is_empty() {
             return self.name.to_owned();
@@ -244,18 +253,18 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What it is.
+    /// Its description.
     pub fn description(&self) -> &'static Description {
         self.description
     }
 
-    /// The pages that it asks for at a time, if that is one of its arguments.
+    /// The pages that it requests at a time, if that is one of its arguments.
     pub fn pages(&self) -> Option<u64> {
         let given = |(argument, value): (&Argument, &Value)| (argument.name == PAGES.name).then(|| value.number());
         self.description.arguments.iter().zip(&self.arguments).find_map(given)
     }
 
-    /// Makes one.
+    /// Builds the policy.
     ///
     /// Errors: the policy needs every future access, and `parameters` has none.
     pub fn build(&self, parameters: &Parameters) -> Result<Box<dyn Policy>, UnknownPolicy> {
@@ -266,7 +275,7 @@ impl Choice {
     }
 }
 
-/// As it is written; where every argument is what it would be unless given, by the name alone.
+/// The name with its arguments; the name alone if every argument has its default.
 impl std::fmt::Display for Choice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.description.name)?;
@@ -282,9 +291,9 @@ impl std::fmt::Display for Choice {
     }
 }
 
-/// Finds a policy: its name, with arguments in parentheses where it has some.
+/// Finds a policy: its name, with arguments in parentheses if it has any.
 ///
-/// Errors: an unknown name, or arguments that it does not have.
+/// Errors: an unknown name, or wrong arguments.
 pub fn named(text: &str) -> Result<Choice, UnknownPolicy> {
     let (name, given) = match text.trim().split_once('(') {
         Some((name, rest)) => (name.trim(), rest.split_once(')')),
@@ -293,18 +302,18 @@ pub fn named(text: &str) -> Result<Choice, UnknownPolicy> {
     let found = CATALOGUE.iter().find(|description| description.name == name);
     let description = found.ok_or_else(|| UnknownPolicy::Name { name: text.to_owned() })?;
     let wrong = |why: String| UnknownPolicy::Arguments { given: text.to_owned(), usage: description.usage(), why };
-    let (given, behind) = given.ok_or_else(|| wrong("a parenthesis is not closed".into()))?;
-    if !behind.is_empty() {
-        return Err(wrong(format!("{behind:?} behind the parenthesis is too much")));
+    let (given, rest) = given.ok_or_else(|| wrong("\")\" is missing".into()))?;
+    if !rest.is_empty() {
+        return Err(wrong(format!("unexpected {rest:?} after \")\"")));
     }
     let given: Vec<&str> = given.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     if given.len() > description.arguments.len() {
-        return Err(wrong(format!("{} is too much", given[description.arguments.len()])));
+        return Err(wrong(format!("unexpected argument {}", given[description.arguments.len()])));
     }
     let value = |(index, argument): (usize, &Argument)| match (given.get(index), argument.default) {
         (Some(word), _) => value(word, argument).map_err(wrong),
         (None, Some(default)) => Ok(Value::Number(default)),
-        (None, None) => Err(wrong(format!("{} is missing", argument.name))),
+        (None, None) => Err(wrong(format!("argument {} is missing", argument.name))),
     };
     let arguments = description.arguments.iter().enumerate().map(value).collect::<Result<_, _>>()?;
     Ok(Choice { description, arguments })
@@ -316,7 +325,7 @@ fn value(word: &str, argument: &Argument) -> Result<Value, String> {
     }
     match word.parse::<u64>() {
         Ok(number) if (Argument::LEAST..=Argument::MOST).contains(&number) => Ok(Value::Number(number)),
-        _ => Err(format!("{} is {}", argument.name, argument.accepts())),
+        _ => Err(format!("{} must be {}", argument.name, argument.accepts())),
     }
 }
 
@@ -355,20 +364,20 @@ mod tests {
         for (text, says) in [
             ("linux", "no policy is called \"linux\"; there are none, fixed(n), linux-1.3"),
             ("", "no policy is called \"\""),
-            ("fixed", "fixed(n) is meant; n is missing"),
-            ("fixed(0)", "n is a number of pages from 1 to 16777216"),
-            ("fixed(8", "a parenthesis is not closed"),
-            ("fixed(8)x", "fixed(n) is meant; \"x\" behind the parenthesis is too much"),
-            ("fixed(8) )", "\" )\" behind the parenthesis is too much"),
-            ("fixed(8, 9)", "9 is too much"),
-            ("linux-6.18(32)", "32 is too much"),
-            ("wu-adaptive(0)", "wu-adaptive(least) is meant; least is a number of pages from 1 to 16777216"),
-            ("true-readahead(8, soon)", "P is a number of accesses from 1 to 16777216 or adaptive"),
+            ("fixed", "\"fixed\": expected fixed(n); argument n is missing"),
+            ("fixed(0)", "n must be a number of pages from 1 to 16777216"),
+            ("fixed(8", "\")\" is missing"),
+            ("fixed(8)x", "expected fixed(n); unexpected \"x\" after \")\""),
+            ("fixed(8) )", "unexpected \" )\" after \")\""),
+            ("fixed(8, 9)", "unexpected argument 9"),
+            ("linux-6.18(32)", "unexpected argument 32"),
+            ("wu-adaptive(0)", "expected wu-adaptive(least); least must be a number of pages from 1 to 16777216"),
+            ("true-readahead(8, soon)", "P must be a number of accesses from 1 to 16777216 or adaptive"),
         ] {
             let error = named(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
         let blind = named("oracle").unwrap().build(&Parameters::default());
-        assert!(blind.err().unwrap().to_string().contains("every access that will come"));
+        assert!(blind.err().unwrap().to_string().contains("every future access"));
     }
 }

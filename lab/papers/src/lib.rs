@@ -10,8 +10,8 @@
 //! ```
 //!
 //! What it must never do: adapt a scenario to one number at the cost of another of the same machine; call a number
-//! reproduced that was put in. What was put in (a disk's data sheet, a processor's speed) is an [`Input`], said with
-//! its source; what comes out of it is a line.
+//! reproduced that is an input. An input (a disk's data sheet, a processor's speed) is an [`Input`] with its source; a
+//! result is a [`Line`].
 //!
 //! ```
 //! let roudier = ahead_papers::named("roudier").unwrap();
@@ -63,7 +63,7 @@ impl Input {
 /// What comes of running a source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// What was put in.
+    /// The inputs.
     pub inputs: Vec<Input>,
     /// What it says beside what came out.
     pub lines: Vec<Line>,

@@ -189,9 +189,9 @@ impl Lines {
         self.add(claim, quoted, String::new(), why.to_owned(), Verdict::NotShown)
     }
 
-    /// A number that was put in, so that nothing is shown by its coming out; `from` says what it was put in for.
-    pub fn put_in(&mut self, claim: &str, quoted: &str, ours: Measure, from: &str) -> &mut Line {
-        self.add(claim, quoted, ours.to_string(), format!("put in: {from}"), Verdict::NotShown)
+    /// A number that is an input, so that its result shows nothing; `from` names what is derived from it.
+    pub fn input(&mut self, claim: &str, quoted: &str, ours: Measure, from: &str) -> &mut Line {
+        self.add(claim, quoted, ours.to_string(), format!("input: {from}"), Verdict::NotShown)
     }
 
     fn add(&mut self, claim: &str, quoted: &str, ours: String, tolerance: String, verdict: Verdict) -> &mut Line {
@@ -236,9 +236,9 @@ mod tests {
         lines.number("b", "7000", Measure::count(6999), Bound::AtLeast(7000.0), "because");
         lines.answer("c", "no explanation", "so".into(), true, "shown");
         lines.not_shown("d", "10 W", "no power here").live = Some("9 W".into());
-        lines.put_in("e", "4 MB/s", Measure::new(4.0, "MB/s", 0), "the disk");
+        lines.input("e", "4 MB/s", Measure::new(4.0, "MB/s", 0), "the disk");
         let lines = lines.finish();
-        assert_eq!((&lines[4].ours[..], &lines[4].tolerance[..]), ("4 MB/s", "put in: the disk"));
+        assert_eq!((&lines[4].ours[..], &lines[4].tolerance[..]), ("4 MB/s", "input: the disk"));
         let verdicts: Vec<Verdict> = lines.iter().map(|line| line.verdict).collect();
         let not_shown = Verdict::NotShown;
         assert_eq!(verdicts, [Verdict::Holds, Verdict::Differs, Verdict::Answered, not_shown, not_shown]);

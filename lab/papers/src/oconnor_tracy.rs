@@ -31,9 +31,9 @@ pub(crate) const PAPER: Paper = Paper {
     authors: "Kevin O'Connor and Greg Tracy",
     year: 2000,
     story: "A program that maps a file of 100 MB and copies each byte runs on Linux 2.2 at a quarter of the speed of another \
-            system. The authors let it advise how much is read ahead on a miss, find that much is bad, and write a \
-            read-ahead that also looks on hits and never waits for the queue. Their machine runs here with both, with every \
-            amount, and answers what they left open.",
+            system. The authors let it advise how much is read ahead on a miss, find that large amounts are bad, and \
+            write a read-ahead that also checks on hits and never waits for the queue. Their machine runs here with both, with \
+            every amount, and answers their open questions.",
     run,
 };
 
@@ -170,7 +170,7 @@ fn inputs() -> Vec<Input> {
             "2048 words of 383 ns (ATA, mode 1: of the standard's modes the one that 3.2 MB/s leave) and 8 interrupts of \
              20 us, assumed",
         ),
-        Input::new("the file", "ext2 of 4 KiB blocks, in one piece but for its pointer blocks", "assumed"),
+        Input::new("the file", "ext2 of 4 KiB blocks, in one piece except its pointer blocks", "assumed"),
         Input::new(
             "the sort, a group of 64 pages",
             "14.9 ms",

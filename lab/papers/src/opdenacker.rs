@@ -7,8 +7,8 @@
 //!     embedded         little memory: sections, in time, a window at a time    his proposal, not built then
 //! ```
 //!
-//! One machine; the boots' processor and sleeping times are put in from the runs without a list, so that what a list
-//! changes is an outcome. What is read is what ten programs were measured to touch: eight of them are the boot, two
+//! One machine; the boots' processor and sleeping times are inputs, from the runs without a list, so that the effect of a
+//! list is a result. What is read is what ten programs were measured to touch: eight of them are the boot, two
 //! more stand for the desktop's applications that Fedora's list names besides.
 
 mod boot;
@@ -34,9 +34,8 @@ pub const PAPER: Paper = Paper {
     title: "Readahead: time-travel techniques for desktop and embedded systems",
     authors: "Michael Opdenacker",
     year: 2007,
-    story: "Distributions read whole files ahead at boot, by place, which made one boot faster and another slower. What is \
-            wrong with it is shown on a boot of programs that were measured, and the windows that the paper proposes are \
-            built and tried.",
+    story: "Distributions read whole files ahead at boot, by place, which made one boot faster and another slower. A boot of \
+            measured programs shows the flaws of this, and the windows that the paper proposes are implemented and tried.",
     run,
 };
 
@@ -96,7 +95,7 @@ fn boot_with(machine: &Scenario, boot: &Boot, beside: Option<Program>) -> Result
     Ok(machine.machine_for(&policy("linux-2.6")?, &boot.file_pages(), programs)?.run())
 }
 
-/// A boot that takes as long as theirs without a list: what it computes and sleeps is put in.
+/// A boot that takes as long as theirs without a list: its computing and sleeping times are inputs.
 fn like(machine: &Scenario, theirs: &Boots) -> Result<Boot, PaperError> {
     let mut boot = Boot::new(&BOOT);
     let bare = boot_with(machine, &boot, None)?;
@@ -127,7 +126,7 @@ fn row(theirs: &Boots, with: usize, runs: &[&Counters; 2], lines: &mut Lines) {
         let claim = format!("table 1: {}, {what} time {list} readahead", theirs.name);
         let (says, ours) = (format!("{} s", quoted[with]), Measure::new(of(runs[with]), "s", 2));
         if with == 0 {
-            lines.put_in(&claim, &says, ours, "what the boot computes and sleeps");
+            lines.input(&claim, &says, ours, "what the boot computes and sleeps");
             continue;
         }
         let unknown = "their programs and disk are not known";
@@ -138,7 +137,9 @@ fn row(theirs: &Boots, with: usize, runs: &[&Counters; 2], lines: &mut Lines) {
         let slip = if (change - printed).abs() < 0.1 {
             String::new()
         } else {
-            format!("; his seconds are {change:+.1} %, what is printed is the difference as a share of the longer time")
+            format!(
+                "; the printed seconds give {change:+.1} %, the printed change is the difference as a share of the longer time"
+            )
         };
         lines.number(
             &format!("table 1: {}, change of {what} time", theirs.name),
@@ -232,8 +233,8 @@ fn fedora(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
         "4.3: what makes the boot slower",
         "the list also names files of the desktop's applications",
         format!(
-            "not that alone: {listed_mb} MB beside the boot take {:.1} s, for it sleeps and computes meanwhile. If the boot waits \
-             until they are read: {:.1} s; it takes Fedora's 59.9 s with {} MB",
+            "not only that: with {listed_mb} MB read beside it the boot takes {:.1} s, because it sleeps and computes meanwhile. If the boot \
+             waits until they are read: {:.1} s; it takes Fedora's 59.9 s with {} MB",
             seconds(&beside),
             times[0],
             needed.map_or("more than 1200".into(), |(more_mb, _)| (listed_mb + more_mb).to_string())
@@ -288,7 +289,7 @@ fn shortcomings(machine: &Scenario, boot: &Boot, lines: &mut Lines) -> Result<()
         "futile",
         Measure::percent((by_place / by_time - 1.0).abs()),
         Bound::AtMost(2.0),
-        "how far a list by place and one by time are apart on an eMMC",
+        "the difference between a list by place and one by time on an eMMC",
     );
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Pelouin 2009, *Investigating ext2 optimizations in Linux*: what timed reads tell of a file system, and what they
-//! left open.
+//! Pelouin 2009, *Investigating ext2 optimizations in Linux*: timed reads that show the layout of a file system, and the
+//! questions that they leave open.
 //!
 //! ```text
-//!     reads of 16 bytes, nothing read ahead       drops each 4096 bytes: the block
+//!     reads of 16 bytes, no read-ahead            drops each 4096 bytes: the block
 //!     reads of 512 bytes, 248 sectors ahead       drops where windows begin: 8 K, 24 K, 56 K, 120 K, then every 124 K
-//!     blocks 0, 0-1, 0-2 … nothing read ahead     how long the first block takes
-//!     reads of 2048 bytes, nothing read ahead     dips where a pointer block is read
+//!     blocks 0, 0-1, 0-2 … no read-ahead          the time of the first block
+//!     reads of 2048 bytes, no read-ahead          dips where a pointer block is read
 //! ```
 //!
-//! Every test runs on one machine. Rates are derived as he did, over 16 runs that begin at 16 places of a turn of the
-//! platter; drops are found by one rule, not by eye.
+//! Every test runs on one machine. Rates are derived as in the paper, over 16 runs that begin at 16 places of a turn of
+//! the platter; drops are found by one rule, not by eye.
 
 mod processor;
 mod rates;
@@ -28,21 +28,21 @@ const NAME: &str = "pelouin";
 const LARGE_DROP: f64 = 0.2;
 /// A rate below this share of the median is a dip: between one disk access and two.
 const DIP: f64 = 0.75;
-/// His drops (section 3.2): "122880, 249856, 376832, ..." and a fourth one at the same distance.
+/// The paper's drops (section 3.2): "122880, 249856, 376832, ..." and a fourth one at the same distance.
 const DROPS: [u64; 4] = [122_880, 249_856, 376_832, 503_808];
 /// Where windows begin, and at 4096 the mark of the first one, which lies in its second page.
 const WINDOWS: [u64; 8] = [4096, 8192, 24_576, 57_344, 122_880, 249_856, 376_832, 503_808];
-/// What BLKRAGET counts in, bytes.
+/// The unit of BLKRAGET, bytes.
 const SECTOR_BYTES: u64 = 512;
-/// His distance between them, bytes.
+/// The paper's distance between them, bytes.
 const PERIOD: u64 = 126_976;
 /// End of figure 3, blocks: beyond both of its steps (175 and 241), at a megabyte and a quarter.
 const FIGURE_3_BLOCKS: usize = 320;
 /// End of figure 4, blocks: 5 MB, beyond the 4 from which on it is linear.
 const CACHING_BLOCKS: u64 = 1280;
-/// A read of a block that takes longer came from the drive, whose command alone takes 100 us, nanoseconds.
+/// A block whose read takes longer came from the drive, nanoseconds: the command alone takes 100 us.
 const MEMORY_NS: u64 = 100_000;
-/// End of his figure 2, about, bytes.
+/// Approximate end of figure 2, bytes.
 const FIGURE_2_END: u64 = 600 << 10;
 
 /// The source.
@@ -52,7 +52,7 @@ pub const PAPER: Paper = Paper {
     authors: "Markus Pelouin",
     year: 2009,
     story: "A file is read in small steps, each timed: block size, read-ahead and the layout of ext2 show as drops of the \
-            rate. Some drops he could not explain; they are looked for here.",
+            rate. The paper leaves some drops unexplained; this simulation looks for their causes.",
     run,
 };
 
@@ -62,7 +62,7 @@ fn machine() -> Result<Scenario, PaperError> {
     Ok(machine)
 }
 
-/// Nothing is read ahead.
+/// The same machine without read-ahead.
 fn without_read_ahead(machine: &Scenario) -> Scenario {
     let mut machine = machine.clone();
     machine.disk.window_pages = 0;
@@ -73,23 +73,19 @@ fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
     let machine = machine()?;
     let mut outcome = Outcome {
         inputs: vec![
-            Input::new("read-ahead", "248 sectors, 31 pages", "his text: BLKRAGET"),
-            Input::new("file system", "ext2, blocks of 4 KiB", "his text: the superblock"),
-            Input::new("disk", "8 MB of cache", "his text"),
-            Input::new(
-                "disk",
-                "7200 rpm, 60 MB/s, 8.5 ms, 100 us per command",
-                "assumed: a desktop disk of those years",
-            ),
+            Input::new("read-ahead", "248 sectors, 31 pages", "the paper: BLKRAGET"),
+            Input::new("file system", "ext2, blocks of 4 KiB", "the paper: the superblock"),
+            Input::new("disk", "8 MB of cache", "the paper"),
+            Input::new("disk", "7200 rpm, 60 MB/s, 8.5 ms, 100 us per command", "assumed: a desktop disk of that time"),
             Input::new("processor", "0.5 us per call", "assumed; no line depends on it"),
         ],
         ..Outcome::default()
     };
     let mut lines = Lines::new(NAME);
-    block_size(&machine, &mut outcome, &mut lines)?;
-    read_ahead(&machine, &mut outcome, &mut lines, live)?;
-    caching(&machine, &mut outcome, &mut lines)?;
-    layout(&machine, &mut outcome, &mut lines, live)?;
+    add_block_size(&machine, &mut outcome, &mut lines)?;
+    add_read_ahead(&machine, &mut outcome, &mut lines, live)?;
+    add_caching(&machine, &mut outcome, &mut lines)?;
+    add_layout(&machine, &mut outcome, &mut lines, live)?;
     outcome.lines = lines.finish();
     Ok(outcome)
 }
@@ -111,7 +107,7 @@ fn figure(title: &str, caption: &str, rates: &Rates) -> Figure {
 }
 
 /// Section 3.1.
-fn block_size(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+fn add_block_size(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let steps = Steps { policy: "linux-2.6.23", step_bytes: 16, end_bytes: 40 << 10, keeps_times: false };
     let rates = steps.rates(&without_read_ahead(machine))?;
     let drops = rates.drops(LARGE_DROP);
@@ -123,8 +119,8 @@ fn block_size(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> R
         holds,
         "exact: every multiple of 4096 up to 36864, and nothing else",
     );
-    outcome.figures.push(figure("Figure 1", "Reads of 16 bytes, nothing read ahead.", &rates));
-    // "It reveals little": one file as a whole in reads of each size.
+    outcome.figures.push(figure("Figure 1", "Reads of 16 bytes, without read-ahead.", &rates));
+    // "It reveals little": the whole file, in reads of each size.
     let sizes = [512, 1024, 2048, 4096, 8192];
     let whole = |step_bytes: &u64| -> Result<f64, PaperError> {
         let (open, file, step_bytes) = (OpenId(0), FileId(0), *step_bytes);
@@ -141,13 +137,13 @@ fn block_size(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> R
         "little information",
         Measure::percent(spread),
         Bound::AtMost(5.0),
-        "slowest against fastest; the disk decides, and calls cost less than it takes",
+        "slowest relative to fastest; the disk is the limit, and calls take less time than the disk",
     );
     Ok(())
 }
 
 /// Section 3.2.
-fn read_ahead(
+fn add_read_ahead(
     machine: &Scenario,
     outcome: &mut Outcome,
     lines: &mut Lines,
@@ -162,21 +158,21 @@ fn read_ahead(
     let steps = Steps { policy: policies[1], step_bytes: 512, end_bytes: FIGURE_2_END, keeps_times: false };
     let seen = live.map(|live| steps.live_rates(machine, live)).transpose()?.map(|rates| rates.drops(LARGE_DROP));
     for (policy, rates) in policies.iter().zip(&rates) {
-        window_drops(policy, &rates.drops(LARGE_DROP), seen.as_deref(), lines);
+        add_window_drops(policy, &rates.drops(LARGE_DROP), seen.as_deref(), lines);
     }
-    lines.put_in(
-        "4: BLKRAGET tells the read-ahead",
+    lines.input(
+        "4: BLKRAGET reports the read-ahead",
         "248 sectors",
         Measure::new((machine.disk.window_pages * PAGE_BYTES / SECTOR_BYTES) as f64, "sectors", 0),
-        "the window of the scenario; that the drops have its size is an outcome",
+        "the window of the scenario; that the drops have its distance is a result",
     );
     outcome.figures.push(figure("Figure 2", "Reads of 512 bytes, 248 sectors read ahead.", &rates[1]));
-    own_times(machine, &steps, seen.as_deref(), lines)?;
-    hidden(machine, lines)
+    answer_drops_of_times(machine, &steps, seen.as_deref(), lines)?;
+    add_hidden_properties(machine, lines)
 }
 
 /// The large drops: where windows begin.
-fn window_drops(policy: &str, drops: &[u64], seen: Option<&[u64]>, lines: &mut Lines) {
+fn add_window_drops(policy: &str, drops: &[u64], seen: Option<&[u64]>, lines: &mut Lines) {
     let (early, late): (Vec<u64>, Vec<u64>) = drops.iter().partition(|drop| **drop < DROPS[0]);
     let claim = |what: &str| format!("3.2, figure 2: {what} ({policy})");
     lines
@@ -204,13 +200,13 @@ fn window_drops(policy: &str, drops: &[u64], seen: Option<&[u64]>, lines: &mut L
         "it may be that read-ahead works differently at the beginning",
         format!("drops at {}; windows of 2, 4, 8 and 16 pages are 122880 bytes", list(&early)),
         early == [8192, 24_576, 49_152, 57_344],
-        "shown: the first window is of 2 pages (a read of one, 31 at most), each is twice the last, up to 31; at 49152 the \
-         third one is two requests, for the indirect block had to be read between them",
+        "shown: the first window has 2 pages (a read of one page, a limit of 31), each window is twice the previous one, up to 31; \
+         at 49152 the third window is two requests, because the indirect block is read between them",
     );
 }
 
 /// The abstract: read-ahead hides the block size and the layout.
-fn hidden(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
+fn add_hidden_properties(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let steps = Steps { policy: "linux-2.6.23", step_bytes: 2048, end_bytes: FIGURE_2_END, keeps_times: false };
     let drops = steps.rates(machine)?.drops(DIP);
     let shown = format!("reads of 2048 bytes drop at {}", list(&drops));
@@ -226,13 +222,18 @@ fn hidden(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
         "no effect is noticeable",
         shown,
         !drops.contains(&49_152),
-        "no drop at 12 blocks. In his figure 2 it would be one of \"all the drops near the beginning\"",
+        "no drop at 12 blocks. In the paper's figure 2 it would be one of \"all the drops near the beginning\"",
     );
     Ok(())
 }
 
-/// The drops at exactly 256 and 512 kB: what the program itself does there.
-fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mut Lines) -> Result<(), PaperError> {
+/// The drops at exactly 256 and 512 kB: page faults in the program's memory.
+fn answer_drops_of_times(
+    machine: &Scenario,
+    steps: &Steps,
+    seen: Option<&[u64]>,
+    lines: &mut Lines,
+) -> Result<(), PaperError> {
     let [without, with] = [false, true].map(|keeps_times| Steps { keeps_times, ..*steps }.rates(machine));
     let (without, with) = (without?, with?);
     let middle = [256 << 10, 512 << 10];
@@ -242,15 +243,16 @@ fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mu
         "3.2: the less significant drops at exactly 256 kB and 512 kB",
         "the reason is unknown",
         format!(
-            "a program that keeps 8-byte times (rdtsc) has 512 of them in a page, and 512 reads of 512 bytes are 256 kB: its own memory \
-             faults there. With such times the drops at {} are new, to {} of the median; without them {}",
+            "a program that stores 8-byte times (rdtsc) has 512 of them in a page, and 512 reads of 512 bytes are 256 kB: its memory \
+             faults there. With such times there are new drops at {}, to {} of the median; without them {}",
             list(&new),
             shares(&with),
             shares(&without)
         ),
         new == middle && middle.iter().all(|at| with.share_at(*at) > LARGE_DROP),
-        "shown: exactly these two, and smaller than those of the windows. That his program kept its times so is inferred. A piece of the \
-         file that ends there does the same: the driver of today's kernel lays a file out in pieces that end at 64, 256 and 512 kB",
+        "shown: exactly these two drops, smaller than those of the windows. That the paper's program stored its times this way is \
+         inferred. A piece of the file that ends there has the same effect: the driver of the current kernel lays a file out in \
+         pieces that end at 64, 256 and 512 kB",
     )
     .live_shape(seen.map(|drops| {
         let others: Vec<u64> = drops.iter().copied().filter(|drop| !WINDOWS.contains(drop)).collect();
@@ -260,12 +262,12 @@ fn own_times(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mu
     Ok(())
 }
 
-/// A figure of section 3.3: how long the first block takes, up to `blocks` blocks of the file.
-fn first_block(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
+/// A figure of section 3.3: the time of the first block, up to `blocks` blocks of the file.
+fn first_block_figure(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
     let points = first_ns.iter().take(blocks).zip(2_u64..);
     Figure {
         title: title.into(),
-        caption: "The time to read the first block, by how much of the file was read before. Here it is the page cache's alone."
+        caption: "Time to read the first block, by the part of the file that was read before. Simulated: the page cache alone."
             .into(),
         plot: Plot::Lines {
             x: Axis::linear("blocks of 4 KB"),
@@ -275,8 +277,8 @@ fn first_block(title: &str, first_ns: &[u64], blocks: usize) -> Figure {
     }
 }
 
-/// The times of the first block, nanoseconds, in his order (0, 0-1, 0-2 …), its very first read left out; and how many
-/// reads missed the page cache.
+/// The times of the first block, nanoseconds, in the paper's order (0, 0-1, 0-2 …), without its very first read; and the
+/// number of reads that missed the page cache.
 fn first_block_ns(machine: &Scenario) -> Result<(Vec<u64>, u64), PaperError> {
     let (open, file) = (OpenId(0), FileId(0));
     let passes = (1..=CACHING_BLOCKS).flat_map(move |pass| {
@@ -291,42 +293,42 @@ fn first_block_ns(machine: &Scenario) -> Result<(Vec<u64>, u64), PaperError> {
 }
 
 /// Section 3.3.
-fn caching(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
+fn add_caching(machine: &Scenario, outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let machine = without_read_ahead(machine);
     let (first, _) = first_block_ns(&machine)?;
-    outcome.figures.push(first_block("Figure 3", &first, FIGURE_3_BLOCKS));
-    outcome.figures.push(first_block("Figure 4", &first, first.len()));
-    not_the_page_cache(&machine, lines)?;
-    processor_cache(lines);
+    outcome.figures.push(first_block_figure("Figure 3", &first, FIGURE_3_BLOCKS));
+    outcome.figures.push(first_block_figure("Figure 4", &first, first.len()));
+    answer_page_cache(&machine, lines)?;
+    answer_processor_cache(lines);
     lines.not_shown(
         "3.3, figure 4: the graph continues linearly after 4 MB",
         "linear",
-        "no time in this model depends on how many pages a processor has translated or touched before",
+        "no time in this model depends on the number of pages that a processor has translated or touched before",
     );
     Ok(())
 }
 
-/// Whether the page cache lets go of the first block if the file does not fit into memory.
-fn not_the_page_cache(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
+/// Whether the page cache evicts the first block if the file does not fit into memory.
+fn answer_page_cache(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let little = Scenario { memory_pages: CACHING_BLOCKS / 2, ..machine.clone() };
     let (first, misses) = first_block_ns(&little)?;
     let again = first.iter().filter(|time_ns| **time_ns > MEMORY_NS).count();
     lines.answer(
-        "3.3, figures 3 and 4: are the steps at 700 and 964 kB the page cache, which lets go of the first block?",
+        "3.3, figures 3 and 4: are the steps at 700 and 964 kB the page cache, which evicts the first block?",
         "the cache size is less than a megabyte",
         format!(
-            "with half as much memory as the file is long {misses} reads miss in a file of {CACHING_BLOCKS} blocks, but {again} of \
-             {} reads of the first block",
+            "with memory for half of the file, {misses} reads miss in a file of {CACHING_BLOCKS} blocks, but {again} of {} reads of \
+             the first block",
             first.len()
         ),
         misses > 2 * CACHING_BLOCKS && again == 0,
-        "what is read again is kept on the active list, and the first block is read in each pass. A slight step has another cause: \
-         every read that hits takes the same time here",
+        "pages that are read again are on the active list, and each pass reads the first block. A slight step has another cause: \
+         here each hit takes the same time",
     );
     Ok(())
 }
 
-fn processor_cache(lines: &mut Lines) {
+fn answer_processor_cache(lines: &mut Lines) {
     let sizes = [512 << 10, 1 << 20, 2 << 20];
     let gone = sizes.map(|bytes| ProcessorCache { bytes, ways: 8 }.blocks_until_gone());
     let apart = |(mean, deviation): (f64, f64), block: f64| (block - mean).abs() / deviation;
@@ -336,18 +338,18 @@ fn processor_cache(lines: &mut Lines) {
         .map(|(bytes, (mean, deviation))| format!("{} KB: {mean:.0} ± {deviation:.0}", bytes >> 10))
         .collect();
     lines.answer(
-        "3.3: what they can be: the processor's cache. Blocks until the first one has left it, by its size",
+        "3.3: can the steps be the processor's cache? Blocks until it has evicted the first one, by its size",
         "steps at 175 and 241 blocks",
         shown.join(", "),
         [175.0, 241.0].iter().all(|block| apart(gone[1], *block) < 1.0)
             && apart(gone[0], 241.0) > 1.0
             && apart(gone[2], 241.0) > 1.0,
-        "consistent, not proven: both steps lie within one deviation for 1 MB (8 ways, frames by chance), 241 for no other size",
+        "consistent, not proven: both steps lie within one deviation for 1 MB (8 ways, random page frames), 241 for no other size",
     );
 }
 
 /// Section 3.4.
-fn layout(
+fn add_layout(
     machine: &Scenario,
     outcome: &mut Outcome,
     lines: &mut Lines,
@@ -364,7 +366,7 @@ fn layout(
             "49152 bytes, 12 blocks",
             list(&dips),
             dips == [49_152],
-            "exact, and no other",
+            "exact, and no other dip",
         )
         .live_shape(seen.as_deref().map(|dips| (list(dips), dips == [49_152])));
     lines.number(
@@ -372,15 +374,20 @@ fn layout(
         "twice",
         Measure::new(1.0 / rates.share_at(49_152), "times", 2),
         Bound::Within(2.0, 0.1),
-        "the indirect block lies right before the data, and comes out of the drive's buffer as they do",
+        "the indirect block lies directly before the data, and both come from the drive's buffer",
     );
-    outcome.figures.push(figure("Figure 5", "Reads of 2048 bytes, nothing read ahead.", &rates));
-    block_15(&machine, &steps, seen.as_deref(), lines)
+    outcome.figures.push(figure("Figure 5", "Reads of 2048 bytes, without read-ahead.", &rates));
+    answer_block_15(&machine, &steps, seen.as_deref(), lines)
 }
 
 /// The dip that "was consistently present" at block 15: twelve blocks, their indirect block and three more are 64 KiB
 /// of disk.
-fn block_15(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mut Lines) -> Result<(), PaperError> {
+fn answer_block_15(
+    machine: &Scenario,
+    steps: &Steps,
+    seen: Option<&[u64]>,
+    lines: &mut Lines,
+) -> Result<(), PaperError> {
     let text = include_str!("../pelouin/disk.toml").replace("read_on_kb = 256", "read_on_kb = 60\nhit_read_on_kb = 0");
     let mut ext2 = machine.clone();
     ext2.disk.model = Model::from_toml(&text).expect("a test reads it");
@@ -393,14 +400,14 @@ fn block_15(machine: &Scenario, steps: &Steps, seen: Option<&[u64]>, lines: &mut
         "3.4: the second dip, around block 15",
         "possibly the result of some filesystem optimization",
         format!(
-            "with a drive that fetches 64 KiB when it goes to the platter, and no more until it is left behind: dips at {}; the same \
-             drive with a file in one piece: {}",
+            "with a drive that reads 64 KiB from the platter at a time, and no more until a read goes beyond them: dips at {}; the \
+             same drive with a file in one piece: {}",
             list(&ext2),
             list(&extents)
         ),
         with && without,
-        "shown for such a drive: 12 blocks, the indirect block and 3 blocks are 64 KiB in a row. Not proven: here that dip is deeper \
-         than the one at 12 blocks, his is not; the last one is a change of track",
+        "shown for such a drive: 12 blocks, the indirect block and 3 blocks are 64 contiguous KiB. Not proven: here this dip is \
+         deeper than the dip at 12 blocks, in the paper it is not; the last dip is a track switch",
     )
     .live_shape(seen.map(|dips| (list(dips), dips.contains(&(15 * 4096)))));
     Ok(())

@@ -1,5 +1,5 @@
-//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): his estimate and his Bonnie
-//! rows.
+//! Gérard Roudier, "Asynchronous read-ahead" (linux-kernel mailing list, 6 April 1996): the estimate and the
+//! Bonnie rows.
 //!
 //! ```text
 //!     synchronous    disk  ▓▓▓         ▓▓▓         ▓▓▓          read from the cache: 8 MB/s
@@ -8,10 +8,10 @@
 //!                    cpu      █████████████████████████████     ⇒ 4 MB/s at 100 %
 //! ```
 //!
-//! Put in: the rates that he states for disk and program. For Bonnie: the disk's rate from his row of block input, what
-//! the kernel takes for a page from the same row's load, what the program takes for a page from the *ratio* of load and
-//! speed in the synchronous row, what it takes to write one from block output. Speeds and loads of the other rows, and
-//! the gains, come out.
+//! Inputs of the estimate: the stated rates of disk and program. Inputs of Bonnie: the disk's rate from the row of block
+//! input, the kernel's time for a page from the load of the same row, the program's time for a page from the *ratio* of
+//! load and speed in the synchronous row, the time to write a page from block output. Results: speeds and loads of the
+//! other rows, and the gains.
 
 mod bonnie;
 mod estimate;
@@ -27,9 +27,9 @@ pub(crate) const PAPER: Paper = Paper {
     title: "Asynchronous read-ahead",
     authors: "Gérard Roudier",
     year: 1996,
-    story: "Linux 1.3 reads ahead only while a program waits anyway: disk and processor take turns. Roudier reckons what that \
-            costs, writes the first patch that reads ahead while the program computes, and measures it with Bonnie. Both of his \
-            kernels run here as policies (linux-1.3, roudier), over his reckoning's machine and over the one that he measured on.",
+    story: "Linux 1.3 reads ahead only while a program waits anyway: disk and processor take turns. Roudier estimates the \
+            cost, writes the first patch that reads ahead while the program computes, and measures it with Bonnie. Both \
+            kernels run here as policies (linux-1.3, roudier), on the machine of the estimate and on the measured one.",
     run,
 };
 
@@ -42,15 +42,15 @@ fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
 
 fn inputs() -> Vec<Input> {
     vec![
-        Input::new("reckoning: the disk's platter", "4 MB/s", "stated"),
-        Input::new("reckoning: the disk's cache", "8 MB/s", "stated"),
-        Input::new("reckoning: the program", "4 MB/s at 100 %", "stated"),
-        Input::new("reckoning: commands, calls, copying", "nothing", "as he reckons"),
+        Input::new("estimate: the disk's platter", "4 MB/s", "stated"),
+        Input::new("estimate: the disk's cache", "8 MB/s", "stated"),
+        Input::new("estimate: the program", "4 MB/s at 100 %", "stated"),
+        Input::new("estimate: commands, calls, copying", "no time", "as in the estimate"),
         Input::new("Bonnie: the disk's platter", "4.13 MB/s", "the synchronous row, block input: 3952 KB/s"),
         Input::new(
             "Bonnie: the file system",
             "ext2 with blocks of 1 KiB",
-            "assumed: what mke2fs made in those years unless it was told otherwise",
+            "assumed: the default of mke2fs at that time",
         ),
         Input::new("Bonnie: the disk's cache", "8 MB/s", "stated"),
         Input::new(
@@ -62,7 +62,7 @@ fn inputs() -> Vec<Input> {
         Input::new(
             "Bonnie: getc, a page",
             "920 us",
-            "the synchronous row, input per character: 65 % at 2162 KB/s are 1203 us, less the kernel's",
+            "the synchronous row, input per character: 65 % at 2162 KB/s are 1203 us, less the kernel's time",
         ),
         Input::new("Bonnie: writing a page", "440 us", "the synchronous row, block output: 37.5 % at 3492 KB/s"),
         Input::new(

@@ -46,7 +46,7 @@ fn run(live: Option<&dyn Live>) -> Result<Outcome, PaperError> {
 }
 
 impl Outcome {
-    fn put_in(&mut self, what: &'static str, value: impl Into<String>, source: &'static str) {
+    fn input(&mut self, what: &'static str, value: impl Into<String>, source: &'static str) {
         self.inputs.push(Input::new(what, value, source));
     }
 }

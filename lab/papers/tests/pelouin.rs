@@ -8,7 +8,7 @@ fn every_line_comes_to_what_it_came_to() {
         "pelouin",
         18,
         &[
-            ("4: BLKRAGET tells the read-ahead", "not-shown"),
+            ("4: BLKRAGET reports the read-ahead", "not-shown"),
             ("abstract: read-ahead hides the layout", "differs"),
             ("the graph continues linearly after 4 MB", "not-shown"),
         ],

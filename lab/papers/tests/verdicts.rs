@@ -78,7 +78,7 @@ fn roudier() {
             "Bonnie, input per character, asynchronous: speed",
             "Bonnie, input per character, asynchronous: load",
             "Bonnie, input per character: gain",
-            // The disk's model is kind to writes.
+            // The disk's model favours writes.
             "Bonnie, rewrite, synchronous: speed",
             "Bonnie, rewrite, synchronous: load",
             "Bonnie, rewrite, asynchronous: speed",
@@ -86,8 +86,8 @@ fn roudier() {
             "Bonnie, block output, synchronous: speed",
         ],
     );
-    // Put in: block input, the loads of block output and of the row that gave the program. Not shown: output per
-    // character, what is the same in both kernels when something is written, what he left out.
+    // Inputs: block input, the loads of block output and of the row that gives the program's time. Not shown: output per
+    // character, writes that are equal in both kernels, and the row that the paper leaves out.
     assert_eq!(count(&outcome, Verdict::NotShown), 13);
     assert_eq!(count(&outcome, Verdict::Answered), 2);
 }
@@ -109,18 +109,18 @@ fn oconnor_and_tracy() {
             "figure 3, first phase",
             // Our queue holds 256 pages, theirs a few more.
             "figure 6: idle time falls with 256 pages",
-            // The first 256 pages of each group find room.
+            // The first 256 pages of each group fit into the queue.
             "figure 7: waits for the queue, 512 pages",
-            // Disk and program are nearly as fast as each other.
+            // Disk and program are nearly equally fast.
             "figure 7: waits with 8 and 16 pages",
-            // With two pages there are as many.
+            // With two pages the numbers are equal.
             "figure 7: in every case fewer waits",
-            // It runs empty at each of ext2's pointer blocks.
+            // The queue becomes empty at each of ext2's pointer blocks.
             "figure 7: beyond 512 pages the queue is saturated",
         ],
     );
-    assert_eq!(count(&outcome, Verdict::Answered), 8, "every question that they left open, but for the peak");
-    assert_eq!(count(&outcome, Verdict::NotShown), 6, "five were put in, and a look costs nothing");
+    assert_eq!(count(&outcome, Verdict::Answered), 8, "every question that the paper leaves open, except the peak");
+    assert_eq!(count(&outcome, Verdict::NotShown), 6, "five are inputs, and a check costs no time");
     let titles: Vec<&str> = outcome.figures.iter().map(|figure| figure.title.as_str()).collect();
     for number in 1..=7 {
         assert!(titles.iter().any(|title| title.starts_with(&format!("Figure {number}"))), "{titles:?}");

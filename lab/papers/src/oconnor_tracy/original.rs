@@ -25,7 +25,7 @@ pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Res
     );
     figure_1(lines, runs);
     let (n, best) = runs.pio.best();
-    let close = "the rate of programmed input is assumed but for its mode";
+    let close = "the rate of programmed input is assumed except its mode";
     lines.number(
         "figure 2: the throughput peaks at, programmed input",
         "3.2 MB/s",
@@ -44,13 +44,13 @@ pub(super) fn advice(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Res
     );
     let platter = platter_mb_per_s(machines);
     let from = "the platter's rate";
-    lines.put_in("figure 2: NTFS peaks at around", "13 MB/s", rate(platter), from);
+    lines.input("figure 2: NTFS peaks at around", "13 MB/s", rate(platter), from);
     lines.number(
         "NTFS, with DMA, is faster by a factor of",
         "four",
         Measure::new(platter / best, "", 1),
         Bound::Within(4.0, 0.1),
-        "NTFS at the platter's rate, which is put in, over ours with programmed input",
+        "NTFS at the platter's rate, which is an input, relative to ours with programmed input",
     );
     above_256(lines, &runs.pio);
     Ok(())
@@ -99,15 +99,15 @@ fn figure_1(lines: &mut Lines, runs: &Runs) {
         "exact, the last group rounded up",
     );
     let [pio, dma] = [&runs.pio, &runs.dma].map(locked_up_to_a_point);
-    let with_dma = if dma.1 { "so it is with DMA here" } else { "nor is it so with DMA here" };
+    let with_dma = if dma.1 { "with DMA it holds" } else { "with DMA it does not hold either" };
     lines.shape(
         "figure 1: hits on locked pages as n grows",
         "increase up to a point; almost none above 256",
         format!("{} at 1, 4, 16, 64, 256, 512 pages", pio.0),
         pio.1,
         &format!(
-            "up to the most of them no level has fewer than the one before it, above 256 pages none has one in a hundred; with \
-             programmed input the processor moves what comes before the program may run on; {with_dma}: {}",
+            "up to the maximum no level has fewer than the previous one, above 256 pages each has less than 1 %; with programmed input \
+             the processor moves all arrived data before the program continues; {with_dma}: {}",
             dma.0
         ),
     );
@@ -180,8 +180,8 @@ pub(super) fn extreme(lines: &mut Lines, machines: &Machines) -> Result<Phases, 
         "nearly all of 5 s",
         Measure::new(at(5).system_s, "s", 2),
         Bound::AtLeast(4.0),
-        "not explained: to be charged with 5 s the reader would have to be what the interrupts find running, but once the \
-         queue is full it sleeps; it is full within a tenth of a second here, and DMA shows that asking for pages costs next to nothing",
+        "not explained: to be charged with 5 s the reader would have to run when the interrupts come, but it sleeps once the \
+         queue is full; here it is full within a tenth of a second, and DMA shows that requesting pages costs almost no time",
     );
     let idle = (at(30).idle_s - at(5).idle_s) / 25.0;
     lines.number(
@@ -229,7 +229,7 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
         "matches: above 11 of around 13 MB/s",
         Measure::percent(best / platter_mb_per_s(machines)),
         Bound::Within(100.0, NTFS_APART),
-        "as near as the paper's own two numbers, 11 and 13 MB/s; the platter's rate is put in",
+        "as close as the paper's two numbers, 11 and 13 MB/s; the platter's rate is an input",
     );
     let (_, slow) = runs.pio.best();
     lines.number(
@@ -241,7 +241,7 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
     );
     let users: Vec<f64> = LEVELS.iter().map(|level| Usage::of(runs.dma.at(*level)).user_s).collect();
     let spread = users.iter().copied().fold(0.0, f64::max) - users.iter().copied().fold(f64::INFINITY, f64::min);
-    lines.put_in(
+    lines.input(
         "figure 4: user time is consistent at all levels: spread",
         "consistent",
         Measure::new(spread, "s", 2),
@@ -253,10 +253,10 @@ pub(super) fn dma(lines: &mut Lines, machines: &Machines, runs: &Runs) -> Result
         "decreased, not eliminated",
         format!("{:.1} to {:.1} s at 1 page, {:.1} to {:.1} s at 8192", idle[0].0, idle[0].1, idle[13].0, idle[13].1),
         idle.iter().all(|(_, dma)| *dma > 0.0) && idle[0].1 < idle[0].0 && idle[13].1 < idle[13].0,
-        "at every level there is some",
+        "at every level some idle time remains",
     );
     let system = Usage::of(runs.dma.at(64)).system_s / seconds(runs.dma.at(64).elapsed_ns);
-    lines.put_in("figure 4: system time", "negligible", Measure::percent(system), "15 us for a page");
+    lines.input("figure 4: system time", "negligible", Measure::percent(system), "15 us for a page");
     let four = runs.dma.at(16);
     lines.number(
         "at an advice of four, a miss every",
@@ -288,11 +288,11 @@ fn forced_pio(lines: &mut Lines, machines: &Machines) -> Result<(), PaperError> 
     let stream = machines.pio.workloads[0].streams[0];
     let bound =
         1e9 / 256.0 / (costs.pio_per_page_ns + costs.fault_ns + costs.request_per_page_ns + stream.user_per_page_ns);
-    lines.put_in(
-        "NTFS drops to the same level if it is forced to programmed input: what any system could reach",
+    lines.input(
+        "NTFS drops to the same level if it is forced to programmed input: the limit of any system",
         "the level of Linux: 3.2 MB/s",
         rate(bound),
-        &format!("the processor's time for a page, all added up; true read-ahead reaches {modified:.2} MB/s with it"),
+        &format!("the sum of the processor's times for a page; true read-ahead reaches {modified:.2} MB/s with it"),
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the paper says of the kernel of its time (sections 2 and 3): windows, advice.
+//! The paper's statements about the kernel of 2007 (sections 2 and 3): windows, advice.
 
 use crate::{Bound, Lines, Measure, PaperError, policy};
 use ahead_policy::testing::Cache;
@@ -7,17 +7,17 @@ use ahead_policy::{Access, Advice, Event, FileId, OpenId, PAGE_BYTES, Policy, Re
 /// `VM_MAX_READAHEAD`, 128 KB, in pages: the default of `read_ahead_kb`.
 const MOST_PAGES: u64 = 32;
 const FILE_PAGES: u64 = 4096;
-/// Pages in a row before the first seek, and after the last.
+/// Sequential pages before the first seek, and after the last.
 const SEEK_AFTER: u64 = 256;
-/// Seeks in a row.
+/// Consecutive seeks.
 const SEEKS: u64 = 32;
 
-/// A reader of single pages, and what is asked for on its behalf.
+/// A reader of single pages, with the policy that requests pages for it.
 struct Reader {
     policy: Box<dyn Policy>,
     cache: Cache,
     at: u64,
-    /// What was asked for is there when it is needed.
+    /// Requested pages are in the cache when the reader needs them.
     keeps: bool,
 }
 
@@ -32,7 +32,7 @@ impl Reader {
         self.policy.event(&Event::Advised { open: OpenId(0), file: FileId(0), advice }, &self.cache, &mut requests);
     }
 
-    /// Reads one page; gives the lengths of the requests, pages.
+    /// Reads one page; returns the lengths of the requests, pages.
     fn read(&mut self) -> Vec<u64> {
         let mut requests = Requests::default();
         let access = Access::read(self.at, 1, self.cache.found(self.at));
@@ -43,7 +43,7 @@ impl Reader {
         list.iter().map(|request| request.pages).collect()
     }
 
-    /// Goes on reading at another page.
+    /// Continues at another page.
     fn seek(&mut self, page: u64) {
         let mut requests = Requests::default();
         let event = Event::Sought { open: OpenId(0), file: FileId(0), offset_bytes: page * PAGE_BYTES };
@@ -57,26 +57,26 @@ impl Reader {
 }
 
 pub(super) fn run(lines: &mut Lines) -> Result<(), PaperError> {
-    windows(lines)?;
-    turned_off(lines)?;
-    seeks(lines)?;
-    advice_on_a_file(lines)?;
-    advice_on_a_range(lines)?;
+    add_windows(lines)?;
+    add_cached_file(lines)?;
+    add_seeks(lines)?;
+    add_advice_on_file(lines)?;
+    add_advice_on_range(lines)?;
     lines.not_shown(
         "3.1: readahead blocks until all data have been read",
         "blocks",
-        "today's Linux returns once the reads are on their way; the simulator has no such call",
+        "the current Linux returns once the reads are in flight; the simulator has no such call",
     );
     lines.not_shown(
         "2.2: the adaptive patches' window of up to 1 MB, and their access times",
         "up to 1 MB; improvements in most cases",
-        "what they bring with many streams is shown with Wu's mail of 2005; the benchmarks that are cited are not in the text",
+        "the gain with many streams is shown with Wu's mail of 2005; the cited benchmarks are not in the text",
     );
     Ok(())
 }
 
-/// How long the windows of a reader from front to back become, and how short those of one whose pages are gone.
-fn windows(lines: &mut Lines) -> Result<(), PaperError> {
+/// The longest window of a sequential reader, and the shortest one of a reader whose pages are evicted before use.
+fn add_windows(lines: &mut Lines) -> Result<(), PaperError> {
     let windows = Reader::new("linux-2.6")?.windows(512);
     let longest = windows.iter().copied().max().unwrap_or(0);
     lines.number(
@@ -84,9 +84,9 @@ fn windows(lines: &mut Lines) -> Result<(), PaperError> {
         "128 KB",
         Measure::new((longest * 4) as f64, "KB", 0),
         Bound::Within(128.0, 0.0),
-        "the longest window of a reader from front to back",
+        "the longest window of a sequential reader",
     );
-    // Nothing stays: whatever is read ahead is gone when it is needed.
+    // Each page that is read ahead is evicted before the reader needs it.
     let mut thrashing = Reader::new("linux-2.6")?;
     thrashing.windows(256);
     thrashing.keeps = false;
@@ -98,14 +98,14 @@ fn windows(lines: &mut Lines) -> Result<(), PaperError> {
             "16 KB",
             Measure::new((windows.iter().copied().filter(|pages| *pages > 1).min().unwrap_or(0) * 4) as f64, "KB", 0),
             Bound::Within(16.0, 0.0),
-            "the shortest window of a reader whose pages are always gone",
+            "the shortest window of a reader whose pages are always evicted before use",
         )
         .ours += &format!(", after {shrinks} reductions");
     Ok(())
 }
 
 /// Everything is cached: read-ahead turns itself off.
-fn turned_off(lines: &mut Lines) -> Result<(), PaperError> {
+fn add_cached_file(lines: &mut Lines) -> Result<(), PaperError> {
     let mut cached = Reader::new("linux-2.6")?;
     cached.cache.fill(&ahead_policy::Request { pages: FILE_PAGES, ..ahead_policy::Request::of(FileId(0)) });
     let first = cached.windows(512).len();
@@ -121,10 +121,10 @@ fn turned_off(lines: &mut Lines) -> Result<(), PaperError> {
 }
 
 /// "Of course, any seek or random I/O turns off this readahead mode."
-fn seeks(lines: &mut Lines) -> Result<(), PaperError> {
+fn add_seeks(lines: &mut Lines) -> Result<(), PaperError> {
     let mut reader = Reader::new("linux-2.6")?;
     let before = reader.windows(SEEK_AFTER).into_iter().max().unwrap_or(0);
-    // Never one after the other, and nowhere near what was read.
+    // No two of these pages are adjacent, and none is near the pages that were read before.
     let random: Vec<u64> = (0..SEEKS)
         .flat_map(|index| {
             reader.seek(FILE_PAGES / 2 + (SEEKS - index) * MOST_PAGES);
@@ -137,16 +137,16 @@ fn seeks(lines: &mut Lines) -> Result<(), PaperError> {
         "2.1: any seek or random I/O turns off this readahead mode",
         "turns off",
         format!(
-            "longest window {before} pages before, {longest} in {SEEKS} reads of a page each after a seek, {after} when it goes on in a row"
+            "longest window {before} pages before, {longest} in {SEEKS} reads of one page each after a seek, {after} when sequential reads follow"
         ),
         before == MOST_PAGES && longest == 1 && random.len() as u64 == SEEKS && after > 1,
-        "after a seek the page that is wanted is read, and nothing else",
+        "after a seek only the wanted page is read",
     );
     Ok(())
 }
 
 /// Advice on the whole file: it changes the window.
-fn advice_on_a_file(lines: &mut Lines) -> Result<(), PaperError> {
+fn add_advice_on_file(lines: &mut Lines) -> Result<(), PaperError> {
     for (advice, quoted, holds) in [
         (
             Advice::Sequential,
@@ -162,7 +162,7 @@ fn advice_on_a_file(lines: &mut Lines) -> Result<(), PaperError> {
         lines.shape(
             &format!("3.2: POSIX_FADV_{}", format!("{advice:?}").to_uppercase()),
             quoted,
-            format!("longest request {longest} pages, {MOST_PAGES} unless advised"),
+            format!("longest request {longest} pages, {MOST_PAGES} without advice"),
             holds(longest),
             "exact, with linux-6.18",
         );
@@ -171,7 +171,7 @@ fn advice_on_a_file(lines: &mut Lines) -> Result<(), PaperError> {
 }
 
 /// Advice on a region of the file.
-fn advice_on_a_range(lines: &mut Lines) -> Result<(), PaperError> {
+fn add_advice_on_range(lines: &mut Lines) -> Result<(), PaperError> {
     let mut reader = Reader::new("linux-2.6")?;
     let (first, end) = (FILE_PAGES / 4, FILE_PAGES / 2);
     let mut requests = Requests::default();
@@ -183,24 +183,24 @@ fn advice_on_a_range(lines: &mut Lines) -> Result<(), PaperError> {
     lines.shape(
         "3.2: POSIX_FADV_WILLNEED",
         "initiate a read of the specified region into the page cache",
-        format!("of {} pages {} are asked for, in {} requests", end - first, there.len(), list.len()),
+        format!("{} of {} pages are requested, in {} requests", there.len(), end - first, list.len()),
         there.iter().copied().eq(first..end),
         "exactly the region, with linux-2.6",
     );
     lines.not_shown(
         "3.2: POSIX_FADV_WILLNEED does not block",
         "a non-blocking read",
-        "the simulator's programs have no such call; what a policy asks for never blocks whoever advises",
+        "the simulator's programs have no such call; the requests of a policy never block the program that advises",
     );
     lines.not_shown(
         "3.2: POSIX_FADV_NOREUSE",
         "similar, but the data will just be accessed once",
-        "no policy has it: from 2.6.18 on Linux does nothing on it (from memory), so not in 2.6.20 either, which the paper is about",
+        "no policy has it: from 2.6.18 on Linux ignores it (from memory), so the paper's 2.6.20 ignores it too",
     );
     lines.not_shown(
         "3.2: POSIX_FADV_DONTNEED",
         "attempts to free the cached pages of the region",
-        "frees pages and asks for none, so that no policy hears of it; the simulator's programs have no such call",
+        "frees pages and requests none, so policies do not receive it; the simulator's programs have no such call",
     );
     Ok(())
 }

@@ -47,7 +47,7 @@ pub(super) fn run(machine: &Scenario, boot: &Boot, outcome: &mut Outcome, lines:
         "5.1, 5.3.4: sections, in the order of time, a window of 1 MB at a time",
         "a way that meets the requirements of embedded systems",
         format!(
-            "in {LITTLE_MB} MB: boot {:.2} s, {} MB read; {:.2} s with a list of whole files, {:.2} s with nothing",
+            "in {LITTLE_MB} MB: boot {:.2} s, {} MB read; {:.2} s with a list of whole files, {:.2} s without a list",
             seconds(&window),
             mb(&window),
             seconds(&list),
@@ -66,7 +66,7 @@ fn merging(machine: &Scenario, boot: &Boot, lines: &mut Lines) {
         (boot.runs(), boot.merged_within(WINDOW_PAGES), boot.merged_within(16 * WINDOW_PAGES));
     let window = windowed(machine, boot, 1024, WINDOW_PAGES, Events::Files);
     lines.answer(
-        "5.3.4: what merging within a window is good for",
+        "5.3.4: the effect of merging within a window",
         "remove duplicates, merge consecutive reads into larger ones",
         format!(
             "{recorded} recorded reads become {small} in windows of 1 MB, {large} in windows of 16 MB; the disk gets {} requests with \
@@ -90,7 +90,7 @@ fn sizes(machine: &Scenario, boot: &Boot, outcome: &mut Outcome, lines: &mut Lin
         "5.3.4: with events at program starts alone, is a window of 1 MB large enough?",
         "this assumes that the window size is large enough to extend beyond the next event",
         format!(
-            "no: it spares {:.0} % of the misses; with an event at each first use of a file {:.0} %. All of them are spared from \
+            "no: it saves {:.0} % of the misses; with an event at each first use of a file {:.0} %. All of them are saved from \
              {} MB on, the longest start here",
             share(&starts[0]),
             share(&files[0]),

@@ -1,4 +1,4 @@
-//! His estimate, and the rule that he derives from it.
+//! The paper's estimate, and the rule that follows from it.
 
 use crate::counts::{load, seconds};
 use crate::{
@@ -8,17 +8,17 @@ use crate::{
 use ahead_policy::PAGE_BYTES;
 use ahead_sim::{Counters, Scenario};
 
-/// What the disk gives, bytes per second.
+/// Rate of the disk, bytes per second.
 const DISK_BYTES_PER_S: f64 = 4e6;
-/// What its cache gives, bytes per second.
+/// Rate of the disk's cache, bytes per second.
 const CACHE_BYTES_PER_S: f64 = 8e6;
 /// Speeds of programs for the curve, as their load (percent) at the full speed of the disk.
 const LOADS: std::ops::RangeInclusive<u64> = 1..=40;
 const LOAD_STEP: f64 = 0.05;
-/// A gain of less is none: one page more or less at the end of the file.
+/// A smaller gain counts as none: it is one page more or less at the end of the file.
 const NO_GAIN: f64 = 0.002;
 
-/// A program that takes so long for the data that the disk gives in a second, seconds.
+/// A program that computes for `load` seconds on the data that the disk transfers in a second.
 fn program(base: &Scenario, load: f64) -> Scenario {
     let mut scenario = base.clone();
     let per_page_ns = load * PAGE_BYTES as f64 / DISK_BYTES_PER_S * 1e9;
@@ -43,10 +43,10 @@ pub(super) fn add(lines: &mut Lines, live: Option<&dyn Live>) -> Result<Vec<Figu
     }
     let results = run_all(&jobs)?;
     let (four, rest) = results.split_at(4);
-    say(lines, four, live, &base)?;
+    add_cases(lines, four, live, &base)?;
     let gains: Vec<(f64, f64)> =
         LOADS.zip(rest.chunks(2)).map(|(step, pair)| (step, gain(pair))).map(percents).collect();
-    rule(lines, &gains);
+    add_rule(lines, &gains);
     Ok(vec![machine_time(four), curve(gains)])
 }
 
@@ -58,12 +58,12 @@ fn percents((step, gain): (u64, f64)) -> (f64, f64) {
     (100.0 * LOAD_STEP * step as f64, 100.0 * gain)
 }
 
-fn say(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Scenario) -> Result<(), PaperError> {
+fn add_cases(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Scenario) -> Result<(), PaperError> {
     let [slow, fast, slow_8, fast_8] = [&four[0], &four[1], &four[2], &four[3]];
-    let exact = "his reckoning in steps of nine pages; the first access moves the arm";
+    let exact = "the estimate in steps of nine pages; the first access moves the arm";
     let idle = slow.idle_ns() as f64 / slow.elapsed_ns as f64;
     lines.number(
-        "synchronous: it waits for the disk",
+        "synchronous: time that the program waits for the disk",
         "about 33 % of the time",
         Measure::percent(idle),
         Bound::Within(100.0 / 3.0, 0.01),
@@ -71,7 +71,7 @@ fn say(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Sce
     );
     lines.number("synchronous: speed", "2.67 MB/s", mb_per_s(slow), Bound::Within(2.67, 0.01), exact);
     lines.number("synchronous: load", "67 %", Measure::percent(load(slow)), Bound::Within(67.0, 0.01), exact);
-    let seen = live.map(|live| live.run(&today(base)?.asked()).map_err(PaperError::from)).transpose()?;
+    let seen = live.map(|live| live.run(&live_job(base)?.asked()).map_err(PaperError::from)).transpose()?;
     let bound = Bound::Within(4.0, 0.01);
     let speed = lines.number("asynchronous: speed", "4 MB/s", mb_per_s(fast), bound, exact);
     speed.live(seen.as_ref().map(|seen| Measure::new(seen.throughput_bytes_per_s() / 1e6, "MB/s", 2)), bound);
@@ -104,23 +104,23 @@ fn say(lines: &mut Lines, four: &[Counters], live: Option<&dyn Live>, base: &Sce
 }
 
 /// The estimate as a job for the running kernel.
-struct Today(Scenario);
+struct LiveJob(Scenario);
 
-impl Today {
+impl LiveJob {
     fn asked(&self) -> Asked<'_> {
         Asked { scenario: &self.0, filesystem: Filesystem { name: "ext4", block_bytes: PAGE_BYTES }, each: false }
     }
 }
 
-fn today(base: &Scenario) -> Result<Today, PaperError> {
-    Ok(Today(Scenario { policies: vec![policy("linux-6.18")?], ..base.clone() }))
+fn live_job(base: &Scenario) -> Result<LiveJob, PaperError> {
+    Ok(LiveJob(Scenario { policies: vec![policy("linux-6.18")?], ..base.clone() }))
 }
 
-fn rule(lines: &mut Lines, gains: &[(f64, f64)]) {
+fn add_rule(lines: &mut Lines, gains: &[(f64, f64)]) {
     let begins = gains.iter().find(|(_, gain)| *gain > 100.0 * NO_GAIN).map_or(f64::NAN, |(load, _)| *load);
     let last_without = begins - 100.0 * LOAD_STEP;
     lines.number(
-        "the gain begins with programs that load the processor, at the disk's full speed, with more than",
+        "the gain begins above a processor load, at the disk's full speed, of",
         "50 %",
         Measure::new(last_without, "%", 0),
         Bound::Within(50.0, 0.0),
@@ -128,11 +128,11 @@ fn rule(lines: &mut Lines, gains: &[(f64, f64)]) {
     );
     let best = gains.iter().copied().fold((0.0, 0.0), |best, now| if now.1 > best.1 { now } else { best });
     lines.answer(
-        "how much at most, and where",
-        "not said",
+        "largest gain, and at which load",
+        "not stated",
         format!("{:.0} % at a load of {:.0} %", best.1, best.0),
         (best.0 - 100.0).abs() < 1.0,
-        "the same curve; beyond 100 % the processor is the bound, and what the disk costs weighs less and less",
+        "the same curve; above 100 % the processor is the limit, and the disk's share of the time decreases",
     );
 }
 
@@ -143,8 +143,8 @@ fn machine_time(four: &[Counters]) -> Figure {
         values: vec![seconds(counters.user_ns), seconds(counters.idle_ns())],
     };
     Figure {
-        title: "The reckoning".into(),
-        caption: "40 MiB by programs of 4 and of 8 MB/s, from a disk of 4 MB/s whose cache gives 8 MB/s.".into(),
+        title: "The estimate".into(),
+        caption: "Programs of 4 and of 8 MB/s read 40 MiB from a disk of 4 MB/s whose cache gives 8 MB/s.".into(),
         plot: Plot::Stacked {
             x: "program and kernel".into(),
             y: "time, s".into(),
@@ -160,14 +160,14 @@ fn curve(gains: Vec<(f64, f64)>) -> Figure {
         let (program, disk, cache) = (load / DISK_BYTES_PER_S, 1.0 / DISK_BYTES_PER_S, 1.0 / CACHE_BYTES_PER_S);
         100.0 * ((program + cache).max(disk) / program.max(disk) - 1.0)
     };
-    let his: Vec<(f64, f64)> = gains.iter().map(|(load, _)| (*load, estimated(load / 100.0))).collect();
+    let theirs: Vec<(f64, f64)> = gains.iter().map(|(load, _)| (*load, estimated(load / 100.0))).collect();
     Figure {
-        title: "What reading ahead while the program computes gains".into(),
-        caption: "His rule: nothing below 50 %. The reckoned curve is his arithmetic for every load.".into(),
+        title: "Gain of reading ahead while the program computes".into(),
+        caption: "Roudier's rule: no gain below 50 %. The estimated curve is his arithmetic for every load.".into(),
         plot: Plot::Lines {
             x: Axis::linear("load at the full speed of the disk, %"),
             y: Axis::linear("gain in speed, %"),
-            series: vec![series("ours", gains), series("reckoned", his)],
+            series: vec![series("ours", gains), series("estimated", theirs)],
         },
     }
 }

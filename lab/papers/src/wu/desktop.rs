@@ -59,10 +59,10 @@ fn mb(pages: u64) -> f64 {
 pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let machine = scenario("wu/desktop.toml", include_str!("../../wu/desktop.toml"))?;
     let starts = Starts::measured();
-    outcome.put_in(
+    outcome.input(
         "desktop and console",
         format!("{} and {} programs: {}; {}", DESKTOP.len(), CONSOLE.len(), DESKTOP.join(", "), CONSOLE.join(", ")),
-        "measured: the pages that they touch when they start today (lab/papers/starts.txt); chosen before anything was simulated",
+        "measured: the pages that they touch when they start today (lab/papers/starts.txt); chosen before the first simulation",
     );
     for (what, names, quoted) in [("under X", &DESKTOP[..], &UNDER_X[..]), ("console", &CONSOLE[..], &ON_CONSOLE[..])] {
         let windows: Vec<u64> = quoted.iter().map(|row| row.0).collect();
@@ -74,12 +74,12 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     let percent = runs.iter().map(|counters| 100.0 * hit_ratio(counters));
     outcome.figures.push(Figure {
         title: "Hit ratio and footprint of a desktop".into(),
-        caption: "Ten programs start one after the other; what was read and how much of it was used.".into(),
+        caption: "Ten programs start one after the other: the amount read, and the used share of it.".into(),
         plot: Plot::Lines {
             x: Axis::logarithmic("window, KB"),
             y: Axis::linear("percent, and MB"),
             series: vec![
-                series("used of what was read, %", sizes.iter().map(|kb| *kb as f64).zip(percent)),
+                series("used share of the read pages, %", sizes.iter().map(|kb| *kb as f64).zip(percent)),
                 series("read, MB", sizes.iter().map(|kb| *kb as f64).zip(runs.iter().map(|run| mb(run.issued_pages)))),
             ],
         },
@@ -95,8 +95,8 @@ fn ratios(what: &str, quoted: &[Quoted], runs: &[Counters], lines: &mut Lines) {
                 &format!("{ratio} % ({used_mb} of {read_mb} MB)"),
                 Measure::percent(hit_ratio(counters)),
                 Bound::Within(*ratio, TOLERANCE),
-                "other programs of another year: those of today touch most of what they map when they start; his own two sessions are \
-                 62 and 53 %",
+                "other programs of another year: current programs touch most of what they map when they start; the paper's two sessions \
+                 are 62 and 53 %",
             )
             .ours += &format!(" ({:.0} of {:.0} MB)", mb(counters.used_pages), mb(counters.issued_pages));
     }

@@ -1,12 +1,12 @@
 //! Vivek Goyal's benchmarks: 1 to 16 sequential readers on two arrays, windows of 128 against 512 KB.
 //!
 //! ```text
-//!     one reader     window ▓▓ window ▓▓ window      ▓ what a request costs the array: long windows have fewer of them
-//!     several        window ▓▓░window ▓▓░window      ░ the next request comes when the one before it is done
+//!     one reader     window ▓▓ window ▓▓ window      ▓ cost of a request in the array: long windows have fewer requests
+//!     several        window ▓▓░window ▓▓░window      ░ the next request comes when the previous one is done
 //! ```
 //!
-//! The cost of a request and the array's rate are put in from the two rows of one reader, what passes between two
-//! requests from the row of two readers with the short window. The other rows are what comes out.
+//! Inputs: the cost of a request and the array's rate, from the two rows of one reader; the time between two requests, from
+//! the row of two readers with the short window. The other rows are results.
 
 use crate::{Asked, Axis, Bound, Figure, Filesystem, Line, Lines, Live, Measure, Observed, Outcome, PaperError, Plot};
 use crate::{in_parallel, policy, scenario, series};
@@ -33,22 +33,22 @@ const SATA: [Row; 5] = [
 const WINDOWS_KB: [u64; 2] = [128, 512];
 /// Length of the files against the real page cache, 16 MB: a gigabyte would take minutes.
 const LIVE_FILE_PAGES: u64 = (16 << 20) / PAGE_BYTES;
-/// Part of the measured effect of the longer window by which bandwidth and gain may be off.
-const EFFECT_PART: f64 = 0.5;
+/// Tolerance of bandwidth and gain, as a share of the measured effect of the longer window.
+const EFFECT_SHARE: f64 = 0.5;
 /// The worst of thousands of calls in a quarter of a minute, over three runs: half to twice.
 const LATENCY_FACTOR: f64 = 2.0;
 
-const HALF: &str = "half of what the longer window gained him: so no row can be taken for the one of the other window, and no gain \
-                    at all is outside";
+const HALF: &str = "half of the measured gain of the longer window: so no row passes for that of the other window, and a gain of \
+                    zero is outside";
 
-/// An array and what was measured on it.
+/// An array and the measurements on it.
 struct Array {
     name: &'static str,
     model: &'static str,
-    /// From a request's end to the next one's being there while other readers wait, nanoseconds.
+    /// From the end of a request to the arrival of the next one while other readers wait, nanoseconds.
     turnaround_ns: u64,
     rows: &'static [Row; 5],
-    /// The way to another file if it is near, milliseconds, where it may make a difference.
+    /// Access time of a neighbouring file, milliseconds, where it may matter.
     near_ms: Option<f64>,
 }
 
@@ -71,18 +71,18 @@ const ARRAYS: [Array; 2] = [
 ];
 
 impl Array {
-    /// The array, behind its machine.
-    fn behind(&self, machine: &Scenario) -> Scenario {
+    /// The machine with this array.
+    fn attached_to(&self, machine: &Scenario) -> Scenario {
         let mut machine = machine.clone();
         machine.disk.model = Model::from_toml(self.model).expect("a test reads it");
         machine.disk.turnaround_ns = self.turnaround_ns;
         machine
     }
 
-    /// Why a bandwidth may be off, and what the way to another file has to do with it.
+    /// The reason of the tolerance of a bandwidth, with the effect of the access time of another file.
     fn reason(&self, machine: &Scenario) -> Result<String, PaperError> {
         let Some(near_ms) = self.near_ms else { return Ok(HALF.to_owned()) };
-        let mut near = self.behind(machine);
+        let mut near = self.attached_to(machine);
         let model = self.model.replace("access_ms = 8", &format!("access_ms = {near_ms}"));
         near.disk.model = Model::from_toml(&model).expect("a test reads it with another access time");
         let runs = measure(&near, self)?;
@@ -90,15 +90,15 @@ impl Array {
             [(row.1, &pair[0]), (row.3, &pair[1])].map(|(theirs, ours)| 100.0 * (kb_per_s(ours) / theirs - 1.0).abs())
         });
         Ok(format!(
-            "{HALF}; on the way to another file the arm takes 8 ms here, which is Wu's figure for any two places: with {near_ms} ms, as \
-             between neighbours, no row is more than {:.1} % off",
+            "{HALF}; the access time of another file is 8 ms here, Wu's figure for any two places: with {near_ms} ms, as between \
+             neighbouring files, no row differs by more than {:.1} %",
             off.fold(0.0, f64::max)
         ))
     }
 
-    /// The same if a request cost nothing besides its transfer.
-    fn free_of_cost(&self, machine: &Scenario) -> Scenario {
-        let mut machine = self.behind(machine);
+    /// The machine with this array, where a request costs only its transfer.
+    fn without_request_cost(&self, machine: &Scenario) -> Scenario {
+        let mut machine = self.attached_to(machine);
         let model = self.model.replace("\noverhead_us", "\n# overhead_us");
         machine.disk.model = Model::from_toml(&model).expect("a test reads it with its cost");
         machine.disk.turnaround_ns = 0;
@@ -106,7 +106,7 @@ impl Array {
     }
 }
 
-/// What came out: for each row, with 128 and with 512 KB.
+/// Results of each row, with 128 and with 512 KB.
 type Runs = Vec<[Counters; 2]>;
 
 /// Runs every row.
@@ -123,10 +123,10 @@ fn measure(machine: &Scenario, array: &Array) -> Result<Runs, PaperError> {
     rows.into_iter().collect()
 }
 
-/// The same against the real page cache, with smaller files; the largest number of readers first, so that one disk does
-/// for all.
+/// The same against the real page cache, with smaller files; the largest number of readers first, so that one disk serves
+/// all rows.
 fn measure_live(machine: &Scenario, array: &Array, live: &dyn Live) -> Result<Vec<[Observed; 2]>, PaperError> {
-    let mut machine = array.behind(machine);
+    let mut machine = array.attached_to(machine);
     let mut run = |readers: usize, window_kb: u64| -> Result<Observed, PaperError> {
         machine.disk.window_pages = window_kb * 1024 / PAGE_BYTES;
         let mut stream = machine.workloads[0].streams[0];
@@ -147,50 +147,50 @@ fn kb_per_s(counters: &Counters) -> f64 {
 
 pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Live>) -> Result<(), PaperError> {
     let machine = scenario("wu/readers.toml", include_str!("../../wu/readers.toml"))?;
-    outcome.put_in("HP EVA", "226.9 MB/s and 308 us per request", "the two rows of one reader");
-    outcome.put_in("HP EVA: from one request to the next while others wait", "20 us", "two readers with 128 KB");
-    outcome.put_in("HP EVA: another file", "5.4 ms", "assumed: disks of 15,000 rpm");
-    outcome.put_in("striped SATA", "172 MB/s and 92 us per request", "the two rows of one reader");
-    outcome.put_in("striped SATA: from one request to the next while others wait", "84 us", "two readers with 128 KB");
-    outcome.put_in("striped SATA: another file", "8 ms", "Wu's own figure for a disk of that year");
-    outcome.put_in("both arrays: the file system", "blocks laid out as by ext2", "ext3, stated");
-    outcome.put_in("CFQ", "slices of 100 ms, 8 ms idle, 300 ms target", "block/cfq-iosched.c of 2.6.33");
+    outcome.input("HP EVA", "226.9 MB/s and 308 us per request", "the two rows of one reader");
+    outcome.input("HP EVA: time between two requests while others wait", "20 us", "two readers with 128 KB");
+    outcome.input("HP EVA: access time of another file", "5.4 ms", "assumed: disks of 15,000 rpm");
+    outcome.input("striped SATA", "172 MB/s and 92 us per request", "the two rows of one reader");
+    outcome.input("striped SATA: time between two requests while others wait", "84 us", "two readers with 128 KB");
+    outcome.input("striped SATA: access time of another file", "8 ms", "Wu's figure for a disk of that year");
+    outcome.input("both arrays: the file system", "blocks laid out as by ext2", "ext3, stated");
+    outcome.input("CFQ", "slices of 100 ms, 8 ms idle, 300 ms target", "block/cfq-iosched.c of 2.6.33");
     for array in &ARRAYS {
-        let runs = measure(&array.behind(&machine), array)?;
+        let runs = measure(&array.attached_to(&machine), array)?;
         let seen = live.map(|live| measure_live(&machine, array, live)).transpose()?;
         let reason = array.reason(&machine)?;
         for (index, (row, pair)) in array.rows.iter().zip(&runs).enumerate() {
-            compare(array, &reason, row, pair, seen.as_ref().map(|rows| &rows[index]), lines);
+            add_row(array, &reason, row, pair, seen.as_ref().map(|rows| &rows[index]), lines);
         }
         outcome.figures.push(figure(array, &runs));
-        why(array, &runs, &measure(&array.free_of_cost(&machine), array)?, lines);
+        answer_gain(array, &runs, &measure(&array.without_request_cost(&machine), array)?, lines);
     }
     Ok(())
 }
 
 fn name_of(array: &Array, readers: usize) -> String {
-    let many = if readers == 1 { "reader" } else { "readers" };
-    format!("{}, {readers} {many}", array.name)
+    let noun = if readers == 1 { "reader" } else { "readers" };
+    format!("{}, {readers} {noun}", array.name)
 }
 
-/// A gain, and what it may be.
+/// A gain and its bound.
 fn gain_of(row: &Row) -> (f64, Bound) {
     let gain = row.3 / row.1;
-    let off = EFFECT_PART * (gain - 1.0);
+    let off = EFFECT_SHARE * (gain - 1.0);
     (gain, Bound::Between(round(gain - off), round(gain + off)))
 }
 
-/// To three digits after the point, as it is shown.
+/// Rounded to three decimals, as printed.
 fn round(times: f64) -> f64 {
     (1e3 * times).round() / 1e3
 }
 
-/// What a bandwidth may be.
+/// The bound of a bandwidth.
 fn bandwidth_bound(row: &Row, bandwidth: f64) -> Bound {
-    Bound::Within(bandwidth, EFFECT_PART * (row.3 / row.1 - 1.0))
+    Bound::Within(bandwidth, EFFECT_SHARE * (row.3 / row.1 - 1.0))
 }
 
-fn compare(
+fn add_row(
     array: &Array,
     reason: &str,
     row: &Row,
@@ -205,15 +205,15 @@ fn compare(
     for (index, ((counters, window_kb), (bandwidth, latency_us))) in pair.iter().zip(WINDOWS_KB).zip(quoted).enumerate()
     {
         let seen = seen.map(|pair| &pair[index]);
-        let said = Said {
+        let number = Quoted {
             claim: claim(&format!("bandwidth with windows of {window_kb} KB")),
             quoted: format!("{bandwidth} KB/s"),
             bound: bandwidth_bound(row, bandwidth),
             why: reason,
         };
-        let is_put_in = readers == 1 || (readers, window_kb) == (2, WINDOWS_KB[0]);
-        let line = said.beside(Measure::new(kb_per_s(counters), "KB/s", 0), is_put_in, lines);
-        line.live(seen.map(|seen| Measure::new(live_kb_per_s(seen), "KB/s", 0)), said.bound);
+        let is_input = readers == 1 || (readers, window_kb) == (2, WINDOWS_KB[0]);
+        let line = number.compare(Measure::new(kb_per_s(counters), "KB/s", 0), is_input, lines);
+        line.live(seen.map(|seen| Measure::new(live_kb_per_s(seen), "KB/s", 0)), number.bound);
         let bound =
             Bound::Between((latency_us / 1e3 / LATENCY_FACTOR).round(), (latency_us / 1e3 * LATENCY_FACTOR).round());
         let line = lines.number(
@@ -221,32 +221,32 @@ fn compare(
             &format!("{:.1} ms", latency_us / 1e3),
             Measure::new(counters.latency_most_ns as f64 / 1e6, "ms", 1),
             bound,
-            "half to twice: the worst call of a run, in which here nothing else uses the disk",
+            "half to twice: the worst call of a run; here no other process uses the disk",
         );
         let worst_ms = |seen: &Observed| seen.each_ns.iter().max().map_or(0.0, |ns| *ns as f64 / 1e6);
         line.live(seen.map(|seen| Measure::new(worst_ms(seen), "ms", 1)), bound);
     }
     let (gain, bound) = gain_of(row);
-    let said =
-        Said { claim: claim("gain of 512 KB over 128 KB"), quoted: format!("{gain:.3} times"), bound, why: HALF };
-    let line = said.beside(Measure::new(kb_per_s(&pair[1]) / kb_per_s(&pair[0]), "times", 3), readers == 1, lines);
+    let number =
+        Quoted { claim: claim("gain of 512 KB over 128 KB"), quoted: format!("{gain:.3} times"), bound, why: HALF };
+    let line = number.compare(Measure::new(kb_per_s(&pair[1]) / kb_per_s(&pair[0]), "times", 3), readers == 1, lines);
     let gained = |pair: &[Observed; 2]| live_kb_per_s(&pair[1]) / live_kb_per_s(&pair[0]);
     line.live(seen.map(|pair| Measure::new(gained(pair), "times", 3)), bound);
 }
 
-/// A row's number.
-struct Said<'a> {
+/// A number of a row.
+struct Quoted<'a> {
     claim: String,
     quoted: String,
     bound: Bound,
     why: &'a str,
 }
 
-impl Said<'_> {
-    /// With ours: to be compared, or put in.
-    fn beside<'a>(&self, ours: Measure, is_put_in: bool, lines: &'a mut Lines) -> &'a mut Line {
-        if is_put_in {
-            lines.put_in(&self.claim, &self.quoted, ours, "rate and costs of a request were reckoned from this row")
+impl Quoted<'_> {
+    /// Adds the line: an input, or a comparison with ours.
+    fn compare<'a>(&self, ours: Measure, is_input: bool, lines: &'a mut Lines) -> &'a mut Line {
+        if is_input {
+            lines.input(&self.claim, &self.quoted, ours, "rate and costs of a request are calculated from this row")
         } else {
             lines.number(&self.claim, &self.quoted, ours, self.bound, self.why)
         }
@@ -273,21 +273,21 @@ fn figure(array: &Array, runs: &Runs) -> Figure {
     }
 }
 
-/// Where the gain comes from.
-fn why(array: &Array, runs: &Runs, free: &Runs, lines: &mut Lines) {
+/// The cause of the gain.
+fn answer_gain(array: &Array, runs: &Runs, free: &Runs, lines: &mut Lines) {
     let gains = |runs: &Runs| -> Vec<f64> { runs.iter().map(|pair| kb_per_s(&pair[1]) / kb_per_s(&pair[0])).collect() };
     let show = |gains: &[f64]| gains.iter().map(|gain| format!("{gain:.2}")).collect::<Vec<_>>().join(", ");
     let (with, without) = (gains(runs), gains(free));
     lines.answer(
-        &format!("{}: where the gain comes from", array.name),
+        &format!("{}: the cause of the gain", array.name),
         "more I/O throughput",
         format!(
-            "gain for 1 to 16 readers {}; if a request cost nothing besides its transfer {}: it is this cost, not that of the \
-             arm, that a longer window shares out, for the next window is under way meanwhile and CFQ's slices see to the arm",
+            "gain for 1 to 16 readers {}; if a request cost only its transfer {}: a longer window reduces this cost, not that of \
+             the arm, because the next window is already in flight and CFQ's slices limit the arm's cost",
             show(&with),
             show(&without)
         ),
         without[0] < 1.02 && with.iter().zip(&without).all(|(with, without)| with > without),
-        "the same machine with and without what a request costs the array",
+        "the same machine with and without the cost of a request in the array",
     );
 }

@@ -19,24 +19,24 @@ const SWEEP: [(u64, f64, f64); 11] = [
     (4096, 269.0, 264.0),
     (8192, 266.0, 266.0),
 ];
-/// What may lie between a row and ours.
+/// Tolerance of a row, as a share.
 const TOLERANCE: f64 = 0.1;
-/// The row that was put in whichever way windows are asked for: the bus.
-const PUT_IN: [u64; 1] = [4096];
-/// Rows that were put in as if each window were waited for: what one command costs besides its transfer, what a page
-/// costs the processor, the bus.
-const PUT_IN_WAITED: [u64; 3] = [4, 64, 4096];
+/// The row that is an input however windows are requested: the bus.
+const INPUTS: [u64; 1] = [4096];
+/// Rows that are inputs if each window is waited for: the cost of a command besides its transfer, the processor time of a
+/// page, the bus.
+const INPUTS_WAITED: [u64; 3] = [4, 64, 4096];
 
-const COSTS_FROM: &str = "costs were reckoned from the rows of 4k, 64k and 4M";
-/// Why rows differ as Linux 2.6.23 asks.
-const OVERLAPPED: &str = "the next window is under way while one is used here, so that the bus is the bound; what kept his from being so, \
-                          and which kernel it was, his text does not say";
+const COSTS_FROM: &str = "costs are calculated from the rows of 4k, 64k and 4M";
+/// Why the rows of Linux 2.6.23 differ.
+const OVERLAPPED: &str = "here the next window is in flight while one is used, so the bus is the limit; the paper names neither its \
+                          kernel nor the cause of its lower rates";
 
 fn name_of(window_kb: u64) -> String {
     if window_kb < 1024 { format!("{window_kb}k") } else { format!("{}M", window_kb / 1024) }
 }
 
-/// Rates for each window, MB/s; `policy_of` names the policy for a window of this number of pages.
+/// Rates for each window, MB/s; `policy_of` returns the policy for a window of this number of pages.
 fn sweep(machine: &Scenario, policy_of: impl Fn(u64) -> String + Sync) -> Result<Vec<f64>, PaperError> {
     let rates = in_parallel(&SWEEP, |(window_kb, ..)| -> Result<f64, PaperError> {
         let mut machine = machine.clone();
@@ -50,27 +50,31 @@ fn sweep(machine: &Scenario, policy_of: impl Fn(u64) -> String + Sync) -> Result
 pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperError> {
     let mut machine = scenario("wu/ssd.toml", include_str!("../../wu/ssd.toml"))?;
     machine.disk.model = Model::from_toml(include_str!("../../wu/x25-m.toml")).expect("a test reads it");
-    outcome.put_in("Intel X25-M: bus", "269 MB/s", "Wu's row for 4M (Intel's data sheet says up to 250)");
-    outcome.put_in("Intel X25-M: a command of a row", "8 us", "Wu's row for 4k");
-    outcome.put_in("his processor: a page copied and kept", "9.3 us", "Wu's row for 64k");
-    outcome.put_in("his machine: longest request", "64 KB", "assumed; it says how much of a window can be used early");
+    outcome.input("Intel X25-M: bus", "269 MB/s", "Wu's row for 4M (Intel's data sheet says up to 250)");
+    outcome.input("Intel X25-M: a command of sequential reads", "8 us", "Wu's row for 4k");
+    outcome.input("Wu's processor: copying and caching a page", "9.3 us", "Wu's row for 64k");
+    outcome.input(
+        "Wu's machine: longest request",
+        "64 KB",
+        "assumed; it limits the part of a window that can be used early",
+    );
     let rates = sweep(&machine, |_| "linux-2.6.23".to_owned())?;
-    say(&rates, "SSD", &PUT_IN, OVERLAPPED, lines);
-    // If nothing is under way while a window is used, as with a fixed number of pages for each miss.
+    add_rows(&rates, "SSD", &INPUTS, OVERLAPPED, lines);
+    // If nothing is in flight while a window is used, as with a fixed number of pages for each miss.
     let waited = sweep(&machine, |pages| format!("fixed({pages})"))?;
-    say(&waited, "SSD, if each window is waited for", &PUT_IN_WAITED, COSTS_FROM, lines);
-    why(&waited, &rates, lines);
+    add_rows(&waited, "SSD, if each window is waited for", &INPUTS_WAITED, COSTS_FROM, lines);
+    answer_large_windows(&waited, &rates, lines);
     outcome.figures.push(figure(&rates, &waited));
     Ok(())
 }
 
-/// All rows, for one way to ask for windows.
-fn say(rates: &[f64], which: &str, put_in: &[u64], why: &str, lines: &mut Lines) {
+/// All rows, for one way to request windows.
+fn add_rows(rates: &[f64], which: &str, inputs: &[u64], why: &str, lines: &mut Lines) {
     for (rate, (window_kb, first, second)) in rates.iter().zip(SWEEP) {
         let (claim, ours) = (format!("{which}: windows of {}", name_of(window_kb)), Measure::new(*rate, "MB/s", 0));
         let quoted = format!("{first} and {second} MB/s");
-        if put_in.contains(&window_kb) {
-            lines.put_in(&claim, &quoted, ours, "a cost was reckoned from this row");
+        if inputs.contains(&window_kb) {
+            lines.input(&claim, &quoted, ours, "a cost is calculated from this row");
         } else {
             let bound = Bound::Within((first + second) / 2.0, TOLERANCE);
             lines.number(&claim, &quoted, ours, bound, why);
@@ -81,14 +85,14 @@ fn say(rates: &[f64], which: &str, put_in: &[u64], why: &str, lines: &mut Lines)
         "123, 153, 161 … 269 MB/s",
         list(rates),
         rates[..10].windows(2).all(|pair| pair[1] > pair[0]),
-        "each window faster than the one before it",
+        "each window faster than the previous one",
     );
     lines.number(
         &format!("{which}: 8M against 4M"),
-        "266 against 269 and 264 MB/s: no more to be had",
+        "266 against 269 and 264 MB/s: no further gain",
         Measure::new(rates[10] / rates[9], "times", 3),
         Bound::Within(1.0, 0.02),
-        "his two runs of 4M are 2 % apart",
+        "the paper's two runs of 4M differ by 2 %",
     );
 }
 
@@ -96,8 +100,8 @@ fn list(rates: &[f64]) -> String {
     rates.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ") + " MB/s"
 }
 
-/// Why it wants large windows "even for sequential reads".
-fn why(waited: &[f64], overlapped: &[f64], lines: &mut Lines) {
+/// Why the disk wants large windows "even for sequential reads".
+fn answer_large_windows(waited: &[f64], overlapped: &[f64], lines: &mut Lines) {
     let distance = |ours: &[f64]| {
         let apart =
             ours.iter().zip(SWEEP).map(|(rate, (_, first, second))| (2.0 * rate / (first + second) - 1.0).abs());
@@ -107,16 +111,16 @@ fn why(waited: &[f64], overlapped: &[f64], lines: &mut Lines) {
         "why the SSD desires large windows even for sequential reads",
         "no explanation",
         format!(
-            "if the next window is under way while one is used: {}, up to {:.0} % from his; if it starts only when it is \
-             waited for: up to {:.0} %. A longer window is cut into more requests, and the first of them \
-             is used while the others come",
+            "if the next window is in flight while one is used: {}, up to {:.0} % from the paper's rows; if it starts only when \
+             the program waits for it: up to {:.0} %. A longer window is divided into more requests, and the first of them is used \
+             while the others arrive",
             list(overlapped),
             distance(overlapped),
             distance(waited)
         ),
         distance(overlapped) > 25.0 && distance(waited) < 100.0 * TOLERANCE,
-        "the same machine with linux-2.6.23 and with as many pages for each miss; consistent with his rows, of which three \
-         were put in so, and not proven",
+        "the same machine with linux-2.6.23, and with the same number of pages at each miss; consistent with the paper's rows, of \
+         which three are inputs, but not proven",
     );
 }
 

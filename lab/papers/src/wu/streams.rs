@@ -41,7 +41,7 @@ fn share(counters: &Counters) -> f64 {
 
 fn thrashings(counters: &Counters) -> String {
     let requests = counters.device.requests;
-    format!("{} thrashings in {requests} requests of the disk ({:.3} %)", counters.thrashings, 100.0 * share(counters))
+    format!("{} thrashings in {requests} disk requests ({:.3} %)", counters.thrashings, 100.0 * share(counters))
 }
 
 /// The largest number up to `most` of which `fails` is false, if it is so from somewhere on.
@@ -60,10 +60,10 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines) -> Result<(), PaperE
     for least_pages in LEAST_PAGES {
         least_window(&machine, least_pages, lines)?;
     }
-    outcome.put_in(
+    outcome.input(
         "800 streams",
         "files of 8 MB, calls of 4 KB, a disk of 2010 (hdd)",
-        "assumed: his mail does not say",
+        "assumed: the mail does not say",
     );
     all_streams(&machine, lines)?;
     stock_limit(&machine, lines)
@@ -76,7 +76,7 @@ fn all_streams(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
     for (choice, counters) in machine.policies.iter().zip(&runs) {
         let claim = format!("{STREAMS} streams of 1 KB/s in 64 MB, all of it page cache: {choice}");
         let (share, ours) = (share(counters), thrashings(counters));
-        let as_rare = "at most as many for each request of the disk, which is what he counts";
+        let as_rare = "at most as many for each disk request, which is what Wu counts";
         let mut safe = |claim: &str, quoted| {
             lines.shape(claim, quoted, ours.clone(), share <= THRASHINGS_PER_READAHEAD, as_rare);
         };
@@ -90,7 +90,7 @@ fn all_streams(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
             ),
             _ => {
                 let quoted = "thrashes: only 70 streams are free of it";
-                lines.shape(&claim, quoted, ours, share > 0.1, "more than one for ten requests of the disk");
+                lines.shape(&claim, quoted, ours, share > 0.1, "more than one for ten disk requests");
             }
         }
     }
@@ -107,7 +107,7 @@ fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
         "70",
         Measure::count(limit),
         Bound::Within(STOCK_STREAMS as f64, 0.25),
-        "his kernel, programs and metadata had a part of the 64 MB that he does not state",
+        "Wu's kernel, programs and metadata used a part of the 64 MB that the mail does not state",
     );
     // Memory fails downwards: what is looked for is how much may be taken away.
     let taken = last_good(machine.memory_pages - 64, |taken| {
@@ -115,11 +115,11 @@ fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
     })?;
     let memory_pages = machine.memory_pages - taken;
     lines.answer(
-        "what his machine can have had for its page cache",
+        "the possible size of the page cache of Wu's machine",
         "64 MB of memory; 70 streams without thrashing",
         format!("{:.1} MB: with less, 70 streams of linux-2.6 thrash", mb(memory_pages)),
         memory_pages < machine.memory_pages,
-        "the least memory with which they do not",
+        "the least memory with which they do not thrash",
     );
     let counters = with(machine, STREAMS, memory_pages).run(&policy("wu-adaptive")?)?;
     let ours = format!("{}, {:.0} KB/s", thrashings(&counters), counters.throughput_bytes_per_s() / 1024.0);
@@ -128,7 +128,7 @@ fn stock_limit(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> 
         "191 thrashings in 128,500 read-aheads (0.149 %)",
         ours,
         share(&counters) <= THRASHINGS_PER_READAHEAD,
-        "at most as many for each request of the disk; nothing else was put in",
+        "at most as many for each disk request; there is no other input",
     );
     Ok(())
 }
@@ -184,11 +184,11 @@ fn least_window(machine: &Scenario, least_pages: u64, lines: &mut Lines) -> Resu
     let runs: Vec<Counters> = runs.into_iter().collect::<Result<_, _>>()?;
     let shown = |(pages, run): (&u64, &Counters)| format!("{} KB: {}", pages * PAGE_BYTES / 1024, thrashings(run));
     lines.answer(
-        &format!("how much memory 800 streams of 1 KB/s need with windows of {least_kb} KB at least, for each of them"),
+        &format!("memory for each of 800 streams of 1 KB/s with windows of at least {least_kb} KB"),
         "safe from thrashing",
         room.iter().zip(&runs).map(shown).collect::<Vec<_>>().join("; "),
         share(&runs[0]) > 0.1 && share(&runs[2]) <= THRASHINGS_PER_READAHEAD,
-        "adaptive read-ahead thrashes where its smallest window finds no room, and not more often than his with room for two",
+        "adaptive read-ahead thrashes if memory has no room for its smallest window, and not more often than Wu's with room for two",
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The table of sizes: what a disk of 8 ms and 100 MB/s gives.
+//! The table of sizes: throughput and latency of a disk of 8 ms and 100 MB/s.
 
 use crate::{Asked, Axis, Bound, Figure, Filesystem, Lines, Live, Measure, Outcome, PaperError, Plot};
 use crate::{in_parallel, policy, scenario, series};
@@ -21,18 +21,18 @@ const TABLE: [(u64, &str, &str, &str, &str); 11] = [
 ];
 /// Reads of each size.
 const READS: u64 = 64;
-/// Likewise against the real page cache, where time passes.
+/// Reads of each size against the real page cache, where time passes.
 const LIVE_READS: u64 = 15;
 /// Tolerance between the latency of a live row and ours: the emulated disk takes the model's time within this share
 /// (`ahead disk`).
 const LIVE_TOLERANCE: f64 = 0.05;
-/// His access time, nanoseconds.
+/// Wu's access time, nanoseconds.
 const ACCESS_NS: f64 = 8e6;
 /// Streams that represent "highly concurrent": at this number no stream's next window follows its last one on the
 /// disk.
 const CONCURRENT: usize = 64;
 
-/// What one size comes to.
+/// The result of one size.
 struct Row {
     latency_ms: f64,
     transfer_ms: f64,
@@ -40,7 +40,7 @@ struct Row {
     kb_per_s: f64,
 }
 
-/// Reads that never come one after the other: block by block from the file's end to its beginning.
+/// Reads of which none follows the previous one on the disk: block by block from the file's end to its beginning.
 fn scattered(io_pages: u64) -> Program {
     let (open, file) = (OpenId(0), FileId(0));
     let length_bytes = io_pages * PAGE_BYTES;
@@ -65,7 +65,7 @@ fn row(machine: &Scenario, io_kb: u64) -> Result<Row, PaperError> {
     })
 }
 
-/// Latency against the real page cache, ms: the middle one of some reads from the file's end to its beginning.
+/// Latency against the real page cache, ms: the median of some reads from the file's end to its beginning.
 fn live_row(machine: &Scenario, io_kb: u64, live: &dyn Live) -> Result<f64, PaperError> {
     let mut machine = machine.clone();
     let block_pages = io_kb * 1024 / PAGE_BYTES;
@@ -81,11 +81,11 @@ fn live_row(machine: &Scenario, io_kb: u64, live: &dyn Live) -> Result<f64, Pape
 
 pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Live>) -> Result<(), PaperError> {
     let machine = scenario("wu/table.toml", include_str!("../../wu/table.toml"))?;
-    outcome.put_in("Wu's disk: access time", "8 ms", "his text");
-    outcome.put_in(
+    outcome.input("Wu's disk: access time", "8 ms", "the paper");
+    outcome.input(
         "Wu's disk: transfer",
         "100 MB/s with a megabyte of 2^20 bytes",
-        "his text; the unit is the one with which his digits come out (128 KB in 1.25 ms)",
+        "the paper; its digits need this unit (128 KB in 1.25 ms)",
     );
     let sizes = TABLE.map(|(io_kb, ..)| io_kb);
     let rows: Vec<Row> = in_parallel(&sizes, |io_kb| row(&machine, *io_kb)).into_iter().collect::<Result<_, _>>()?;
@@ -106,15 +106,15 @@ pub(super) fn run(outcome: &mut Outcome, lines: &mut Lines, live: Option<&dyn Li
         lines.shape(&claim, &quoted, ours, holds, "exact, every digit printed").live_shape(seen);
     }
     outcome.figures.push(figure(&rows));
-    boost(&rows, lines);
-    concurrent(&machine, lines)
+    add_boost(&rows, lines);
+    add_concurrent(&machine, lines)
 }
 
 fn figure(rows: &[Row]) -> Figure {
     let sizes = || TABLE.iter().map(|(io_kb, ..)| *io_kb as f64);
     Figure {
         title: "The table of sizes".into(),
-        caption: "What the disk of 8 ms and 100 MB/s gives, and its latency: random reads, simulated.".into(),
+        caption: "Throughput and latency of the disk of 8 ms and 100 MB/s: random reads, simulated.".into(),
         plot: Plot::Lines {
             x: Axis::logarithmic("size of a read, KB"),
             y: Axis::logarithmic("KB/s, and microseconds"),
@@ -126,7 +126,7 @@ fn figure(rows: &[Row]) -> Figure {
     }
 }
 
-fn boost(rows: &[Row], lines: &mut Lines) {
+fn add_boost(rows: &[Row], lines: &mut Lines) {
     let (small, large) = (&rows[5], &rows[7]);
     let mb = |row: &Row| row.kb_per_s / 1000.0;
     let ours =
@@ -139,13 +139,13 @@ fn boost(rows: &[Row], lines: &mut Lines) {
         quoted,
         ours,
         throughput && latency,
-        "the whole megabyte that is meant by ~; of the latencies every digit printed",
+        "throughput: in whole megabytes, as after ~; latency: every digit printed",
     );
 }
 
 /// "Or highly concurrent sequential IO": windows of many streams in turn. A reader that comes to a marked page asks for
-/// the next window before it waits for that page, so up to two windows of a stream are served in one go.
-fn concurrent(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
+/// the next window before it waits for that page, so up to two windows of a stream are served together.
+fn add_concurrent(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
     let windows = [(128, 13837.84), (512, 39384.62)];
     let run = |(window_kb, _): &(u64, f64)| -> Result<f64, PaperError> {
         let mut machine = machine.clone();
@@ -168,8 +168,8 @@ fn concurrent(machine: &Scenario, lines: &mut Lines) -> Result<(), PaperError> {
             &format!("{one} KB/s"),
             Measure::new(result?, "KB/s", 0),
             Bound::Within(one, 0.05),
-            "his reckoning has one window for each access of the disk, and a file begins with smaller ones; a stream that waits \
-             at a mark has asked for two",
+            "the paper's calculation has one window for each access of the disk, and a file begins with smaller windows; a stream \
+             that waits at a marked page has requested two",
         );
     }
     Ok(())
