@@ -125,15 +125,33 @@ fn ticks(end: f64, about: f64) -> Vec<f64> {
         return vec![0.0];
     }
     let rough = end / about;
-    let power = 10f64.powf(rough.log10().floor());
+    let power = power_of_ten(rough);
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * power).find(|step| *step >= rough);
     let step = step.unwrap_or(10.0 * power);
     (0..).map(|number| f64::from(number) * step).take_while(|at| *at <= end * 1.0001).collect()
 }
 
+/// The largest power of ten that is not above a positive number. Without the logarithm, which would load libm at each start.
+fn power_of_ten(number: f64) -> f64 {
+    let (mut power, mut divisor) = (1.0, 1.0);
+    while power * 10.0 <= number {
+        power *= 10.0;
+    }
+    while power / divisor > number && divisor < f64::MAX / 10.0 {
+        divisor *= 10.0;
+    }
+    power / divisor
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn powers_of_ten_are_not_above_the_number() {
+        let powers = [0.000_05, 0.02, 0.1, 0.99, 1.0, 9.9, 10.0, 12_345.0].map(power_of_ten);
+        assert_eq!(powers, [0.000_01, 0.01, 0.1, 0.1, 1.0, 1.0, 10.0, 10_000.0]);
+    }
 
     /// Regression: a count of nothing was drawn as "-0".
     #[test]

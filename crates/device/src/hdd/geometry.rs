@@ -140,7 +140,7 @@ impl SeekCurve {
         // the line from s = a + b·√k to the full stroke beyond, is linear in b:
         //   average = a(1-v) + b(q + √k(w-v)) + full·v
         let beyond = 1.0 - KNEE;
-        let q = 2.0 * (KNEE.powf(1.5) * 2.0 / 3.0 - KNEE.powf(2.5) * 2.0 / 5.0);
+        let q = 2.0 * KNEE * KNEE.sqrt() * (2.0 / 3.0 - KNEE * 2.0 / 5.0);
         let w = beyond * beyond;
         let v = beyond * beyond / 3.0;
         let root_ns = (average_ns - track_ns * (1.0 - v) - full_ns * v) / (q + KNEE.sqrt() * (w - v));

@@ -174,7 +174,10 @@ fn dots(canvas: &mut Canvas, timeline: &Timeline, x: &impl Fn(u64) -> f64, y: &i
 
 /// The radius of a dot: the minimum for 4 KiB, and the same increment for each doubling.
 fn radius(bytes: u64) -> f64 {
-    let doublings = (bytes as f64 / 4096.0).max(1.0).log2();
+    // The whole part of the logarithm, and a straight line between two of them: the exact function would load libm at each start.
+    let bytes = bytes.max(4096);
+    let whole = (bytes / 4096).ilog2();
+    let doublings = f64::from(whole) + bytes as f64 / (4096_u64 << whole) as f64 - 1.0;
     (1.5 + 0.4 * doublings).min(6.5)
 }
 

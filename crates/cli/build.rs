@@ -1,0 +1,57 @@
+//! Links `ahead` so that a cold start reads little of it. libelf, zlib and libgcc are linked statically where their archives are installed: a
+//! shared library costs three to four reads before the program runs. The functions that `ahead run` uses lie side by side, in the order of
+//! `functions.order`, which `bench/coldstart/order` writes. Names that are not in the program are ignored, so that an old list costs reads and
+//! nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Libraries of libbpf.
+const LIBRARIES: [&str; 2] = ["libelf.a", "libz.a"];
+/// The functions of `ahead run`, by their names in the object file.
+const ORDER: &str = "functions.order";
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={ORDER}");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for library in LIBRARIES {
+        if let Some(archive) = archive(library) {
+            let link = out.join(library);
+            let _ = fs::remove_file(&link);
+            if std::os::unix::fs::symlink(archive, link).is_ok() {
+                println!("cargo:rustc-link-search=native={}", out.display());
+            }
+        }
+    }
+    let order = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join(ORDER);
+    let arguments = ["-static-libgcc".to_owned(), format!("-Wl,--symbol-ordering-file={},--no-warn-symbol-ordering", order.display())];
+    for argument in arguments.iter().filter(|argument| links(&out, argument)) {
+        println!("cargo:rustc-link-arg-bins={argument}");
+    }
+}
+
+/// Where the C compiler finds this archive.
+fn archive(library: &str) -> Option<PathBuf> {
+    let printed = Command::new("cc").arg(format!("-print-file-name={library}")).output().ok()?.stdout;
+    let path = PathBuf::from(String::from_utf8(printed).ok()?.trim());
+    path.is_absolute().then(|| fs::canonicalize(path).ok()).flatten()
+}
+
+/// Whether the linker of this build accepts an argument: only lld knows an order of symbols.
+fn links(out: &Path, argument: &str) -> bool {
+    let source = out.join("trial.rs");
+    if fs::write(&source, "fn main() {}\n").is_err() {
+        return false;
+    }
+    let mut trial = Command::new(env::var_os("RUSTC").expect("cargo sets it"));
+    trial.arg(&source).arg("-o").arg(out.join("trial")).arg("-C").arg(format!("link-arg={argument}"));
+    trial.arg("--target").arg(env::var_os("TARGET").expect("cargo sets it"));
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        trial.arg("-C").arg(format!("linker={}", linker.to_string_lossy()));
+    }
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    trial.args(flags.split('\u{1f}').filter(|flag| !flag.is_empty()));
+    trial.output().is_ok_and(|done| done.status.success())
+}
