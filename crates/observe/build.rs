@@ -1,10 +1,10 @@
-//! Compiles the BPF programs with clang into the objects that the crate embeds.
+//! Compiles the BPF programs with clang into the objects that the crate embeds, and the objects that its tests read (`layout_…`).
 
 use libbpf_cargo::SkeletonBuilder;
 use std::env;
 use std::path::PathBuf;
 
-const SOURCES: [&str; 4] = ["ahead", "arrivals", "decisions", "evictions"];
+const SOURCES: [&str; 6] = ["ahead", "arrivals", "decisions", "evictions", "layout_decisions", "layout_events"];
 
 fn main() {
     println!("cargo:rerun-if-changed=src/bpf");

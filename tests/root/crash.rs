@@ -3,6 +3,7 @@
 //! without a kill shows first how many changes a command notes.
 
 use crate::machine_lock;
+use ahead_model::random::SplitMix64;
 use ahead_sys::{holders, loopdev, machine, mounting};
 use ahead_undo::{Action, Note, ProcessId};
 use std::collections::BTreeSet;
@@ -22,28 +23,16 @@ const LONGEST: Duration = Duration::from_secs(60);
 const ROUNDS: u64 = 2;
 const MOST_ROUNDS: u64 = 6;
 
-struct Random(u64);
-
-impl Random {
-    /// A change before the last of `count`: after the last, a command may end before the kill.
-    fn change(&mut self, count: u64) -> u64 {
-        assert!(count > 1, "only {count} changes were seen");
-        1 + self.below(count - 1)
-    }
-
-    /// A number below `end` (xorshift64*, Vigna 2016).
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % end
-    }
+/// A change before the last of `count`: after the last, a command may end before the kill.
+fn change(random: &mut SplitMix64, count: u64) -> u64 {
+    assert!(count > 1, "only {count} changes were seen");
+    1 + random.below(count - 1)
 }
 
 fn seed() -> u64 {
     let given = std::env::var(SEED).ok().map(|text| text.parse().expect("a seed is a number"));
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    let seed = given.unwrap_or(now) | 1;
+    let seed = given.unwrap_or(now);
     eprintln!("{SEED}={seed}");
     seed
 }
@@ -223,7 +212,7 @@ fn commands_killed_at_any_moment_leave_nothing() {
         return;
     }
     let _machine = machine_lock::alone();
-    let mut random = Random(seed());
+    let mut random = SplitMix64::new(seed());
     // Whether a kill came before the end: of create, of attach, of a recording.
     let mut came = [false; 3];
     for round in 0..MOST_ROUNDS {
@@ -240,8 +229,8 @@ fn commands_killed_at_any_moment_leave_nothing() {
     assert_eq!(came, [true; 3], "no kill came in time");
 }
 
-fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u64) -> bool {
-    let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
+fn killed_create(random: &mut SplitMix64, place: &Place, filesystem: &str, count: u64) -> bool {
+    let (changes, daemon_too) = (change(random, count), random.below(2) == 0);
     eprintln!("create {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
     let (seen, ended) = place.kill_at(changes, place.create(filesystem), daemon_too);
     let image = place.path("x.img");
@@ -254,7 +243,7 @@ fn killed_create(random: &mut Random, place: &Place, filesystem: &str, count: u6
 }
 
 /// Kills `attach` and `detach` of a disk.
-fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str) -> bool {
+fn killed_attach_and_detach(random: &mut SplitMix64, place: &Place, filesystem: &str) -> bool {
     let disk = ahead_disk::find(&place.name).unwrap();
     let (stage, daemon_too) = (random.below(4), random.below(2) == 0);
     eprintln!("detach {filesystem}: killed at stage {stage}, the daemon too: {daemon_too}");
@@ -273,7 +262,7 @@ fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str
     let attach = || place.command("attach", &[]);
     let count = count(attach());
     place.restore(&[ahead_disk::find(&place.name).unwrap().daemon]);
-    let (changes, daemon_too) = (random.change(count), random.below(2) == 0);
+    let (changes, daemon_too) = (change(random, count), random.below(2) == 0);
     eprintln!("attach {filesystem}: killed at change {changes} of {count}, the daemon too: {daemon_too}");
     let (seen, ended) = place.kill_at(changes, attach(), daemon_too);
     place.restore(&seen.owners);
@@ -281,7 +270,7 @@ fn killed_attach_and_detach(random: &mut Random, place: &Place, filesystem: &str
     was_killed(ended)
 }
 
-fn killed_recording(random: &mut Random) -> bool {
+fn killed_recording(random: &mut SplitMix64) -> bool {
     let home = tempfile::tempdir().unwrap();
     let record = || {
         let mut record = ahead(&["record", "--cold", "--precise", "-o"]);
@@ -289,7 +278,7 @@ fn killed_recording(random: &mut Random) -> bool {
         record
     };
     let count = count(record());
-    let changes = random.change(count);
+    let changes = change(random, count);
     eprintln!("record: killed at change {changes} of {count}");
     let child = record().spawn().unwrap();
     let own = format!("debugfs-{}-", child.id());

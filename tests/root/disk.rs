@@ -7,6 +7,7 @@ mod hostile;
 use crate::machine_lock::Held;
 use ahead_disk::{Client, DiskInfo, FaultChange, Punctuality, Stat};
 use ahead_disk_server::accuracy;
+use ahead_model::random::SplitMix64;
 use ahead_sys::direct::AlignedBuffer;
 use ahead_sys::{block, daemon, evict, loopdev, machine, mounting};
 use assert_cmd::Command;
@@ -121,12 +122,8 @@ fn assert_gone(disk: &DiskInfo) {
 
 /// Bytes that depend on their position.
 fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..length).map(|_| next()).collect()
+    let mut random = SplitMix64::new(seed);
+    (0..length).map(|_| random.number() as u8).collect()
 }
 
 #[test]

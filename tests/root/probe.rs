@@ -2,6 +2,7 @@
 
 use crate::machine_lock::Held;
 use crate::mounted::Mounted;
+use ahead_model::random::SplitMix64;
 use ahead_sys::bdi::read_ahead_file;
 use ahead_sys::{block, machine};
 use ahead_undo::ProcessId;
@@ -60,12 +61,8 @@ fn a_file_system_with_its_own_blocks_has_no_window() {
     let [tree, root] = ["tree", "mnt"].map(|name| home.path().join(name));
     fs::create_dir(&tree).unwrap();
     fs::create_dir(&root).unwrap();
-    let mut state = 1_u64;
-    let mut byte = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    fs::write(tree.join("file"), (0..32 << 20).map(|_| byte()).collect::<Vec<u8>>()).unwrap();
+    let mut random = SplitMix64::new(1);
+    fs::write(tree.join("file"), (0..32 << 20).map(|_| random.number() as u8).collect::<Vec<u8>>()).unwrap();
     let image = home.path().join("image");
     let made = std::process::Command::new("mksquashfs").args([&tree, &image]).arg("-quiet").output();
     if !made.is_ok_and(|made| made.status.success()) {

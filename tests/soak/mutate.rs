@@ -1,5 +1,7 @@
 //! Pseudo-random choices from a seed, and random changes of bytes and text.
 
+use ahead_model::random::SplitMix64;
+
 /// Numbers that parsers often handle wrongly.
 pub const NUMBERS: [u64; 16] = [
     0,
@@ -20,23 +22,20 @@ pub const NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same numbers from the same seed, on every machine.
+/// The same choices from the same seed, on every machine.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct Chance(SplitMix64);
 
 impl Chance {
     /// The choices of one case. They do not depend on earlier cases.
     pub fn of_case(seed: u64, case: u64) -> Chance {
-        let mut chance = Chance(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut chance = Chance(SplitMix64::new(seed ^ case.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         chance.next();
         chance
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.number()
     }
 
     /// A number below `end`; 0 if `end` is 0.

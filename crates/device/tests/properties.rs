@@ -1,6 +1,7 @@
 //! What must hold for every model, whatever is asked of it.
 
 use ahead_device::{Device, Model, Op, Request, Served, time_for};
+use ahead_model::random::SplitMix64;
 use proptest::prelude::*;
 
 const CAPACITY_BYTES: u64 = 8 << 30;
@@ -200,14 +201,10 @@ fn read(offset_bytes: u64, length_bytes: u64) -> Request {
     Request { op: Op::Read, offset_bytes, length_bytes }
 }
 
-/// Places on the disk, spread evenly by a linear congruential generator (Knuth's constants).
+/// Places on the disk, spread evenly.
 fn random_pages(count: usize) -> impl Iterator<Item = u64> {
-    std::iter::successors(Some(1u64), |x| {
-        Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
-    })
-    .skip(1)
-    .map(|x| (x >> 33) % (CAPACITY_BYTES >> 12))
-    .take(count)
+    let mut random = SplitMix64::new(1);
+    std::iter::repeat_with(move || random.below(CAPACITY_BYTES >> 12)).take(count)
 }
 
 /// Bytes per second of reading sequentially at `offset_bytes` for 256 MiB with pauses.

@@ -10,6 +10,7 @@
 //! `ahead probe` finds more and takes longer; a policy needs no more than this.
 
 use crate::Result;
+use ahead_model::random::SplitMix64;
 use ahead_model::{DeviceDescription, PAGE_BYTES};
 use ahead_sys::block::O_DIRECT;
 use ahead_sys::direct::DirectReads;
@@ -68,13 +69,10 @@ fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u
     Ok(Took { count: done, elapsed: began.elapsed(), median: alone[alone.len() / 2] })
 }
 
-/// Pseudo-random places, the same each time: the finisher of SplitMix64 (Steele, Lea and Flood 2014). Steps of one length would not
+/// Pseudo-random places, the same each time: the number at this index of one sequence of SplitMix64. Steps of one length would not
 /// do: the platter turns by the same angle after each step, and so the rotational latency, half of an access, would be arbitrary.
 fn scattered(index: u64, places: u64) -> u64 {
-    let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((u128::from(mixed ^ (mixed >> 31)) * u128::from(places.max(1))) >> 64) as u64
+    SplitMix64::after(index).below(places)
 }
 
 /// A hop as a share of an access, where there is an arm: the seek is shorter, the turn of the platter is not.

@@ -128,12 +128,12 @@ fn decode(bytes: &[u8]) -> Option<Arrival> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
 
     #[test]
     fn event_is_decoded_and_a_truncated_one_is_refused() {
-        let mut bytes = 7u64.to_ne_bytes().to_vec();
-        bytes.extend(8u64.to_ne_bytes());
-        bytes.extend([4096u32, 7, 3, 0].map(u32::to_ne_bytes).concat());
+        let bytes = Layout::of("layout_events")
+            .bytes("arrival", &[("time_ns", 7), ("sector", 8), ("bytes", 4096), ("major", 7), ("minor", 3)]);
         let expected = Arrival { time_ns: 7, offset_bytes: 4096, length_bytes: 4096, device: DeviceNumber::new(7, 3) };
         assert_eq!(decode(&bytes), Some(expected));
         assert_eq!(decode(&bytes[1..]), None);

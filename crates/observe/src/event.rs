@@ -178,18 +178,108 @@ fn decode_lookup(fields: &mut Fields<'_>, tgid: u32, time_ns: u64) -> Result<Loo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
     use proptest::prelude::*;
 
-    fn head(kind: u32) -> Vec<u8> {
-        [kind.to_ne_bytes(), 7u32.to_ne_bytes()].concat().into_iter().chain(9u64.to_ne_bytes()).collect()
+    /// An event of process 7 at time 9, as the BPF program writes it.
+    fn event(structure: &str, kind: &str, members: &[(&str, u64)]) -> Vec<u8> {
+        let layout = Layout::of("layout_events");
+        let kind = layout.value("event_type", kind);
+        let head = [("head.type", kind), ("head.tgid", 7), ("head.time_ns", 9)];
+        layout.bytes(structure, &[&head, members].concat())
+    }
+
+    /// As [`event`], with text at the end.
+    fn event_with_text(structure: &str, kind: &str, members: &[(&str, u64)], (member, text): (&str, &[u8])) -> Vec<u8> {
+        let mut bytes = event(structure, kind, members);
+        let at = Layout::of("layout_events").offset(structure, member);
+        bytes[at..at + text.len()].copy_from_slice(text);
+        bytes
+    }
+
+    fn flag(enumeration: &str, name: &str) -> u64 {
+        Layout::of("layout_events").value(enumeration, name)
+    }
+
+    fn access_of(kind: &str, first: u64, mask: u64, pages: u32) -> Vec<u8> {
+        let kind = flag("access_kind", kind);
+        let (first, mask, pages) = (("first_page", first), ("mask", mask), ("pages", pages.into()));
+        event("access_event", "EVENT_ACCESS", &[("tid", 3), ("file", 5), first, mask, pages, ("kind", kind)])
     }
 
     fn access(first: u64, mask: u64, pages: u32) -> Vec<u8> {
-        let mut bytes = head(1);
-        bytes.extend([3u32, 5].map(u32::to_ne_bytes).concat());
-        bytes.extend([first, mask].map(u64::to_ne_bytes).concat());
-        bytes.extend([pages, 1].map(u32::to_ne_bytes).concat());
-        bytes
+        access_of("ACCESS_FAULT", first, mask, pages)
+    }
+
+    fn head(kind: u32) -> Vec<u8> {
+        Layout::of("layout_events").bytes("event", &[("type", kind.into())])
+    }
+
+    #[test]
+    fn accesses_have_the_layout_of_the_structure() {
+        for (name, kind) in [
+            ("ACCESS_READ", AccessKind::Read),
+            ("ACCESS_FAULT", AccessKind::Fault),
+            ("ACCESS_AROUND", AccessKind::Around),
+            ("ACCESS_ADDED", AccessKind::Added),
+        ] {
+            let expected = Access { time_ns: 9, tgid: 7, tid: 3, file: 5, pages: 10..310, kind };
+            assert_eq!(decode(&access_of(name, 10, 0, 300)), Ok(Event::Access(vec![expected])));
+        }
+    }
+
+    #[test]
+    fn files_have_the_layout_of_the_structure() {
+        let numbers = [("file", 1), ("mode", 2), ("device", 3), ("rdev", 4), ("inode", 5), ("size", 6), ("magic", 7)];
+        for (name, unlinked, incomplete) in [
+            ("FILE_UNLINKED", true, false),
+            ("FILE_TRUNCATED", false, true),
+            ("FILE_NAMELESS", false, true),
+            ("FILE_DISCONNECTED", false, true),
+        ] {
+            let others = [("generation", 8), ("flags", flag("file_flag", name)), ("path_bytes", 4)];
+            let members = [&numbers[..], &others].concat();
+            let bytes = event_with_text("file_event", "EVENT_FILE", &members, ("path", b"b\0a\0c"));
+            let expected = FileSeen {
+                time_ns: 9,
+                id: 1,
+                mode: 2,
+                device: 3,
+                rdev: 4,
+                inode: 5,
+                size_bytes: 6,
+                magic: 7,
+                generation: 8,
+                unlinked,
+                incomplete,
+                path: b"/a/b".to_vec(),
+            };
+            assert_eq!(decode(&bytes), Ok(Event::File(expected)));
+        }
+    }
+
+    #[test]
+    fn execs_have_the_layout_of_the_structure() {
+        let members = [("file", 1), ("root", 2), ("directory", 3), ("mount_namespace", 4), ("name_bytes", 2)];
+        let bytes = event_with_text("exec_event", "EVENT_EXEC", &members, ("name", b"/xy"));
+        let (file, root, directory, mount_namespace, name) = (1, 2, 3, 4, b"/x".to_vec());
+        let expected = ExecSeen { time_ns: 9, tgid: 7, file, root, directory, mount_namespace, name };
+        assert_eq!(decode(&bytes), Ok(Event::Exec(expected)));
+    }
+
+    #[test]
+    fn lookups_have_the_layout_of_the_structure() {
+        for (name, failed, listed) in [("LOOKUP_FAILED", true, false), ("LOOKUP_LISTED", false, true)] {
+            let members = [("base", 1), ("flags", flag("lookup_flag", name)), ("path_bytes", 2)];
+            let bytes = event_with_text("lookup_event", "EVENT_LOOKUP", &members, ("path", b"/xy"));
+            let expected = LookupSeen { time_ns: 9, tgid: 7, base: 1, failed, listed, path: b"/x".to_vec() };
+            assert_eq!(decode(&bytes), Ok(Event::Lookup(expected)));
+        }
+    }
+
+    #[test]
+    fn forks_have_the_layout_of_the_structure() {
+        assert_eq!(decode(&event("fork_event", "EVENT_FORK", &[("child", 8)])), Ok(Event::Fork(7, 8)));
     }
 
     fn ranges(bytes: &[u8]) -> Vec<Range<u64>> {

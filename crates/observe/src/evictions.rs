@@ -60,11 +60,15 @@ impl Evictions {
 
     fn look_up(&self, name: &str, key: &[u8]) -> Result<Evicted> {
         let found = map(&self.object, name)?.lookup(key, MapFlags::ANY);
-        let pages = found.map_err(|e| bpf_error("read counts of evictions", e))?.unwrap_or_default();
-        let mut pages = pages.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
-        let mut next = || pages.next().unwrap_or(0) * machine::page_size();
-        Ok(Evicted { bytes: next(), reclaimed_bytes: next() })
+        Ok(evicted(&found.map_err(|e| bpf_error("read counts of evictions", e))?.unwrap_or_default()))
     }
+}
+
+/// Decodes `struct pages` of bpf/evictions.bpf.c; all 0 without bytes.
+fn evicted(pages: &[u8]) -> Evicted {
+    let mut pages = pages.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
+    let mut next = || pages.next().unwrap_or(0) * machine::page_size();
+    Evicted { bytes: next(), reclaimed_bytes: next() }
 }
 
 /// `struct watched_file` of bpf/evictions.bpf.c.
@@ -73,4 +77,21 @@ fn file_key(device: DeviceNumber, inode: u64) -> [u8; 16] {
     key[..8].copy_from_slice(&inode.to_ne_bytes());
     key[8..12].copy_from_slice(&device.to_kernel().to_ne_bytes());
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+
+    #[test]
+    fn keys_and_counts_have_the_layout_of_their_structures() {
+        let (layout, device) = (Layout::of("evictions"), DeviceNumber::new(7, 3));
+        let key = layout.bytes("watched_file", &[("inode", 1 << 40), ("device", device.to_kernel().into())]);
+        assert_eq!(file_key(device, 1 << 40).to_vec(), key);
+        let page = machine::page_size();
+        let pages = layout.bytes("pages", &[("evicted", 5), ("reclaimed", 2)]);
+        assert_eq!(evicted(&pages), Evicted { bytes: 5 * page, reclaimed_bytes: 2 * page });
+        assert_eq!(evicted(&[]), Evicted::default());
+    }
 }

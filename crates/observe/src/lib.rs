@@ -21,6 +21,8 @@ mod collect;
 mod decisions;
 mod event;
 mod evictions;
+#[cfg(test)]
+mod layout;
 mod objects;
 mod source;
 mod syscalls;

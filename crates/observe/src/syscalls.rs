@@ -66,6 +66,21 @@ fn old_calls() -> Vec<(i64, Shape)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
+
+    #[test]
+    fn shapes_have_the_layout_of_the_structure() {
+        let layout = Layout::of("ahead");
+        for (shape, member) in [
+            (Shape::Path, None),
+            (Shape::At, Some("has_directory")),
+            (Shape::Lists, Some("lists")),
+            (Shape::ChangesDirectory, Some("changes_directory")),
+        ] {
+            let values: Vec<_> = ["known"].into_iter().chain(member).map(|name| (name, 1)).collect();
+            assert_eq!(shape.encode().to_vec(), layout.bytes("call", &values), "{shape:?}");
+        }
+    }
 
     #[test]
     fn call_numbers_fit_the_map_and_are_unique() {

@@ -9,6 +9,7 @@ use ahead_sys::{Error, Result, daemon, machine, mounts};
 use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, Object, OpenObject, RingBufferBuilder};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -73,14 +74,9 @@ const WORDS_MOST: u64 = 1 << 18;
 /// # Errors
 /// [`Error::NotPermitted`].
 pub fn check_privileges() -> Result<()> {
-    /// include/uapi/linux/capability.h.
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_BPF: u32 = 39;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    let may = machine::is_root() || effective & (1 << CAP_SYS_ADMIN | 1 << CAP_BPF) != 0;
-    if may { Ok(()) } else { Err(Error::needs_root("observing programs")) }
+    let sufficient = CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
+    let has_capability = capabilities(None).is_ok_and(|own| own.effective.intersects(sufficient));
+    if machine::is_root() || has_capability { Ok(()) } else { Err(Error::needs_root("observing programs")) }
 }
 
 impl Tracer {
@@ -376,6 +372,7 @@ fn read_events(events: &MapHandle, stopped: &OwnedFd, collector: Collector) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Layout;
 
     #[test]
     fn ring_buffer_is_a_power_of_two_and_a_small_share_of_memory() {
@@ -401,7 +398,26 @@ mod tests {
     }
 
     #[test]
-    fn settings_have_the_size_of_the_structure() {
-        assert_eq!(settings(&Options::default(), Source::Tracepoints, 1 << 20).unwrap().len(), 40);
+    fn settings_have_the_layout_of_the_structure() {
+        let options = Options { scope: Scope::Everything, added: true, ..Options::default() };
+        let expected = Layout::of("ahead").bytes(
+            "settings",
+            &[
+                ("everything", 1),
+                ("own_tgid", std::process::id().into()),
+                ("page_shift", machine::page_size().ilog2().into()),
+                ("mount_namespace", mounts::namespace(None).unwrap().into()),
+                ("want_added", 1),
+                ("wake_bytes", 1 << 16),
+            ],
+        );
+        assert_eq!(settings(&options, Source::Tracepoints, 1 << 20).unwrap(), expected);
+    }
+
+    #[test]
+    fn counters_have_the_numbers_of_the_enum() {
+        let layout = Layout::of("layout_events");
+        let names = ["LOSS_RING", "LOSS_FILES", "LOSS_BUSY", "LOSS_TEXT", "REPEATED"];
+        assert_eq!(names.map(|name| layout.value("loss", name)), [0, 1, 2, 3, 4]);
     }
 }

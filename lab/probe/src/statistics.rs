@@ -1,21 +1,24 @@
 //! What the answers rest on: quantiles, means with their intervals, the most frequent of several outcomes, the point at
 //! which two kinds of times part.
 
+use ahead_model::random::SplitMix64;
+
 /// Half the width of an interval that holds a mean with 95 %, in standard errors (normal distribution).
 const Z95: f64 = 1.96;
 
-/// Pseudo-random numbers, the same ones in each run (splitmix64, Steele and others 2014).
+/// Pseudo-random numbers, the same ones in each run.
 #[derive(Clone, Debug)]
-pub struct Chance(pub u64);
+pub struct Chance(SplitMix64);
 
 impl Chance {
-    /// Any number below this one, which is not 0.
+    /// Begins at this seed.
+    pub fn new(seed: u64) -> Chance {
+        Chance(SplitMix64::new(seed))
+    }
+
+    /// Any number below this one, which is not 0. The remainder, because recorded results come from these places.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
+        self.0.number() % end
     }
 
     /// As many of these values, each drawn from all of them: what another experiment might have shown (the bootstrap, Efron 1979).

@@ -7,6 +7,7 @@ use crate::cold::ColdCheck;
 use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
 use ahead_model::DeviceNumber;
+use ahead_model::random::SplitMix64;
 use ahead_sys::directory::Directory;
 use ahead_sys::mapping::Mapping;
 use ahead_sys::openat::Handle;
@@ -321,15 +322,11 @@ fn write_all(file: &mut File, size_bytes: u64, directory: &Path, watcher: &dyn W
         _ => Error::io(format!("write a test file in {}", directory.display()), e),
     };
     let mut piece = vec![0_u8; PIECE_BYTES];
-    let (mut left, mut state) = (size_bytes, 0x9e37_79b9_7f4a_7c15_u64);
+    let (mut left, mut random) = (size_bytes, SplitMix64::new(1));
     while left > 0 {
         watcher.go_on("write the test file")?;
         for word in piece.chunks_exact_mut(8) {
-            // xorshift64 (Marsaglia 2003).
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            word.copy_from_slice(&state.to_le_bytes());
+            word.copy_from_slice(&random.number().to_le_bytes());
         }
         let now = left.min(PIECE_BYTES as u64);
         file.write_all(&piece[..now as usize]).map_err(failed)?;

@@ -22,11 +22,13 @@ enum kind {
 	READ_AT,   /* page: offset in bytes at which a read has begun, known only later */
 };
 
-#define EVENT_RANDOM 1	  /* FMODE_RANDOM */
-#define EVENT_UNMAPPED 2  /* the mapping of a fault was not found */
-#define EVENT_RECLAIMED 4 /* removed by a task that reclaims memory */
-#define EVENT_OTHER 8	  /* a read whose arguments do not determine its pages: sendfile, splice, too many buffers */
-#define EVENT_OWN 16	  /* added by a task whose decisions are reported */
+enum event_flag {
+	EVENT_RANDOM = 1,    /* FMODE_RANDOM */
+	EVENT_UNMAPPED = 2,  /* the mapping of a fault was not found */
+	EVENT_RECLAIMED = 4, /* removed by a task that reclaims memory */
+	EVENT_OTHER = 8,     /* a read whose arguments do not determine its pages: sendfile, splice, too many buffers */
+	EVENT_OWN = 16,	     /* added by a task whose decisions are reported */
+};
 
 struct event {
 	u64 time_ns;

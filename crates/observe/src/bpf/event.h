@@ -22,7 +22,7 @@ enum access_kind {
 };
 
 /* Flags of a file event. */
-enum {
+enum file_flag {
 	FILE_UNLINKED = 1,     /* it was unlinked */
 	FILE_TRUNCATED = 2,    /* the path is longer than PATH_BYTES, or deeper than PATH_DEPTH */
 	FILE_NAMELESS = 4,     /* no directory entry is cached for it */
@@ -30,7 +30,7 @@ enum {
 };
 
 /* Flags of a lookup event. */
-enum {
+enum lookup_flag {
 	LOOKUP_FAILED = 1, /* the system call failed */
 	LOOKUP_LISTED = 2, /* the directory was listed */
 };

@@ -30,3 +30,30 @@ fn old_calls() -> Vec<(i64, u32)> {
 fn old_calls() -> Vec<(i64, u32)> {
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+
+    #[test]
+    fn calls_have_the_numbers_of_the_enum() {
+        let layout = Layout::of("layout_decisions");
+        for (number, name) in [
+            (libc::SYS_read, "CALL_READ"),
+            (libc::SYS_pread64, "CALL_PREAD"),
+            (libc::SYS_readv, "CALL_READV"),
+            (libc::SYS_preadv, "CALL_PREADV"),
+            (libc::SYS_preadv2, "CALL_PREADV2"),
+            (libc::SYS_openat, "CALL_OPEN"),
+            (libc::SYS_fadvise64, "CALL_FADVISE"),
+            (libc::SYS_readahead, "CALL_READAHEAD"),
+            (libc::SYS_madvise, "CALL_MADVISE"),
+            (libc::SYS_sendfile, "CALL_SENDFILE"),
+            (libc::SYS_splice, "CALL_SPLICE"),
+        ] {
+            let call = (number as u32, layout.value("call", name) as u32);
+            assert!(calls().contains(&call), "{name}");
+        }
+    }
+}

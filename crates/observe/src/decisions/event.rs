@@ -215,3 +215,115 @@ fn mapping(fields: &Fields<'_>) -> Option<Mapping> {
     let mapping = Mapping { first: fields.u64(96), end: fields.u64(104), flags: fields.u32(112) };
     (!fields.has(UNMAPPED)).then_some(mapping)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+
+    /// Each member has another value, so that none can be taken for another.
+    const STATE: RaState = RaState {
+        start: 21,
+        prev_pos: -22,
+        size: 23,
+        async_size: 24,
+        window: 25,
+        order: 26,
+        mmap_miss: 27,
+        random: false,
+    };
+    const USE: Use = Use { open: 0, file: 0, file_bytes: 28, disk_window: 29, disk_request: 30, state: STATE };
+    const MAPPING: Mapping = Mapping { first: 31, end: 32, flags: 33 };
+
+    /// An event about the file at address 1, as the BPF program writes it; the members of its head are given without `head.`.
+    fn bytes(structure: &str, kind: &str, flag: Option<&str>, members: &[(&str, u64)]) -> Vec<u8> {
+        let layout = Layout::of("layout_decisions");
+        let kind = layout.value("kind", kind);
+        let flags = flag.map_or(0, |flag| layout.value("event_flag", flag));
+        let head = [("time_ns", 5000), ("inode", 1), ("task", 3), ("kind", kind), ("flags", flags)];
+        let prefix = if structure == "event" { "" } else { "head." };
+        let head: Vec<_> =
+            head.iter().chain(members).map(|(name, value)| (format!("{prefix}{name}"), *value)).collect();
+        let mut all: Vec<(&str, u64)> = head.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        if structure == "long_event" {
+            all.extend([
+                ("head.open", 2),
+                ("state.start", STATE.start),
+                ("state.prev_pos", STATE.prev_pos as u64),
+                ("state.size", STATE.size.into()),
+                ("state.async_size", STATE.async_size.into()),
+                ("state.window", STATE.window.into()),
+                ("state.order", STATE.order.into()),
+                ("state.mmap_miss", STATE.mmap_miss.into()),
+                ("file_bytes", USE.file_bytes),
+                ("disk_window", USE.disk_window.into()),
+                ("disk_request", USE.disk_request.into()),
+                ("mapping_first", MAPPING.first),
+                ("mapping_end", MAPPING.end),
+                ("mapping_flags", MAPPING.flags.into()),
+            ]);
+        }
+        layout.bytes(structure, &all)
+    }
+
+    const MEMBERS: [(&str, u64); 4] = [("page", 11), ("count", 12 << 32 | 13), ("extra", 14), ("order", 2 << 8 | 9)];
+
+    /// Announces the file, and decodes the event.
+    fn decoded(bytes: &[u8]) -> Option<Record> {
+        let mut numbers = Numbers::default();
+        let file = FileSeen { file: 0, device: 12, inode: 11, cached_pages: 14, folio_order: 9, least_order: 2 };
+        let announced = numbers.record(&self::bytes("long_event", "FILE_SEEN", None, &MEMBERS));
+        assert_eq!(announced, Some(Record { after_us: 0, task: 3, event: Event::File(file) }));
+        numbers.record(bytes)
+    }
+
+    fn assert_event(structure: &str, kind: &str, flag: Option<&str>, expected: Event) {
+        let record = decoded(&bytes(structure, kind, flag, &MEMBERS));
+        assert_eq!(record, Some(Record { after_us: 0, task: 3, event: expected }), "{kind}");
+    }
+
+    #[test]
+    fn short_events_have_the_layout_of_the_structure() {
+        let count = 12 << 32 | 13;
+        let order = 2 << 8 | 9;
+        let cached = |special| Cached { file: 0, first: 11, order: 31, special };
+        for (kind, flag, expected) in [
+            ("READ_END", None, Event::ReadEnd(count as i64)),
+            ("READ_AT", None, Event::ReadAt(11)),
+            ("WINDOW", None, Event::Window(Window { first: 11, size: count, async_size: 14, order })),
+            ("EXACT", None, Event::Exact(Exact { first: 11, pages: count, look_ahead: 14 })),
+            ("AROUND", None, Event::Around { file: 0, first: 11, last: count }),
+            ("ADDED", Some("EVENT_OWN"), Event::Added(cached(true))),
+            ("REMOVED", Some("EVENT_RECLAIMED"), Event::Removed(cached(true))),
+            ("DIRTIED", None, Event::Dirtied(cached(false))),
+        ] {
+            assert_event("event", kind, flag, expected);
+        }
+    }
+
+    #[test]
+    fn long_events_have_the_layout_of_the_structure() {
+        let (wanted, by) = (12 << 32 | 13, USE);
+        let random = Use { state: RaState { random: true, ..STATE }, ..USE };
+        let read = Event::Read { by, offset_bytes: 11, length_bytes: wanted, flags: 14, is_other: true };
+        let advice = Event::Advice { by, advice: 14, offset_bytes: 11, length_bytes: wanted };
+        for (kind, flag, expected) in [
+            ("OPENED", Some("EVENT_RANDOM"), Event::Opened(random)),
+            ("READ", Some("EVENT_OTHER"), read),
+            ("SYNC", None, Event::Sync(Asked { by, page: 11, wanted })),
+            ("ASYNC", None, Event::Async(Asked { by, page: 11, wanted })),
+            ("FAULT", None, Event::Fault { by, page: 11, mapping: Some(MAPPING) }),
+            ("FAULT", Some("EVENT_UNMAPPED"), Event::Fault { by, page: 11, mapping: None }),
+            ("ADVICE", None, advice),
+        ] {
+            assert_event("long_event", kind, flag, expected);
+        }
+    }
+
+    #[test]
+    fn event_of_another_size_is_lost() {
+        let mut numbers = Numbers::default();
+        assert_eq!(numbers.record(&[0; EVENT_BYTES + 8]), None);
+        assert_eq!(numbers.lost, 1);
+    }
+}

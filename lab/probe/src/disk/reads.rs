@@ -47,7 +47,7 @@ impl Reads {
             let end = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).unwrap_or(file_bytes);
             let capacity_bytes = if is_whole { end } else { file_bytes } & !(LONGEST - 1);
             let buffer = AlignedBuffer::new(LONGEST as usize);
-            let (chance, before) = (Chance(0x2545_f491_4f6c_dd1d), (capacity_bytes / 4 * 3) & !(LONGEST - 1));
+            let (chance, before) = (Chance::new(0x2545_f491_4f6c_dd1d), (capacity_bytes / 4 * 3) & !(LONGEST - 1));
             let mut reads = Reads { path: path.to_owned(), file, buffer, capacity_bytes, is_whole, chance, before };
             if capacity_bytes < LEAST_CAPACITY {
                 too_small = Some(end);

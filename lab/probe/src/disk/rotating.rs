@@ -255,7 +255,7 @@ impl Measured {
                 SHARES.iter().zip(times).map(|(share, times)| (*share, without_turn(times, turn_ns) - overhead_ns));
             Seeks::through(&points.collect::<Vec<_>>())
         };
-        let mut chance = Chance(1);
+        let mut chance = Chance::new(1);
         let mut resample = || through(&times.iter().map(|times| chance.resample(times)).collect::<Vec<_>>());
         let others: Vec<Seeks> = (0..RESAMPLES).map(|_| resample()).collect();
         let range = |which: usize| {
@@ -381,7 +381,7 @@ mod tests {
     /// Times of a disk with a rotation of 8 ms at each distance: seeks with this average, as in a data sheet, each with a random
     /// rotation.
     fn measured(spread: f64) -> Measured {
-        let mut chance = Chance(7);
+        let mut chance = Chance::new(7);
         let mut at = |share: f64| -> Vec<f64> {
             let seek_ns = 0.8e6 + 12e6 * share.min(KNEE).sqrt() + 10e6 * (share - KNEE).max(0.0);
             (0..SEEKS).map(|_| seek_ns + 8e6 * spread * chance.below(1000) as f64 / 1e3 + 1e5).collect()
