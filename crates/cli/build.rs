@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// Libraries of libbpf.
-const LIBRARIES: [&str; 2] = ["libelf.a", "libz.a"];
+/// Archives, and the names of the libraries that they replace: two of libbpf, and the unwinder, which the standard library names gcc_s.
+const ARCHIVES: [(&str, &str); 3] = [("libelf.a", "libelf.a"), ("libz.a", "libz.a"), ("libgcc_eh.a", "libgcc_s.a")];
 /// The functions of `ahead run`, by their names in the object file.
 const ORDER: &str = "functions.order";
 
@@ -16,17 +16,22 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={ORDER}");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    for library in LIBRARIES {
-        if let Some(archive) = archive(library) {
-            let link = out.join(library);
-            let _ = fs::remove_file(&link);
-            if std::os::unix::fs::symlink(archive, link).is_ok() {
-                println!("cargo:rustc-link-search=native={}", out.display());
-            }
+    println!("cargo:rustc-link-search=native={}", out.display());
+    for (name, library) in ARCHIVES {
+        let link = out.join(library);
+        let _ = fs::remove_file(&link);
+        if let Some(archive) = archive(name) {
+            std::os::unix::fs::symlink(archive, link).expect("the directory of this build is writable");
         }
     }
     let order = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join(ORDER);
-    let arguments = ["-static-libgcc".to_owned(), format!("-Wl,--symbol-ordering-file={},--no-warn-symbol-ordering", order.display())];
+    let arguments = [
+        format!("-Wl,--symbol-ordering-file={},--no-warn-symbol-ordering", order.display()),
+        // One function instead of several with the same instructions.
+        "-Wl,--icf=all".to_owned(),
+        // A tenth of the space for the addresses that are set at the start.
+        "-Wl,-z,pack-relative-relocs".to_owned(),
+    ];
     for argument in arguments.iter().filter(|argument| links(&out, argument)) {
         println!("cargo:rustc-link-arg-bins={argument}");
     }
