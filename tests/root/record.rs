@@ -1,6 +1,7 @@
 //! Recordings of real programs on real file systems: a profile holds exactly the pages used, under paths that can be opened.
 
 mod end;
+mod killed;
 mod others;
 mod paths;
 mod rig;
