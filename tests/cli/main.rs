@@ -6,6 +6,7 @@ mod crates;
 mod description;
 mod device;
 mod disk;
+mod documents;
 mod fetch;
 mod generate;
 mod help;

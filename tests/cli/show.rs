@@ -1,5 +1,6 @@
 //! `ahead show` with valid profiles, and with files that are not profiles.
 
+use crate::documents;
 use ahead_profile::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 use assert_cmd::Command;
 use serde_json::{Value, json};
@@ -426,24 +427,6 @@ fn colour_follows_its_environment_variables() {
 
 #[test]
 fn every_key_is_documented() {
-    fn keys(value: &Value, into: &mut Vec<String>) {
-        match value {
-            Value::Object(map) => {
-                into.extend(map.keys().cloned());
-                map.values().for_each(|inner| keys(inner, into));
-            }
-            Value::Array(list) => list.iter().for_each(|inner| keys(inner, into)),
-            _ => (),
-        }
-    }
     let sample = Sample::with(|profile| profile.files[0].seen_path = Some(b"/inside".to_vec()));
-    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
-    let formats = fs::read_to_string(formats).unwrap();
-    let (_, section) = formats.split_once("### ahead show --json").unwrap();
-    let section = section.split("\n### ").next().unwrap();
-    let mut used = Vec::new();
-    keys(&json(&sample.profile, &["--extents"]), &mut used);
-    for key in used {
-        assert!(section.contains(&format!("`{key}`")), "{key} is not in docs/reference/json.md");
-    }
+    documents::assert_documented(&["### ahead show --json"], &json(&sample.profile, &["--extents"]));
 }

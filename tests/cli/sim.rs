@@ -309,7 +309,7 @@ fn a_sweep_refuses_equal_runs() {
 }
 
 /// A profile of 128 KiB in a file of 10 MiB.
-fn profile() -> ahead_profile::Profile {
+pub fn profile() -> ahead_profile::Profile {
     let extent = |offset_bytes: u64, first_use_us: u64| ahead_profile::Extent {
         offset_bytes,
         length_bytes: 64 << 10,

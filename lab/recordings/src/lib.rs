@@ -3,6 +3,9 @@
 //! A profile has the time of first use of each used range, and the processor time of the program. So one process reads the ranges in this
 //! order, and computes in between: the processor time is spread over the time between the uses in proportion, because the program waited
 //! for the rest of the time. A profile does not record second uses, writes, or threads.
+//!
+//! This crate must never open or stat a file that a recording names, open a device or a FIFO, invent a read that was not recorded, or
+//! keep more than a limited number of operations in memory.
 
 mod trace;
 

@@ -4,6 +4,8 @@
 //!     scenario ──▶ counters of each policy ──▶ table, JSON, CSV, page
 //!     scenario × policies × windows × disks ──▶ runs on all processors ──▶ the same
 //! ```
+//!
+//! This crate must never change a figure of the simulator beyond its unit, hide that a run was cut at its time limit, or read a clock or a file.
 
 mod page;
 mod policies;
