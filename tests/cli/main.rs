@@ -15,6 +15,7 @@ mod probe;
 mod record;
 mod show;
 mod sim;
+mod sizes;
 mod starting;
 mod tune;
 

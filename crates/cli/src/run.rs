@@ -27,7 +27,7 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Fetch at most this much [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
     /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
     #[arg(long, value_name = "FILE")]
