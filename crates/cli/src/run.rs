@@ -1,5 +1,6 @@
 //! `ahead run`: flags, and the account of a launched program.
 
+use crate::missing::MissingProfile;
 use crate::{account, exit, messages, output};
 use ahead::launch::{Launch, Launched};
 use ahead::prefetch::{Options, ProfileFile, Request};
@@ -103,17 +104,18 @@ impl Run {
     fn explain(&self, error: &Error) -> String {
         let Error::Load(load) = error else { return format!("runs without prefetching: {error}") };
         let is_missing = matches!(load, LoadError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
-        let hint = match self.profile.is_none() && is_missing {
-            true => match store::count_similar(&self.command) {
-                0 => "; ahead record makes one".into(),
-                1 => "; ahead record makes one (there is one for other arguments or elsewhere: ahead list)".into(),
-                more => {
-                    format!("; ahead record makes one (there are {more} for other arguments or elsewhere: ahead list)")
-                }
-            },
-            false => String::new(),
+        if !is_missing {
+            return format!("runs without a profile: {load}");
+        }
+        let file = self.profile.as_deref();
+        // The similar profiles are counted but not read: the program waits for this message.
+        let hint = match if file.is_none() { store::count_similar(&self.command) } else { 0 } {
+            0 => String::new(),
+            1 => "; there is 1 profile for other arguments or another directory (ahead list)".into(),
+            more => format!("; there are {more} profiles for other arguments or directories (ahead list)"),
         };
-        format!("runs without a profile: {load}{hint}")
+        let missing = MissingProfile { command: &self.command, file, until: None };
+        format!("runs without a profile: {}{hint}", missing.message())
     }
 }
 
