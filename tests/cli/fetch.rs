@@ -109,6 +109,17 @@ fn a_program_that_cannot_be_started_has_the_shells_status() {
     save(Vec::new(), profile.path());
     let run = |program: &str| ahead(&["run", "-p"]).arg(profile.path()).args(["--", program]).assert();
     run("no-such-program-here").code(127).stderr(predicate::str::contains("not found"));
+    // Regression: without a profile the advice to record one came first.
+    let missing =
+        ahead(&["run", "--", "no-such-program-here"]).assert().code(127).stdout("").get_output().stderr.clone();
+    let message = String::from_utf8(missing).unwrap();
+    assert!(message.contains("no-such-program-here: not found") && message.lines().count() == 1, "{message}");
+    // The account is written nevertheless.
+    let directory = tempfile::tempdir().unwrap();
+    let account = directory.path().join("account");
+    let mut asked = ahead(&["run", "--account"]);
+    asked.arg(&account).arg("-p").arg(profile.path()).args(["--", "no-such-program-here"]).assert().code(127);
+    assert!(account.is_file());
     run("/").code(126);
     run("false").code(1).stderr("");
     ahead(&["run"]).assert().code(2);

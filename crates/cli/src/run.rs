@@ -56,13 +56,19 @@ impl Run {
     fn run_program(self) -> anyhow::Result<ExitCode> {
         let (began, signals) = (Instant::now(), Signals::take()?);
         let errors = self.messages.as_deref().and_then(send_messages_to);
+        let command = Command { argv: self.command.clone(), errors, ..Command::default() };
+        // A mistyped program needs no prefetching and no advice on profiles. With --account the launch finds out: it writes the account
+        // also for a program that cannot be started, and `ahead compare` reads it.
+        if self.account.is_none() {
+            command.check_found()?;
+        }
         // A descriptor (`/dev/stdout`) is ours alone: the process that prefetches does not have it.
         let (opened, file) = match &self.account {
             Some(path) if output::is_open(path) => (Some(path), None),
             path => (None, path.clone()),
         };
         let launch = Launch {
-            command: Command { argv: self.command.clone(), errors, ..Command::default() },
+            command,
             request: Request {
                 profile: match &self.profile {
                     Some(path) => ProfileFile::Named(path.clone()),
