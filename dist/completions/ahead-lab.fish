@@ -71,7 +71,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Add this delay to every read, in milliseconds' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -l json -d 'Print the disk as JSON'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -81,7 +81,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l name -d 'Name of the disk [default: the image\'s name without extension]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-ahead-kb -d 'Read-ahead window of the device, KiB' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l fail -d 'Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Add this delay to every read, in milliseconds' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l stall -d 'Add this delay to every read, as in 80ms' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l read-only -d 'Refuse writes'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l preload -d 'Serve reads from a copy of the image in memory, which a drop of caches does not affect'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from attach" -l json -d 'Print the disk as JSON'
@@ -96,7 +96,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_see
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from stat" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from stat" -s V -l version -d 'Print version'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -l fail -d 'Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -l stall -d 'Add this delay to every read, in milliseconds; 0 removes it' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -l stall -d 'Add this delay to every read, as in 80ms; 0 removes it' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -l clear -d 'Remove all earlier faults first'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -l json -d 'Print the faults as JSON'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand disk; and __fish_seen_subcommand_from fault" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -192,7 +192,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l access-time
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l bandwidth -d 'Bandwidth from the first byte on, as in 100MB/s (a megabyte is 1024 × 1024 bytes)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l workload -d 'Measure this workload instead of the four jobs: a profile of `ahead record`, whose files must lie on the target, or a trace of `ahead sim trace`, which is repeated on files of the same lengths' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l streams -d 'Number of streams at the same time' -r
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l kb -d 'Measure nothing, and set this window with --apply or --persist, as in 512K or 4M; a number without a unit means KiB' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l kb -d 'Measure nothing, and set this window with --apply or --persist, as in 512K or 4M; KiB if no unit is given' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l root -d 'Keep rules and earlier values below this directory instead of /' -r -F
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l all -d 'Tune every device with a mount'
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand tune" -l plan -d 'Touch no disk: print Wu\'s table of latency and throughput for each request size, from --access-time and --bandwidth'

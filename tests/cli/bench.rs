@@ -34,15 +34,15 @@ fn wrong_usage_is_status_2() {
         &["mmapit", "--pages", "0"],
         &["mmapit", "--policy", "fixed(0)"],
         // Regression: other files or calls than requested were made, without an error.
-        &["streams", "--size", "1"],
-        &["random", "--size", "4095"],
+        &["streams", "--size", "1B"],
+        &["random", "--size", "4095B"],
         &["streams", "--size", "1M", "--block", "2M"],
         &["streams", "--size", "4G", "--block", "2G"],
         &["mmapit", "--block", "8K"],
         &["bonnie", "--block", "8K"],
         &["mmapit", "--streams", "2"],
         &["patterns", "--count", "7"],
-        &["random", "--block", "5000"],
+        &["random", "--block", "5000B"],
     ] {
         ahead(arguments).assert().code(2).stdout("");
     }

@@ -37,7 +37,7 @@ fn a_size_beyond_the_limit_is_wrong_usage() {
     }
     let home = tempfile::tempdir().unwrap();
     let image = home.path().join("x.img");
-    for size in ["1", "65T", "16777217"] {
+    for size in ["1B", "65T", "16777217B"] {
         ahead(&["disk", "create", image.to_str().unwrap(), "--model", "hdd", "--size", size]).assert().code(2);
     }
     assert!(!image.exists());

@@ -29,11 +29,16 @@ impl Store {
         String::from_utf8(self.ahead(arguments).stderr).unwrap()
     }
 
-    /// The path of a command's profile in the store: `show` names the path when the profile is missing.
+    /// The path of a command's profile in the store: its name has a hash of directory and arguments.
     fn profile_path(&self, command: &[&str]) -> PathBuf {
-        let stderr = self.stderr(&[&["show", "--"], command].concat());
-        let path = stderr.strip_prefix("ahead: there is no profile ").unwrap_or_else(|| panic!("{stderr}"));
-        PathBuf::from(path.split([';', '\n']).next().unwrap())
+        let mut hash = crc32fast::Hasher::new();
+        hash.update(self.directory.as_os_str().as_encoded_bytes());
+        for argument in &command[1..] {
+            hash.update(&[0]);
+            hash.update(argument.as_bytes());
+        }
+        let name = format!("{}-{:08x}.ahead", command[0], hash.finalize());
+        fs::canonicalize(self.home.path()).unwrap().join(".local/state/ahead").join(name)
     }
 
     fn save(&self, command: &[&str]) -> PathBuf {
@@ -81,7 +86,32 @@ fn profiles_are_listed_shown_and_forgotten_by_their_command() {
     assert!(!log.exists() && status.exists() && other.exists());
     assert!(store.ahead(&["forget", "--profile", status.to_str().unwrap()]).status.success());
     assert!(store.listed().is_empty());
-    assert_eq!(store.ahead(&["forget"]).status.code(), Some(2));
+    // Regression: only `--profile` and the file were offered, not the command.
+    for command in ["forget", "show"] {
+        let bare = store.ahead(&[command]);
+        let text = String::from_utf8(bare.stderr).unwrap();
+        assert!(bare.status.code() == Some(2) && text.contains("FILE") && text.contains("CMD"), "{text}");
+    }
+}
+
+/// Regression: each command had other words for it, and `show` and `forget` did not say what to do.
+#[test]
+fn a_missing_profile_has_the_same_message_everywhere() {
+    let store = Store::new();
+    let sudo = if ahead_sys::machine::is_root() { "" } else { "sudo " };
+    let missing = format!(
+        "there is no profile for: true a (in {}); make one with: {sudo}ahead record",
+        store.directory.display()
+    );
+    for (command, start) in [("show", ""), ("forget", ""), ("compare", ""), ("run", "runs without a profile: ")] {
+        let stderr = store.stderr(&[command, "--", "true", "a"]);
+        assert_eq!(stderr, format!("ahead: {start}{missing} --cold -- true a\n"));
+    }
+    for (command, start) in [("compare", ""), ("run", "runs without a profile: ")] {
+        let stderr = store.stderr(&[command, "-p", "p.ahead", "--", "true"]);
+        let recording = format!("{sudo}ahead record --cold -o p.ahead -- true");
+        assert_eq!(stderr, format!("ahead: {start}there is no profile p.ahead; make one with: {recording}\n"));
+    }
 }
 
 /// The user recorded `-n 200` and asks for `-n 20`.
@@ -98,7 +128,7 @@ fn a_missing_profile_names_those_of_the_same_program() {
     );
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     let stderr = store.stderr(&["run", "--", "git", "--version"]);
-    assert!(stderr.contains("there are 4 for other arguments or elsewhere: ahead list"), "{stderr}");
+    assert!(stderr.contains("there are 4 profiles for other arguments or directories (ahead list)"), "{stderr}");
     assert!(!store.stderr(&["show", "--", "gi"]).contains("there are profiles for"));
 }
 

@@ -16,6 +16,7 @@ mod probe;
 mod record;
 mod show;
 mod sim;
+mod sizes;
 mod starting;
 mod tune;
 

@@ -117,7 +117,7 @@ fn one_part_can_be_probed_alone() {
 fn a_size_of_zero_or_for_an_existing_file_is_refused() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let directory = home.path().to_str().unwrap();
-    for size in ["0", "1", "1023K"] {
+    for size in ["0", "1B", "1023K"] {
         ahead(&[directory, "--size", size]).assert().code(2).stderr(contains("at least 1M"));
     }
     let file = home.path().join("file");

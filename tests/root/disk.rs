@@ -332,7 +332,7 @@ fn faults_are_set_and_cleared_on_a_running_disk() {
     assert_eq!(read(1 << 20).unwrap_err().raw_os_error(), Some(EIO));
     assert_eq!(read((1 << 20) + (60 << 10)).unwrap_err().raw_os_error(), Some(EIO));
     read((1 << 20) + (64 << 10)).unwrap();
-    ahead(&["disk", "fault", &disk.name, "--clear", "--stall", "80"]).assert().success();
+    ahead(&["disk", "fault", &disk.name, "--clear", "--stall", "80ms"]).assert().success();
     let start = Instant::now();
     read(1 << 20).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(79));

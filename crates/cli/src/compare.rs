@@ -2,6 +2,7 @@
 
 mod render;
 
+use crate::missing::MissingProfile;
 use crate::output::{self, Output};
 use crate::until::UntilArguments;
 use crate::{list, messages};
@@ -10,15 +11,13 @@ use ahead::{Command, Signals, store};
 use ahead_profile::{LoadError, Profile};
 use ahead_report::progress::Progress;
 use ahead_report::table::Screen;
-use ahead_report::text::{command_line, printable};
-use ahead_sys::machine;
+use ahead_report::text::printable;
 use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use clap::Args;
 use render::Rendered;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -134,8 +133,9 @@ impl Compare {
             // A mistyped program has no profile either, and nothing could record it.
             let command = Command { argv: self.command.clone(), user: user.cloned(), ..Command::default() };
             command.check_found()?;
-            let similar = list::hint(&self.command);
-            bail!("there is no profile {}; make one with: {}{similar}", path.display(), self.recording());
+            let (file, until) = (self.profile.as_deref(), Some(&self.until));
+            let missing = MissingProfile { command: &self.command, file, until };
+            bail!("{}{}", missing.message(), list::hint(&self.command));
         }
         match user {
             Some(user) if is_denied(&error) => Err(error).with_context(|| {
@@ -144,19 +144,6 @@ impl Compare {
             }),
             _ => Err(error.into()),
         }
-    }
-
-    /// The command line that records what is to be compared.
-    fn recording(&self) -> String {
-        let sudo = (!machine::is_root()).then(|| "sudo".into());
-        let mut words: Vec<OsString> = sudo.into_iter().chain(["ahead", "record", "--cold"].map(Into::into)).collect();
-        if let Some(path) = &self.profile {
-            words.extend(["-o".into(), path.into()]);
-        }
-        words.extend(self.until.to_arguments());
-        words.push("--".into());
-        words.extend(self.command.iter().cloned());
-        command_line(&words.into_iter().map(OsStringExt::into_vec).collect::<Vec<_>>())
     }
 }
 

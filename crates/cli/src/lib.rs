@@ -14,6 +14,7 @@ pub mod exit;
 mod laboratory;
 mod list;
 pub mod messages;
+mod missing;
 pub mod output;
 mod record;
 mod replay;

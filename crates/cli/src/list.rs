@@ -1,5 +1,6 @@
 //! `ahead list` and `ahead forget`: the profiles in the store.
 
+use crate::missing::MissingProfile;
 use crate::words::lossy;
 use ahead::store::{self, Arguments, Stored};
 use ahead_profile::Profile;
@@ -7,7 +8,7 @@ use ahead_report::number;
 use ahead_report::table::{Kind, Screen, Table};
 use ahead_report::text::{command_line, printable};
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::Write;
@@ -115,15 +116,17 @@ pub fn hint(argv: &[OsString]) -> String {
 
 /// Remove profiles from the place where `ahead run` finds them
 #[derive(Debug, Args)]
+#[command(override_usage = "ahead forget <--profile <FILE>|--all|-- <CMD>...>")]
+#[command(group = ArgGroup::new("forgotten").args(["profile", "all", "command"]).required(true))]
 pub struct Forget {
     /// Remove this profile, as `ahead list` names it
-    #[arg(long, value_name = "FILE", conflicts_with = "all", required_unless_present_any = ["all", "command"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "all")]
     profile: Option<PathBuf>,
     /// Remove all that `ahead list` lists
     #[arg(long)]
     all: bool,
     /// The command whose profile is removed, in the directory where it was recorded
-    #[arg(trailing_var_arg = true, value_name = "CMD", conflicts_with_all = ["profile", "all"])]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -139,9 +142,12 @@ impl Forget {
         let wanted = if self.command.is_empty() { wanted } else { vec![found.as_path()] };
         // Only what is in the store: a wrong argument must not remove another file.
         if let Some(other) = wanted.iter().find(|path| !stored.iter().any(|stored| stored.path == **path)) {
-            let hint =
-                if self.command.is_empty() { "; ahead list shows those there are".into() } else { hint(&self.command) };
-            bail!("there is no profile {}{hint}", printable(other.as_os_str().as_bytes()));
+            if self.command.is_empty() {
+                let other = printable(other.as_os_str().as_bytes());
+                bail!("there is no profile {other} in the store; see its profiles with: ahead list");
+            }
+            let missing = MissingProfile { command: &self.command, file: None, until: None };
+            bail!("{}{}", missing.message(), hint(&self.command));
         }
         for path in wanted {
             std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))?;

@@ -24,7 +24,7 @@ pub struct Replay {
     #[arg(long)]
     wait: bool,
     /// Fetch at most this much [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
     /// Give up after this time, as in 30s
     #[arg(long, value_name = "TIME", value_parser = ahead_model::quantity::parse_time)]

@@ -1,5 +1,6 @@
 //! `ahead run`: flags, and the account of a launched program.
 
+use crate::missing::MissingProfile;
 use crate::{account, exit, messages, output};
 use ahead::launch::{Launch, Launched};
 use ahead::prefetch::{Options, ProfileFile, Request};
@@ -27,7 +28,7 @@ pub struct Run {
     #[arg(short, long, value_name = "FILE")]
     profile: Option<PathBuf>,
     /// Fetch at most this much [default: half of the available memory]
-    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
     /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
     #[arg(long, value_name = "FILE")]
@@ -55,13 +56,19 @@ impl Run {
     fn run_program(self) -> anyhow::Result<ExitCode> {
         let (began, signals) = (Instant::now(), Signals::take()?);
         let errors = self.messages.as_deref().and_then(send_messages_to);
+        let command = Command { argv: self.command.clone(), errors, ..Command::default() };
+        // A mistyped program needs no prefetching and no advice on profiles. With --account the launch finds out: it writes the account
+        // also for a program that cannot be started, and `ahead compare` reads it.
+        if self.account.is_none() {
+            command.check_found()?;
+        }
         // A descriptor (`/dev/stdout`) is ours alone: the process that prefetches does not have it.
         let (opened, file) = match &self.account {
             Some(path) if output::is_open(path) => (Some(path), None),
             path => (None, path.clone()),
         };
         let launch = Launch {
-            command: Command { argv: self.command.clone(), errors, ..Command::default() },
+            command,
             request: Request {
                 profile: match &self.profile {
                     Some(path) => ProfileFile::Named(path.clone()),
@@ -103,17 +110,18 @@ impl Run {
     fn explain(&self, error: &Error) -> String {
         let Error::Load(load) = error else { return format!("runs without prefetching: {error}") };
         let is_missing = matches!(load, LoadError::Io { source, .. } if source.kind() == ErrorKind::NotFound);
-        let hint = match self.profile.is_none() && is_missing {
-            true => match store::count_similar(&self.command) {
-                0 => "; ahead record makes one".into(),
-                1 => "; ahead record makes one (there is one for other arguments or elsewhere: ahead list)".into(),
-                more => {
-                    format!("; ahead record makes one (there are {more} for other arguments or elsewhere: ahead list)")
-                }
-            },
-            false => String::new(),
+        if !is_missing {
+            return format!("runs without a profile: {load}");
+        }
+        let file = self.profile.as_deref();
+        // The similar profiles are counted but not read: the program waits for this message.
+        let hint = match if file.is_none() { store::count_similar(&self.command) } else { 0 } {
+            0 => String::new(),
+            1 => "; there is 1 profile for other arguments or another directory (ahead list)".into(),
+            more => format!("; there are {more} profiles for other arguments or directories (ahead list)"),
         };
-        format!("runs without a profile: {load}{hint}")
+        let missing = MissingProfile { command: &self.command, file, until: None };
+        format!("runs without a profile: {}{hint}", missing.message())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `ahead show`: the content of a profile as tables, as JSON and as a page.
 
+use crate::missing::MissingProfile;
 use crate::words::{lossy, percent_where_needed};
 use crate::{list, output};
 use ahead::store;
@@ -11,7 +12,7 @@ use ahead_report::text::{percent, printable};
 use ahead_sys::openat;
 use ahead_sys::user::User;
 use anyhow::bail;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -27,9 +28,10 @@ use std::process::ExitCode;
 /// the file at its path now: a file whose size or modification time has changed is stale, and a run leaves it out. The command opens and
 /// reads no file that the profile names.
 #[derive(Debug, Args)]
+#[command(override_usage = "ahead show [OPTIONS] <FILE|-- <CMD>...>")]
+#[command(group = ArgGroup::new("shown").args(["file", "command"]).required(true))]
 pub struct Show {
     /// Profile that `ahead record` wrote
-    #[arg(required_unless_present = "command")]
     file: Option<PathBuf>,
     /// Print JSON instead of tables (see docs/reference/json.md)
     #[arg(long)]
@@ -51,7 +53,7 @@ pub struct Show {
     #[arg(long)]
     extents: bool,
     /// Show the profile that `ahead run` uses for this command, as in `ahead show -- git status`
-    #[arg(last = true, value_name = "CMD", conflicts_with = "file")]
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -75,7 +77,8 @@ impl Show {
             None => store::profile_path_for(&self.command, None),
         };
         if self.file.is_none() && matches!(file.try_exists(), Ok(false)) {
-            bail!("there is no profile {}{}", file.display(), list::hint(&self.command));
+            let missing = MissingProfile { command: &self.command, file: None, until: None };
+            bail!("{}{}", missing.message(), list::hint(&self.command));
         }
         let profile = ahead_profile::load(&file)?;
         let states: Vec<State> = profile.files.iter().map(state).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// Errors: a sentence for the user, with the text in it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let error = || format!("{text:?} is not a size; write bytes or a number with K, M, G or T, as in 128K or 4G");
+    let error = || format!("{text:?} is not a size; write a number with B, K, M, G or T, as in 128K or 4G");
     let trimmed = text.trim().trim_end_matches("iB").trim_end_matches('B');
     let (digits, shift) = match trimmed.char_indices().last().ok_or_else(error)? {
         (at, 'k' | 'K') => (&trimmed[..at], 10),
@@ -17,6 +17,37 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits.trim().parse().map_err(|_| error())?;
     number.checked_mul(1 << shift).ok_or_else(error)
+}
+
+/// Parses a size as [`parse_size`] does, but refuses a bare number other than 0: it could mean bytes or KiB.
+///
+/// Errors: a sentence for the user, with the text in it.
+pub fn parse_size_with_unit(text: &str) -> Result<u64, String> {
+    let number = text.trim();
+    if is_bare_number(number) {
+        return Err(format!("{number:?} has no unit: write {number}K, or a size as in 128K or 4M"));
+    }
+    parse_size(number)
+}
+
+/// Parses a rate, `100MB/s` or `100M`, into bytes per second. The second may be left out, the unit of the size may not.
+///
+/// Errors: a sentence for the user, with the text in it.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    let trimmed = text.trim();
+    let size = trimmed.strip_suffix("/s").unwrap_or(trimmed);
+    if is_bare_number(size) {
+        return Err(format!("{text:?} has no unit: write {size}M/s, or a size per second as in 100MB/s"));
+    }
+    match parse_size(size) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err(format!("{text:?} is not a bandwidth; write a size per second, as in 100MB/s")),
+    }
+}
+
+/// Whether this is a number without a unit, and not 0.
+fn is_bare_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.bytes().any(|byte| byte != b'0')
 }
 
 /// Parses `250us`, `8ms`, `2s`, `1m`.
@@ -49,6 +80,30 @@ mod tests {
         assert_eq!(parse_size("4GiB"), Ok(4 << 30));
         for bad in ["", "K", "-1", "1.5M", "20000000T", "12Q"] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_flags_need_a_unit() {
+        assert_eq!(parse_size_with_unit("4096K"), Ok(4 << 20));
+        assert_eq!(parse_size_with_unit("4096B"), Ok(4096));
+        assert_eq!(parse_size_with_unit("0"), Ok(0));
+        let message = r#""4096" has no unit: write 4096K, or a size as in 128K or 4M"#;
+        assert_eq!(parse_size_with_unit("4096"), Err(message.into()));
+        for bad in ["", "K", "-1", "12Q"] {
+            assert!(parse_size_with_unit(bad).unwrap_err().contains("is not a size"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rates_need_a_unit() {
+        assert_eq!(parse_rate("100MB/s"), Ok(100 << 20));
+        assert_eq!(parse_rate("100M"), Ok(100 << 20));
+        for bare in ["100", "100/s"] {
+            assert!(parse_rate(bare).unwrap_err().contains("has no unit: write 100M/s"), "{bare}");
+        }
+        for bad in ["", "0", "/s", "100MB/h", "-1M/s"] {
+            assert!(parse_rate(bad).unwrap_err().contains("is not a bandwidth"), "{bad}");
         }
     }
 

@@ -6,7 +6,7 @@ use ahead_bench::{Error, Evicted, Files, Job, Method, Plan, ReadAhead, Step, job
 use ahead_cli::exit::Stopped;
 use ahead_cli::messages;
 use ahead_cli::output::{self, Output};
-use ahead_model::quantity::parse_size;
+use ahead_model::quantity::parse_size_with_unit;
 use ahead_policy::DeviceDescription;
 use ahead_process::{Signals, end_by_signals};
 use ahead_report::progress::Progress;
@@ -79,7 +79,7 @@ fn parse_policy(text: &str) -> Result<String, String> {
 const MAX_BYTES: u64 = 1 << 42;
 
 fn parse_bytes(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match parse_size_with_unit(text)? {
         bytes if (1..=MAX_BYTES).contains(&bytes) => Ok(bytes),
         _ => Err(format!("{text:?} is not from 1 to 4T")),
     }
@@ -89,7 +89,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
 const MAX_BLOCK_BYTES: u64 = 1 << 30;
 
 fn parse_block(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match parse_size_with_unit(text)? {
         bytes if (1..=MAX_BLOCK_BYTES).contains(&bytes) => Ok(bytes),
         _ => Err(format!("{text:?} is not from 1 to 1G")),
     }

@@ -5,7 +5,7 @@ mod print;
 use ahead_cli::messages;
 use ahead_disk::{ByteRange, DiskInfo, Error, FaultChange, Faults, ModelSource};
 use ahead_disk_server::{Filesystem, Launcher};
-use ahead_model::quantity::{parse_size, parse_time};
+use ahead_model::quantity::{parse_size, parse_size_with_unit, parse_time};
 use ahead_undo::ProcessId;
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::stdout;
@@ -56,7 +56,7 @@ struct Create {
     /// The image file to make; it is sparse, and takes only the space of its data
     image: PathBuf,
     /// Size of the disk, as in 512M or 4G
-    #[arg(long, value_parser = parse_size)]
+    #[arg(long, value_parser = parse_size_with_unit)]
     size: u64,
     /// File system to make
     #[arg(long, value_enum, default_value_t = FilesystemChoice::Ext4)]
@@ -98,8 +98,8 @@ struct Options {
     /// Fail reads that touch these bytes of the disk: START+LENGTH or START-END, as in 1M+64K (may be repeated)
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     fail: Vec<ByteRange>,
-    /// Add this delay to every read, in milliseconds
-    #[arg(long, value_name = "MS", value_parser = parse_ms, default_value = "0")]
+    /// Add this delay to every read, as in 80ms
+    #[arg(long, value_name = "TIME", value_parser = parse_stall, default_value = "0")]
     stall: u64,
     /// Print the disk as JSON
     #[arg(long)]
@@ -143,8 +143,8 @@ struct Fault {
     /// Fail reads that touch these bytes of the disk, too: START+LENGTH or START-END (may be repeated)
     #[arg(long, value_name = "RANGE", value_parser = parse_range)]
     fail: Vec<ByteRange>,
-    /// Add this delay to every read, in milliseconds; 0 removes it
-    #[arg(long, value_name = "MS", value_parser = parse_ms)]
+    /// Add this delay to every read, as in 80ms; 0 removes it
+    #[arg(long, value_name = "TIME", value_parser = parse_stall)]
     stall: Option<u64>,
     /// Remove all earlier faults first
     #[arg(long)]
@@ -342,11 +342,11 @@ fn parse_range(text: &str) -> Result<ByteRange, String> {
     Ok(range)
 }
 
-/// Milliseconds as a bare number, or a time with its unit.
-fn parse_ms(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(ms) => Ok(ms),
-        Err(_) => parse_time(text).map(|time| time.as_millis() as u64),
+/// Parses a delay with its unit, or 0, into milliseconds.
+fn parse_stall(text: &str) -> Result<u64, String> {
+    match text {
+        "0" => Ok(0),
+        _ => parse_time(text).map(|time| time.as_millis() as u64),
     }
 }
 
@@ -365,9 +365,12 @@ mod tests {
     }
 
     #[test]
-    fn stalls_are_milliseconds() {
-        assert_eq!(parse_ms("250"), Ok(250));
-        assert_eq!(parse_ms("2s"), Ok(2000));
-        assert!(parse_ms("-1").is_err());
+    fn stalls_need_a_unit() {
+        assert_eq!(parse_stall("250ms"), Ok(250));
+        assert_eq!(parse_stall("2s"), Ok(2000));
+        assert_eq!(parse_stall("0"), Ok(0));
+        for bad in ["250", "-1", "-1ms"] {
+            assert!(parse_stall(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use ahead::device_store;
 use ahead_cli::exit::{Stopped, UsageError};
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
-use ahead_model::quantity::parse_size;
+use ahead_model::quantity::parse_size_with_unit;
 use ahead_probe::figures::pelouin;
 use ahead_probe::{Answer, Answers, Error, Part, Run, Subject, Watcher, find};
 use ahead_process::Signals;
@@ -105,7 +105,7 @@ impl PartChoice {
 
 /// The length of a test file.
 fn parse_length(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match parse_size_with_unit(text)? {
         bytes @ MIN_ASKED_BYTES.. => Ok(bytes),
         _ => Err(format!("{text} is too short: a test file needs at least 1M")),
     }

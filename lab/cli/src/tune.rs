@@ -50,8 +50,8 @@ impl UserWorkload {
 
 /// Measures targets; sets and keeps the recommended windows where the user asks for it.
 pub fn run(tune: &Tune) -> anyhow::Result<ExitCode> {
-    if let (Some(access_time), Some(bandwidth_bytes_per_s)) = (tune.access_time, tune.bandwidth) {
-        return print_plan(tune, &Disk { access_time, bandwidth_bytes_per_s });
+    if let (Some(access_time), Some(bandwidth)) = (tune.access_time, tune.bandwidth) {
+        return print_plan(tune, &Disk { access_time, bandwidth_bytes_per_s: bandwidth as f64 });
     }
     let loaded = tune.workload.as_deref().map(UserWorkload::read).transpose()?;
     let measure = |system: &System, target: &Target| {

@@ -2,7 +2,7 @@
 
 use ahead::device_store::Descriptions;
 use ahead_disk::ModelSource;
-use ahead_model::quantity::parse_size;
+use ahead_model::quantity::parse_size_with_unit;
 use ahead_report::number::{count, grouped, size};
 use ahead_report::text::printable;
 use ahead_sim::RecordingKind;
@@ -27,13 +27,13 @@ pub struct Replay {
     #[arg(long, value_name = "MODEL")]
     disk: String,
     /// Size of the disk: seeks of a rotating disk depend on it [default: twice as far as the profile reaches]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     size: Option<u64>,
     /// Plan with this description of the disk instead of the model's own: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
     /// Fetch at most this much
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     budget: Option<u64>,
     /// How much of the disk to take from other programs, as of `ahead replay`
     #[arg(long, value_name = "CLASS", default_value = "idle")]

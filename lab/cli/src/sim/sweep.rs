@@ -2,7 +2,7 @@
 
 use ahead_cli::output::{self, Output};
 use ahead_device::Model;
-use ahead_model::quantity::parse_size;
+use ahead_model::quantity::parse_size_with_unit;
 use ahead_policy::{Choice, PAGE_BYTES, named};
 use ahead_recordings::load_scenario;
 use ahead_report::number::size;
@@ -77,11 +77,7 @@ fn parse_model(text: &str) -> Result<Model, String> {
 
 /// Parses a window with its unit; returns pages.
 fn parse_window(text: &str) -> Result<u64, String> {
-    // A bare number could mean bytes or KiB (as in read_ahead_kb).
-    if text.chars().all(|digit| digit.is_ascii_digit()) {
-        return Err(format!("{text:?} has no unit: write {text}K, or a size as in 128K or 4M"));
-    }
-    let bytes = parse_size(text)?;
+    let bytes = parse_size_with_unit(text)?;
     if !bytes.is_multiple_of(PAGE_BYTES) {
         return Err("a window must be a multiple of 4K".into());
     }
