@@ -200,7 +200,7 @@ impl<'a> Rendered<'a> {
         );
         if repeated > 0 {
             let runs = count(repeated as u64, "run", "runs");
-            remarks.push(format!("{runs} measured again, because the kernel evicted pages during them"));
+            remarks.push(format!("{runs} measured again, because the kernel evicted pages meanwhile"));
         }
         if evicted > 0 {
             let evicted = size(evicted);
