@@ -108,6 +108,15 @@ fn a_profile_is_a_workload() {
     assert!(windows.contains(&Some(128 << 10)) && windows.contains(&Some(4 << 20)), "{swept}");
     let bare = predicate::str::contains("has no unit: write 4096K");
     ahead(&["sim", "sweep", place.to_str().unwrap(), "--window", "4096"]).assert().code(2).stderr(bare);
+    // Regression: "program.ahead: line 4: program.ahead: truncated", with a line of a text that the user does not have.
+    let whole_bytes = fs::read(&place).unwrap();
+    fs::write(&place, &whole_bytes[..whole_bytes.len() - 7]).unwrap();
+    for command in ["run", "sweep"] {
+        let says = predicate::str::contains("program.ahead: truncated at byte")
+            .and(predicate::str::contains("program.ahead").count(1))
+            .and(predicate::str::contains("line").not());
+        ahead(&["sim", command, place.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);
+    }
     fs::write(&place, "no profile").unwrap();
     let says = predicate::str::contains("scan.toml: line 3:").and(predicate::str::contains("program.ahead").count(1));
     ahead(&["sim", "run", path.to_str().unwrap()]).assert().code(1).stdout("").stderr(says);

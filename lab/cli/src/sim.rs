@@ -45,6 +45,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Run {
     /// A scenario in TOML: machine, disk, workloads and policies (see docs/reference/scenario.md); or a profile or a trace as the only workload
+    #[arg(value_name = "SCENARIO|PROFILE|TRACE")]
     scenario: PathBuf,
     /// Print JSON instead of a table (see docs/reference/json.md)
     #[arg(long, conflicts_with = "csv")]

@@ -54,6 +54,14 @@ pub enum Error {
         /// The error.
         source: ScenarioError,
     },
+    /// A profile or a trace cannot be the workload of a scenario.
+    #[error("{}: {reason}", path.display())]
+    Recording {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        reason: String,
+    },
     /// A scenario cannot name this file.
     #[error("{}: the name of the file is not UTF-8; rename it", path.display())]
     Name {
@@ -100,7 +108,14 @@ pub fn load_scenario(path: &Path) -> Result<Scenario, Error> {
     let policies = POLICIES.map(quoted).join(", ");
     let text = format!("name = {0}\npolicies = [{policies}]\n[[workload]]\n{key} = {0}\n", quoted(name));
     let directory = path.parent().unwrap_or(Path::new("."));
-    Scenario::from_toml_with(&text, directory, &Files).map_err(failed)
+    Scenario::from_toml_with(&text, directory, &Files).map_err(|error| match error {
+        // The line is one of the text above, not of the file; the message begins with the path.
+        ScenarioError::Field { message, .. } => {
+            let reason = message.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&message);
+            Error::Recording { path: path.into(), reason: reason.into() }
+        }
+        error => failed(error),
+    })
 }
 
 /// The reason of an error without the path, which the caller adds.

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct Sweep {
     /// A scenario with machine and workloads (see docs/reference/scenario.md); or a profile or a trace as the only workload
+    #[arg(value_name = "SCENARIO|PROFILE|TRACE")]
     scenario: PathBuf,
     /// Policies, as listed by `ahead sim policies`, separated by commas (may be repeated)
     #[arg(long, value_name = "NAME,...", value_parser = parse_policies)]
