@@ -32,6 +32,11 @@ def run(*command, **options):
     return subprocess.run([str(word) for word in command], check=True, **options)
 
 
+def allow_devices(tree):
+    """The disk is mounted without devices; the programs need those of the tree (/dev/null), which a benchmark's own tree may have."""
+    run("mount", "-o", "remount,bind,dev", tree)
+
+
 class Disk:
     """The tree on an emulated disk, mounted with what the programs need; taken down at the end, whatever happens."""
 
@@ -43,6 +48,7 @@ class Disk:
         # Read-ahead 128: the classic default, which distributions and most measurements have.
         run(self.ahead, "disk", "attach", self.image, "--name", self.name(), "--model", self.model, "--mount", self.tree,
             "--read-ahead-kb", 128, stdout=subprocess.DEVNULL)
+        allow_devices(self.tree)
         for kind, options in [("proc", []), ("tmpfs", ["-o", "mode=1777"])]:
             target = self.tree / ("tmp" if kind == "tmpfs" else kind)
             run("mount", "-t", kind, *options, kind, target)
@@ -65,6 +71,7 @@ def populate(ahead, suite, archive, image, mount, filesystem):
     run(ahead, "disk", "create", image, "--name", name, "--size", IMAGE_SIZE, "--model", "nvme", "--fs", filesystem,
         "--mount", mount, stdout=subprocess.DEVNULL)
     try:
+        allow_devices(mount)
         run("tar", "--numeric-owner", "--xattrs", "-C", mount, "-xf", archive)
         for command in suite["after_unpack"]:
             run(*check.argv(mount, {}, command), env=suite["environment"], stdout=subprocess.DEVNULL)
