@@ -12,6 +12,7 @@ pub mod block;
 pub mod cache;
 pub mod cgroup;
 pub mod daemon;
+pub mod descriptors;
 pub mod direct;
 pub mod directory;
 pub mod diskstats;

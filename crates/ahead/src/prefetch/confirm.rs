@@ -9,11 +9,12 @@ use std::sync::Arc;
 /// evicted meanwhile is read again. A page that the device could not read is counted: the kernel reports this error only to a
 /// reader, not to read-ahead.
 ///
-/// A pause does not hold it: the pages that it waits for are on their way. Once it should stop, it ends when the page that it
-/// waits for is there.
+/// A pause does not hold it: the pages that it waits for are on their way. Once it should stop, it ends when the pages that it
+/// waits for are there: at most [`AT_ONCE_BYTES`].
 pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl Fn() -> bool) -> bool {
     let mut last: Option<(&Issued, Arc<Readable>)> = None;
     let mut all = true;
+    let mut scratch = vec![0; AT_ONCE_BYTES];
     for issued in ranges {
         let readable = match last.take().filter(|(before, _)| before.source == issued.source) {
             Some((_, readable)) => readable,
@@ -28,16 +29,29 @@ pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl
         };
         // Should a page be absent, it and no other is read.
         drop(cache::exact_reads(&*readable));
-        for at in issued.range.clone().step_by(machine::page_size() as usize) {
+        for at in issued.range.clone().step_by(AT_ONCE_BYTES) {
             if !goes_on() {
                 return false;
             }
-            wait_for_page(&readable, at, issued, ledger);
+            let whole = &mut scratch[..AT_ONCE_BYTES.min((issued.range.end - at) as usize)];
+            if cache::wait_for_range(&*readable, at, whole).is_ok_and(|read| read == whole.len()) {
+                continue;
+            }
+            // The end of the file, or a page that cannot be read: which one?
+            for at in (at..at + whole.len() as u64).step_by(machine::page_size() as usize) {
+                if !goes_on() {
+                    return false;
+                }
+                wait_for_page(&readable, at, issued, ledger);
+            }
         }
         last = Some((issued, readable));
     }
     all && goes_on()
 }
+
+/// What is waited for by one call, bytes: 16 pages of 4 KiB. Copying 5,000 pages so costs a few milliseconds; a call for each cost 36.
+const AT_ONCE_BYTES: usize = 64 << 10;
 
 fn wait_for_page(readable: &Readable, at: u64, issued: &Issued, ledger: &Ledger) {
     let Err(error) = cache::wait_for(readable, at) else { return };

@@ -8,12 +8,14 @@
 //! A process cannot end while one of its threads waits for a device that does not answer. This process can be left to the device; its caller
 //! ends in time. It has none of the caller's descriptors, and it touches every file for the caller: the profile lies on a file system, too.
 
+use super::sources::most_descriptors;
 use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
 use crate::device_store::Descriptions;
 use crate::machine::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
+use ahead_sys::descriptors;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -190,6 +192,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
     let options = Options { descriptions, ..request.options.clone() };
+    descriptors::reserve(most_descriptors(&profile));
     let running = Prefetcher::new(profile).options(options).start()?;
     stop_when(cancelled, running.stopper());
     if request.options.head_start != HeadStart::None {

@@ -24,6 +24,14 @@ use std::sync::{Arc, Mutex};
 /// turns out to be too many. Beyond this number a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
+/// Descriptors that prefetching this profile has open at a time, about.
+pub fn most_descriptors(profile: &Profile) -> u32 {
+    (profile.metadata.len() + profile.files.len()).min(MAX_OPEN) as u32 + OTHERS
+}
+
+/// Descriptors that are not kept, about: standard streams and pipes, and two for each of some twenty threads that open a file.
+const OTHERS: u32 = 64;
+
 /// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
 const EXT_MAGIC: u64 = 0xef53;
 

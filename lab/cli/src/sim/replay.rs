@@ -2,6 +2,7 @@
 
 use ahead::device_store::Descriptions;
 use ahead_disk::ModelSource;
+use ahead_model::DeviceNumber;
 use ahead_model::quantity::parse_size_with_unit;
 use ahead_report::number::{count, grouped, size};
 use ahead_report::text::printable;
@@ -65,14 +66,24 @@ impl Replay {
             budget_bytes: self.budget.unwrap_or(u64::MAX),
             ..ReplaySettings::new(model)
         };
-        let replayed = replay(&profile, &settings);
-        let text = if self.json { json(&settings, &replayed)? } else { lines(&settings, &replayed) };
+        let devices = replay(&profile, &settings);
+        let replayed = Replayed::total(&devices);
+        let text = if self.json { json(&settings, &replayed, &devices)? } else { lines(&settings, &replayed) };
         std::io::stdout().write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn json(settings: &ReplaySettings, replayed: &Replayed) -> anyhow::Result<String> {
+fn json(settings: &ReplaySettings, replayed: &Replayed, devices: &[(u64, Replayed)]) -> anyhow::Result<String> {
+    let devices = devices.iter().map(|(number, own)| {
+        json!({
+            "device": DeviceNumber::from_key(*number).to_string(),
+            "arrived_s": seconds(own.arrived_ns),
+            "requests": own.requests,
+            "issued_bytes": own.issued_bytes,
+            "bridged_bytes": own.bridged_bytes,
+        })
+    });
     let whole = json!({
         "disk": settings.model.name(),
         "arrived_s": seconds(replayed.arrived_ns),
@@ -88,6 +99,7 @@ fn json(settings: &ReplaySettings, replayed: &Replayed) -> anyhow::Result<String
             "busy_s": seconds(replayed.device.busy_ns),
             "seeks": replayed.device.seeks,
         },
+        "devices": devices.collect::<Vec<_>>(),
     });
     Ok(format!("{}\n", serde_json::to_string_pretty(&whole)?))
 }

@@ -67,8 +67,8 @@ impl Steps {
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
-    /// The rates on a real ext2, read by the kernel that runs. The highest one at each position: other work on the machine only delays a
-    /// read, and must delay it in every run to make a drop.
+    /// The rates on a real ext2, read by the kernel that runs. The highest one at each position: the reader runs before
+    /// other programs, so other work only delays the disk, and must do so in every run to make a drop.
     pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
         let mut machine = machine.clone();
         let stream = Stream {

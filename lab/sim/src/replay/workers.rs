@@ -99,7 +99,7 @@ impl<'a> Workers<'a> {
             calls: Vec::new(),
             opened: HashSet::new(),
             metadata: Vec::new(),
-            now_ns: 0,
+            now_ns: settings.costs.start_ns,
             result: Replayed { over_budget_bytes: plan.over_budget_bytes, ..Replayed::default() },
         }
     }
