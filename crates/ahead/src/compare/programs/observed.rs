@@ -4,7 +4,7 @@ use super::runner::{ProgramRunner, Variant};
 use crate::compare::{late, usage};
 use crate::record::{Recorder, Run, learn};
 use crate::stopping::{check_stopped, unless_stopped};
-use crate::{Error, Result, Stopped};
+use crate::{Account, Error, Result, Stopped};
 use ahead_observe::{Arrivals, Evictions, Options, Tracer, now_ns};
 use ahead_process::{Child, Command};
 use ahead_profile::Profile;
@@ -48,8 +48,9 @@ impl ProgramRunner<'_> {
         }
     }
 
-    /// Runs the command once more with its profile and observes which bytes come late; `None` where that cannot be seen.
-    pub fn observe_late(&mut self) -> Result<Option<u64>> {
+    /// Runs the command once more with its profile and observes which bytes come late. The account has their number, unless events were lost;
+    /// `None` where late bytes cannot be seen.
+    pub fn observe_late(&mut self) -> Result<Option<Account>> {
         if !machine::is_root() || !late::is_observable(&self.setup.profile) {
             return Ok(None);
         }
@@ -73,8 +74,11 @@ impl ProgramRunner<'_> {
         child.release(&command)?;
         let finished = watch.wait(&mut child, self.signals, None)?.unless_stopped()?;
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
-        if observed.lost_events() + arrived.lost_events > 0 {
-            return Ok(None);
+        let (mut account, _) = self.read_account(name, finished.status)?;
+        let lost_events = observed.lost_events() + arrived.lost_events;
+        account.lost_events = Some(lost_events);
+        if lost_events > 0 {
+            return Ok(Some(account));
         }
         let run = Run {
             command: Vec::new(),
@@ -90,8 +94,8 @@ impl ProgramRunner<'_> {
             single_faults: false,
         };
         let (seen, _) = unless_stopped(self.signals, move || learn(&observed, &run))??;
-        let (account, _) = self.read_account(name, finished.status)?;
         let issued = usage::issued(&self.setup.profile, &account);
-        Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))
+        account.late_bytes = Some(late::bytes(&seen, started_ns, &issued, &arrived));
+        Ok(Some(account))
     }
 }

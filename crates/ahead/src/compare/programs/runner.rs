@@ -122,9 +122,9 @@ impl<'a> ProgramRunner<'a> {
         self.kept
     }
 
-    /// The accounts of the runs with the profile.
-    pub fn accounts(&self) -> &[Account] {
-        &self.accounts
+    /// The accounts of the runs with the profile: they are long, so the caller gets these very ones.
+    pub fn take_accounts(&mut self) -> Vec<Account> {
+        std::mem::take(&mut self.accounts)
     }
 
     /// The first status of the program that was not 0; 0: none.
