@@ -11,15 +11,14 @@
 mod observed;
 mod runner;
 
-pub use observed::observe_evictions;
-
 use super::input::Input;
 use super::report::{ColdState, Report, RivalResult, recovered_share, verdict};
 use super::usage::judge;
 use super::{Comparison, Measured, bound};
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::until::Until;
 use crate::{Account, Result};
+use ahead_observe::Evictions;
 use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_sys::machine;
@@ -179,4 +178,12 @@ impl ProgramComparison {
         accounts.sort_by_key(|account| account.issued_bytes);
         accounts.swap_remove(accounts.len() / 2)
     }
+}
+
+/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
+pub fn observe_evictions() -> Option<Evictions> {
+    if !machine::is_root() {
+        return None;
+    }
+    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
 }

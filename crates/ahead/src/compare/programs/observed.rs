@@ -5,19 +5,11 @@ use crate::compare::{late, usage};
 use crate::record::{Recorder, Run, learn};
 use crate::stopping::{check_stopped, unless_stopped};
 use crate::{Account, Error, Result, Stopped};
-use ahead_observe::{Arrivals, Evictions, Options, Tracer, now_ns};
+use ahead_observe::{Arrivals, Options, Tracer, now_ns};
 use ahead_process::{Child, Command};
 use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::time::{Duration, SystemTime};
-
-/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
-pub fn observe_evictions() -> Option<Evictions> {
-    if !machine::is_root() {
-        return None;
-    }
-    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
-}
 
 impl ProgramRunner<'_> {
     /// Records the command once more, exactly, where that is permitted: the measure of waste.

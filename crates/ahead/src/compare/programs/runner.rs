@@ -1,12 +1,12 @@
 //! One comparison of program runs: evict, check, run, count.
 
-use super::ProgramComparison;
-use super::observed::observe_evictions;
+use super::{ProgramComparison, observe_evictions};
 use crate::cold::{self, Devices, Kept};
 use crate::compare::scratch::Scratch;
 use crate::compare::{Runner, Sample};
 use crate::error::IoContext;
-use crate::machine::{Notify, wait_for_machine_as_root};
+use crate::machine::wait_for_machine_as_root;
+use crate::notify::Notify;
 use crate::stopping::check_stopped;
 use crate::until::{Finished, Until};
 use crate::{Account, Error, Result, record};
