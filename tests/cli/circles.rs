@@ -1,11 +1,13 @@
 //! No modules of a crate import each other in a circle.
 //!
 //! ```text
-//!     prefetch                 a module counts as one with its submodules: they may use what it defines,
-//!       ├─ pool  ──▶ worker    and it uses them. Compared are modules with the same parent; `use crate::…`,
-//!       └─ worker ─▶ pool      `use super::…` and paths in the code are followed through `pub use` to the
-//!     circle: pool, worker     module that defines the name.
+//!     crate ─┬─ prefetch ─┬─ pool ───▶ worker
+//!            │            └─ worker ─▶ pool         a circle: in prefetch, pool uses worker, worker uses pool
+//!            └─ record ───▶ prefetch::pool          no circle
 //! ```
+//!
+//! Modules with the same parent are compared, each with its submodules: these may use what it defines, and it uses them. `use crate::…`,
+//! `use super::…` and paths in the code are followed through `pub use` to the module that defines the name.
 //!
 //! Tests inside the crates do not count: they may use what uses them.
 
@@ -239,9 +241,11 @@ impl Modules {
             } else if module.defined.contains(name) {
                 return Some(at);
             } else {
-                let globs = module.globs.iter().filter_map(|glob| self.definer(&at, glob, links));
-                let by_glob = globs.filter(|glob| self.0.get(glob).is_some_and(|module| module.defined.contains(name)));
-                return by_glob.last().or(Some(at));
+                let globs = module.globs.iter().filter(|_| links > 0);
+                let globs = globs.filter_map(|glob| self.definer(&at, glob, links - 1));
+                let mut by_glob =
+                    globs.filter(|glob| self.0.get(glob).is_some_and(|module| module.defined.contains(name)));
+                return by_glob.next().or(Some(at));
             }
             rest = &rest[1..];
         }
@@ -331,4 +335,45 @@ fn no_modules_import_each_other_in_a_circle() {
     };
     let circles: Vec<String> = crates.iter().flat_map(of_crate).collect();
     assert!(circles.is_empty(), "modules import each other in a circle:\n{}", circles.join("\n"));
+}
+
+/// The circles of a crate with these files.
+fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+    let home = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let file = home.path().join("src").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    Modules::read(home.path()).circles()
+}
+
+#[test]
+fn circle_is_found_and_named() {
+    let lib = ("lib.rs", "mod a;\nmod b;\nmod c;\npub use b::{Other, Thing as Renamed};\n");
+    let a = ("a.rs", "use std::fs;\nuse crate::{\n    Other,\n    Renamed,\n};\nfn f() {}\n");
+    let b = (
+        "b.rs",
+        "// crate::a is a comment.\npub struct Thing;\npub struct Other;\nfn g() { \"\\\"\"; '\"'; super::c::h() }\n",
+    );
+    let c = ("c.rs", "pub fn h() { crate::a::f(); }\n");
+    assert_eq!(circles_of(&[lib, a, b, c]), ["a uses b (a.rs:2), b uses c (b.rs:4), c uses a (c.rs:1)"]);
+    let free = ("c.rs", "pub fn h() { \"crate::a\"; }\n#[cfg(test)]\nmod tests {\n    use crate::a::f;\n}\n");
+    assert!(circles_of(&[lib, a, b, free]).is_empty());
+}
+
+/// Submodules use what their parent defines, and the parent uses them. Beside each other they are compared.
+#[test]
+fn module_is_one_with_its_submodules() {
+    let lib = ("lib.rs", "mod a;\nmod b;\npub struct Root;\n");
+    let a = ("a.rs", "mod x;\nmod y;\n#[cfg(test)]\nmod tests;\npub use x::X;\npub struct A;\n");
+    let x = ("a/x.rs", "use super::A;\nuse crate::Root;\npub struct X;\n");
+    let y = ("a/y.rs", "use super::X;\n");
+    let tests = ("a/tests.rs", "use crate::b::B;\n");
+    let b = ("b.rs", "use crate::a::X;\npub struct B;\n");
+    assert!(circles_of(&[lib, a, x, y, tests, b]).is_empty());
+    let x_uses_y = ("a/x.rs", "use super::y;\npub struct X;\n");
+    assert_eq!(circles_of(&[lib, a, x_uses_y, y, tests, b]), ["in a: x uses y (x.rs:1), y uses x (y.rs:1)"]);
+    let y_uses_b = ("a/y.rs", "use crate::b::*;\n");
+    assert_eq!(circles_of(&[lib, a, x, y_uses_b, tests, b]), ["a uses b (y.rs:1), b uses a (b.rs:1)"]);
 }

@@ -127,9 +127,8 @@ impl ProgramComparison {
         });
         let against = against.collect();
         let mut account = self.median_account(runner.take_accounts(), used);
-        if let Some(observed) = observed {
-            (account.late_bytes, account.lost_events) = (observed.late_bytes, observed.lost_events);
-        }
+        let observed = observed.unwrap_or_default();
+        (account.late_bytes, account.lost_events) = (observed.late_bytes, observed.lost_events);
         let (windows, kept) = (runner.windows(), runner.kept());
         Ok(Report {
             kernel: machine::kernel_release(),

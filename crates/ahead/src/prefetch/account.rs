@@ -5,10 +5,11 @@
 //!       = issued - bridged  +  already resident  +  stale  +  failed  +  skipped, by reason
 //! ```
 //!
-//! Whether a byte was used, late or wasted is seen from the program's side: `compare` adds that, where it can be observed.
+//! Whether a byte was used, late or wasted is seen from the program's side: `compare` adds that, where it can be observed. Its judgement
+//! ([`crate::compare::judge`]) counts issued and bridged bytes again, in whole pages: those that were bridged and used count as used.
 //!
 //! ```text
-//!     issued = used + bridged + wasted                  after crate::compare::judge
+//!     issued = used + bridged + wasted
 //! ```
 
 use ahead_model::DeviceDescription;

@@ -68,7 +68,7 @@ impl ProgramRunner<'_> {
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
         let (mut account, _) = self.read_account(name, finished.status)?;
         let lost_events = observed.lost_events() + arrived.lost_events;
-        account.lost_events = Some(lost_events);
+        (account.lost_events, account.late_bytes) = (Some(lost_events), None);
         if lost_events > 0 {
             return Ok(Some(account));
         }

@@ -122,7 +122,7 @@ impl<'a> ProgramRunner<'a> {
         self.kept
     }
 
-    /// The accounts of the runs with the profile: they are long, so the caller gets these very ones.
+    /// Gives away the accounts of the runs with the profile: they are too long to copy.
     pub fn take_accounts(&mut self) -> Vec<Account> {
         std::mem::take(&mut self.accounts)
     }
