@@ -33,7 +33,7 @@ pub use input::Input;
 pub use programs::{ProgramComparison, Rival, observe_evictions};
 pub use report::{ColdState, Report, RivalResult, recovered_share, verdict};
 pub use spread::Spread;
-pub use usage::{Usage, judge};
+pub use usage::judge;
 
 use crate::Result;
 use serde::Serialize;

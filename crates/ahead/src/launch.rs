@@ -6,7 +6,7 @@
 //!     program, held ··(2 s at most)··(11 s at most)·┴─▶ runs ─▶ its end is ours; the prefetch process is ended, or left to its device
 //! ```
 
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::prefetch::{Account, LONGEST_HEAD_START, LONGEST_STILL, PrefetchProcess, ProfileFile, Request, Stage};
 use crate::{Error, Result};
 use ahead_process::{Child, Command, Ended, Event, Signals};

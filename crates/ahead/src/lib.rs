@@ -21,6 +21,7 @@ mod drives;
 mod error;
 pub mod launch;
 mod machine;
+mod notify;
 pub mod output;
 pub mod prefetch;
 pub mod record;
@@ -33,7 +34,8 @@ pub use ahead_process::{Command, Signals};
 pub use ahead_profile::{Profile, load};
 pub use compare::Comparison;
 pub use error::{Error, Result, Stopped};
-pub use machine::{Notify, wait_for_machine, wait_for_machine_as_root};
+pub use machine::{wait_for_machine, wait_for_machine_as_root};
+pub use notify::Notify;
 pub use prefetch::{Account, Prefetcher};
 #[cfg(feature = "observe")]
 pub use record::Recorder;

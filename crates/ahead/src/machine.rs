@@ -1,13 +1,11 @@
 //! The right to change what the whole machine shares: its page cache and its read-ahead.
 
+use crate::notify::Notify;
 use crate::{Result, Stopped, restore};
 use ahead_process::Signals;
 use ahead_sys::machine;
 use ahead_undo::machine_lock::MachineLock;
 use std::time::Duration;
-
-/// Takes one line for the user.
-pub type Notify<'a> = &'a dyn Fn(&str);
 
 /// How often the lock is tried, and a signal is looked for.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,6 +1,6 @@
 //! Undoing what a killed process of ours left changed.
 
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::{Error, Result};
 use ahead_disk::DiskInfo;
 use ahead_undo::machine_lock::MachineLock;

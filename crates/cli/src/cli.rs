@@ -1,8 +1,8 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{compare, list, record, replay, restore, run, show, tune};
-use clap::{Args, FromArgMatches, Parser, Subcommand};
+use crate::{compare, exit, list, record, replay, restore, run, show, tune};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Makes cold reads fast: records what a program reads, brings it into the page cache before the program asks,
@@ -70,7 +70,7 @@ impl Command {
     /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Command::Record(command) => command.run(),
+            Command::Record(command) => command.run().map_err(|error| exit::add_usage(error, Cli::command, "record")),
             Command::Run(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::List(command) => command.run(),

@@ -3,6 +3,8 @@
 
 use ahead_disk::Error as DiskError;
 use ahead_process::ExecError;
+use clap::error::ErrorKind as ArgumentErrorKind;
+use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -27,6 +29,24 @@ impl std::fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// A mistake in the arguments of a subcommand that only the command itself can find. [`add_usage`] adds the usage.
+pub fn argument_error(kind: ArgumentErrorKind, why: impl Display) -> anyhow::Error {
+    clap::Error::raw(kind, why).into()
+}
+
+/// Adds the usage of the subcommand `name` to an [`argument_error`] in its arguments. `definition`: of the whole command line.
+pub fn add_usage(error: anyhow::Error, definition: impl FnOnce() -> clap::Command, name: &str) -> anyhow::Error {
+    match error.downcast::<clap::Error>() {
+        Ok(error) => {
+            let mut whole = definition();
+            // Names and usages of subcommands are only complete then.
+            whole.build();
+            error.format(whole.find_subcommand_mut(name).expect("the command line has it")).into()
+        }
+        Err(other) => other,
+    }
+}
+
 /// Prints an error as one line with its chain of causes, and gives the status for it.
 pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
@@ -35,7 +55,10 @@ pub fn status(result: anyhow::Result<ExitCode>) -> ExitCode {
         Err(error) if is_closed_output(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // Standard error may be closed, too: then the message has no reader.
-            let _ = writeln!(std::io::stderr(), "ahead: {}", message(&error));
+            let _ = match error.downcast_ref::<clap::Error>() {
+                Some(error) => error.print(),
+                None => writeln!(std::io::stderr(), "ahead: {}", message(&error)),
+            };
             ExitCode::from(code_of(&error))
         }
     }
@@ -81,7 +104,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
                 _ => return exec.code() as u8,
             }
         }
-        if cause.is::<UsageError>() {
+        if cause.is::<UsageError>() || cause.is::<clap::Error>() {
             return USAGE;
         }
         if cause.downcast_ref().is_some_and(ahead_sys::Error::is_unavailable) {

@@ -2,7 +2,6 @@
 
 mod summary;
 
-use crate::cli::Cli;
 use crate::until::UntilArguments;
 use crate::{exit, messages};
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges};
@@ -11,7 +10,7 @@ use ahead::{Command, Signals};
 use ahead_model::quantity;
 use ahead_sys::user::User;
 use clap::error::ErrorKind;
-use clap::{ArgGroup, Args, CommandFactory};
+use clap::{ArgGroup, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -96,7 +95,7 @@ impl Record {
     }
 
     fn record(&self) -> anyhow::Result<ExitCode> {
-        self.check_usage();
+        self.check_usage()?;
         let signals = Signals::take()?;
         let user = match &self.user {
             Some(name) => Some(named_user(name)?),
@@ -153,16 +152,17 @@ impl Record {
     }
 
     /// Refuses options that need a program which is started here.
-    fn check_usage(&self) {
+    fn check_usage(&self) -> anyhow::Result<()> {
         if self.command.is_empty() && self.output.is_none() {
             let why = "with --pid, --cgroup and --all, name a place: --output <FILE>";
-            usage_error(ErrorKind::MissingRequiredArgument, why);
+            return Err(exit::argument_error(ErrorKind::MissingRequiredArgument, why));
         }
         if self.command.is_empty() && self.until.until().needs_output() {
             let why = "--until-output reads the output of a program that is started here; with --pid, --cgroup and --all \
                        use --until-port, --until-file or --duration";
-            usage_error(ErrorKind::ArgumentConflict, why);
+            return Err(exit::argument_error(ErrorKind::ArgumentConflict, why));
         }
+        Ok(())
     }
 }
 
@@ -170,15 +170,8 @@ impl Record {
 fn named_user(name: &str) -> anyhow::Result<User> {
     User::lookup(name).map_err(|error| match error {
         ahead_sys::Error::Unsupported { why, .. } => {
-            usage_error(ErrorKind::InvalidValue, &format!("--user {name:?}: {why}"))
+            exit::argument_error(ErrorKind::InvalidValue, format!("--user {name:?}: {why}"))
         }
         other => other.into(),
     })
-}
-
-fn usage_error(kind: ErrorKind, why: &str) -> ! {
-    let mut cli = Cli::command();
-    // Names and usages of subcommands are only complete then.
-    cli.build();
-    cli.find_subcommand_mut("record").expect("it is ours").error(kind, why).exit()
 }

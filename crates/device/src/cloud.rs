@@ -11,8 +11,9 @@
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Slots, later};
-use crate::model::{Common, NS_PER_S, transfer_ns};
+use crate::common::Common;
+use crate::slots::Slots;
+use crate::time::{NS_PER_S, later, transfer_ns};
 use crate::{Request, Served};
 
 /// The figures of a network volume. Fields: `latency_us`, `iops`, `mb_per_s`, `io_unit_kb` (an I/O is counted per

@@ -3,53 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::Model;
 use crate::cloud::CloudState;
 use crate::flash::FlashState;
 use crate::hdd::HddState;
+use crate::{Model, Request, Served};
 
 /// Latest time at which a request can be handed over, 73 years.
 const MAX_NOW_NS: u64 = 1 << 61;
 
-/// Latest simulated time, 146 years: a longer request ends then. Leaves room to add without overflow.
-const FOREVER_NS: u64 = 1 << 62;
-
 /// Largest disk, 64 TiB: more than any image; bounds every product below.
 pub const MAX_CAPACITY_BYTES: u64 = 1 << 46;
-
-/// Reading or writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
-    /// From the disk.
-    Read,
-    /// To the disk.
-    Write,
-}
-
-/// One request as the disk sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    /// Reading or writing.
-    pub op: Op,
-    /// Where it starts on the disk.
-    pub offset_bytes: u64,
-    /// How long it is. What lies beyond the end of the disk takes no time.
-    pub length_bytes: u64,
-}
-
-/// When a request is served, in nanoseconds of the caller's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// When the disk took it up; after its arrival if earlier requests had to be finished.
-    pub start_ns: u64,
-    /// When it is done.
-    pub end_ns: u64,
-    /// The head had to leave what it was reading (a seek, a turn of the platter, or both). Never on flash or cloud.
-    pub seeked: bool,
-    /// How much of the time from start to end the disk itself was busy with it, its turn on the bus or for tokens
-    /// included.
-    pub busy_ns: u64,
-}
 
 /// A disk of some model and size, with its state: where the head is, what is in the buffer, which channels are taken.
 #[derive(Clone, Debug)]
@@ -138,36 +101,4 @@ pub fn time_for(model: &Model, capacity_bytes: u64, requests: impl Iterator<Item
         last_end_ns = last_end_ns.max(end_ns);
     }
     last_end_ns
-}
-
-/// `time_ns` plus `more_ns`, at most [`FOREVER_NS`].
-pub(crate) fn later(time_ns: u64, more_ns: u64) -> u64 {
-    time_ns.saturating_add(more_ns).min(FOREVER_NS)
-}
-
-/// The slots of a disk that serves several requests at once.
-#[derive(Clone, Debug)]
-pub(crate) struct Slots {
-    /// When each taken slot becomes free, soonest first.
-    free_ns: BinaryHeap<Reverse<u64>>,
-    count: usize,
-}
-
-impl Slots {
-    pub(crate) fn new(count: u32) -> Slots {
-        Slots { free_ns: BinaryHeap::with_capacity(count as usize), count: count as usize }
-    }
-
-    /// When a request that arrives at `now_ns` gets a slot. Must be followed by [`Slots::hold`].
-    pub(crate) fn take(&mut self, now_ns: u64) -> u64 {
-        if self.free_ns.len() < self.count {
-            return now_ns;
-        }
-        self.free_ns.pop().map_or(now_ns, |Reverse(free_ns)| free_ns.max(now_ns))
-    }
-
-    /// Keeps the slot taken last until `end_ns`.
-    pub(crate) fn hold(&mut self, end_ns: u64) {
-        self.free_ns.push(Reverse(end_ns));
-    }
 }

@@ -14,8 +14,9 @@
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{Slots, later};
-use crate::model::{Common, transfer_ns};
+use crate::common::Common;
+use crate::slots::Slots;
+use crate::time::{later, transfer_ns};
 use crate::{Op, Request, Served};
 
 /// How many sequential streams a drive follows. Drives do follow several; the number is our choice.

@@ -26,8 +26,8 @@ mod write_cache;
 use ahead_model::checked_toml::{Accepts, Field};
 use serde::{Deserialize, Serialize};
 
-use crate::device::later;
-use crate::model::{BYTES_PER_MB, Common, transfer_ns};
+use crate::common::Common;
+use crate::time::{BYTES_PER_MB, later, transfer_ns};
 use crate::{Op, Request, Served};
 use geometry::{Geometry, SeekCurve};
 use write_cache::WriteCache;

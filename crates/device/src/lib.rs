@@ -43,15 +43,20 @@
 //! ```
 
 mod cloud;
+mod common;
 mod device;
 mod flash;
 mod hdd;
 mod model;
+mod request;
+mod slots;
+mod time;
 mod typical;
 
 pub use ahead_model::checked_toml::TextError as ModelError;
 pub use cloud::Cloud;
-pub use device::{Device, MAX_CAPACITY_BYTES, Op, Request, Served, time_for};
+pub use device::{Device, MAX_CAPACITY_BYTES, time_for};
 pub use flash::Flash;
 pub use hdd::Hdd;
 pub use model::Model;
+pub use request::{Op, Request, Served};

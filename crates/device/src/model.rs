@@ -1,15 +1,11 @@
 //! The models: which there are, what they say about a disk, and how they are written.
 
-use ahead_model::checked_toml::{self, Accepts, Field, Schema, checked_table};
+use ahead_model::checked_toml::{self, Field, Schema, checked_table};
 use serde::{Deserialize, Serialize};
 
+use crate::common::{COMMON, Common};
+use crate::time::BYTES_PER_MB;
 use crate::{Cloud, Flash, Hdd, ModelError};
-
-/// Nanoseconds in a second.
-pub(crate) const NS_PER_S: f64 = 1e9;
-
-/// Bytes in a megabyte as data sheets count.
-pub(crate) const BYTES_PER_MB: f64 = 1e6;
 
 /// A kind of disk with its figures. It can only be had built in or from checked TOML (or serde, checked alike), so that
 /// no [`crate::Device`] ever sees an absurd one.
@@ -46,37 +42,8 @@ impl TryFrom<Unchecked> for Model {
     }
 }
 
-/// What every model says about itself and the queue above it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Common {
-    #[serde(default = "default_name")]
-    name: String,
-    #[serde(default)]
-    description: String,
-    #[serde(default = "default_scheduler")]
-    scheduler: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    nr_requests: Option<u32>,
-    #[serde(default = "default_max_request_kb")]
-    max_request_kb: u32,
-}
-
-fn default_name() -> String {
-    "custom".to_owned()
-}
-
-/// The block layer gives `mq-deadline` to a device with one hardware queue (and `none` to one with many).
-fn default_scheduler() -> String {
-    "mq-deadline".to_owned()
-}
-
 /// Twice the 32 tags of SATA: what the block layer gives a scheduler on such a device.
 const LEAST_DEFAULT_NR_REQUESTS: u32 = 64;
-
-/// `max_sectors_kb` that Linux gave disks for a decade (`BLK_DEF_MAX_SECTORS`, 2560 sectors).
-fn default_max_request_kb() -> u32 {
-    1280
-}
 
 impl Model {
     /// Disks of today, a kind each; [`Model::builtin`] knows those of the papers besides.
@@ -210,15 +177,6 @@ impl Model {
     }
 }
 
-/// The fields of every kind of model. The schedulers are those that Linux has.
-const COMMON: [Field; 5] = [
-    Field::optional("name", Accepts::Text),
-    Field::optional("description", Accepts::Text),
-    Field::optional("scheduler", Accepts::Word(&["none", "mq-deadline", "bfq", "kyber"])),
-    Field::optional("nr_requests", Accepts::Whole(4, 65_536)),
-    Field::optional("max_request_kb", Accepts::Whole(4, 65_536)),
-];
-
 const SCHEMA: Schema =
     Schema { what: "a disk model", kind: Some(("kind", &["hdd", "flash", "cloud"])), fields: fields_of };
 
@@ -229,9 +187,4 @@ fn fields_of(kind: &str) -> Vec<Field> {
         _ => &Cloud::FIELDS,
     };
     [&COMMON, own].concat()
-}
-
-/// Nanoseconds that `bytes` take at `mb_per_s`, rounded up: never faster than the rate.
-pub(crate) fn transfer_ns(bytes: u64, mb_per_s: f64) -> u64 {
-    (bytes as f64 * (NS_PER_S / BYTES_PER_MB) / mb_per_s).ceil() as u64
 }

@@ -23,6 +23,7 @@ mod observation;
 mod profile;
 mod renamed;
 mod resolve;
+mod run;
 #[cfg(test)]
 mod testing;
 
@@ -30,5 +31,6 @@ pub use extents::split_by_position;
 pub use filesystem::{FileSystem, Names, Stat};
 pub use memory_limit::{MemoryLimit, memory_limit_bytes};
 pub use observation::{Access, AccessKind, Counters, ExecSeen, FileSeen, LookupSeen, Observation};
-pub use profile::{Host, LeftOut, Run, to_profile};
+pub use profile::{LeftOut, to_profile};
 pub use resolve::{Place, Resolver};
+pub use run::{Host, Run};

@@ -3,8 +3,8 @@
 use crate::filesystem::FileSystem;
 use crate::memory_limit::MemoryLimit;
 use crate::observation::{FileSeen, Observation};
-use crate::profile::{Host, Run};
 use crate::resolve::{Resolver, as_path};
+use crate::run::{Host, Run};
 use ahead_model::mounts::{self, Mount};
 use ahead_profile::{Lookup, PathBytes, check_path};
 use std::collections::HashMap;

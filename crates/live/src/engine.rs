@@ -1,21 +1,16 @@
 //! The engine: one policy, the files that are open through it, and what was asked of the disk.
 
-use crate::book::{Book, index};
+use crate::book::Book;
 use crate::reader::Reader;
-use crate::sending::{Asker, Sent};
-use crate::world::World;
+use crate::state::{Counters, Running, Settings, Shared, State};
 use crate::{Error, Result};
 use ahead_model::DeviceNumber;
-use ahead_policy::{
-    DeviceDescription, Event, FileId, Limits, OpenId, PAGE_BYTES, Policy, Request, Requests, Wants, WhenFull,
-};
+use ahead_policy::{DeviceDescription, Event, Limits, PAGE_BYTES, Policy};
 use ahead_sys::{bdi, block, cache, machine};
-use std::collections::{HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Requests that fit where the disk does not tell: those of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
@@ -32,83 +27,6 @@ const REAPERS: usize = 32;
 /// Their stacks, bytes: they call nothing that needs more.
 const REAPER_STACK_BYTES: usize = 128 << 10;
 
-/// How an engine works.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Settings {
-    /// Requests that may be under way; `None`: as many as the queue of the first file's disk takes.
-    pub queue_limit: Option<u32>,
-    /// The window that policies see, pages; `None`: the device's `read_ahead_kb`.
-    pub window_pages: Option<u64>,
-    /// The description of the disk that the policy has; `None`: the disk was not measured.
-    pub device: Option<DeviceDescription>,
-}
-
-/// What was counted since the engine was made. Pages and times in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Accesses to pages that were there.
-    pub hits: u64,
-    /// Accesses to pages that were on their way.
-    pub locked: u64,
-    /// Accesses to pages that were absent and not on their way.
-    pub misses: u64,
-    /// How often a thread waited for room in the queue.
-    pub queue_waits: u64,
-    /// Time that readers waited for pages, all of them added up.
-    pub wait_ns: u64,
-    /// How often the policy asked for something.
-    pub decisions: u64,
-    /// Requests that were sent, before the block layer joins or cuts them.
-    pub requests: u64,
-    /// Pages that were asked of the disk.
-    pub issued_pages: u64,
-    /// Of these: used.
-    pub used_pages: u64,
-    /// Of these: evicted before a reader used them, as far as the engine noticed.
-    pub wasted_pages: u64,
-    /// Of these: cached when their file was closed, or now, and not used by any reader.
-    pub unread_pages: u64,
-    /// Of these: left out, for the queue was full.
-    pub dropped_pages: u64,
-    /// Pages that were gone when they were to be used.
-    pub evicted_pages: u64,
-}
-
-pub(crate) struct State {
-    pub policy: Box<dyn Policy>,
-    pub wants: Wants,
-    pub world: World,
-    pub counters: Counters,
-    files: HashMap<(u64, u64), FileId>,
-    /// By number of the opening: its file.
-    opened: Vec<Option<FileId>>,
-    settings: Settings,
-    pub sent: VecDeque<Sent>,
-    /// The threads that wait for room in the queue, by numbers that are given out in turn.
-    pub line: VecDeque<u64>,
-    pub next_in_line: u64,
-    pub closing: bool,
-}
-
-/// What readers and reapers share.
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    /// There is room in the queue again.
-    pub room: Condvar,
-    /// Something was sent.
-    pub sent: Condvar,
-    /// Whose requests go out in a row, with no other's in between.
-    pub row: Mutex<()>,
-}
-
-pub(crate) type Locked<'a> = MutexGuard<'a, State>;
-
-/// The shared part with its threads, which end when the last engine and reader are gone.
-pub(crate) struct Running {
-    pub shared: Arc<Shared>,
-    reapers: Vec<JoinHandle<()>>,
-}
-
 /// A policy at work. Readers that were opened through it may be used in any thread, and live on without it.
 pub struct Engine {
     running: Arc<Running>,
@@ -119,25 +37,7 @@ impl Engine {
     ///
     /// Errors: no thread could be started.
     pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
-        let state = State {
-            wants: policy.wants(),
-            policy,
-            world: World::new(settings.queue_limit.unwrap_or(0)),
-            counters: Counters::default(),
-            files: HashMap::new(),
-            opened: Vec::new(),
-            settings,
-            sent: VecDeque::new(),
-            line: VecDeque::new(),
-            next_in_line: 0,
-            closing: false,
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            room: Condvar::new(),
-            sent: Condvar::new(),
-            row: Mutex::new(()),
-        });
+        let shared = Arc::new(Shared::new(State::new(policy, settings)));
         let mut running = Running { shared: shared.clone(), reapers: Vec::new() };
         for _ in 0..REAPERS {
             let shared = shared.clone();
@@ -182,7 +82,9 @@ impl Engine {
         if state.world.queue.limit == 0 {
             state.world.queue.limit = queue_limit(device, state.settings.device);
         }
-        let (open, file) = state.open(fd.clone(), (metadata.dev(), metadata.ino()), metadata.size(), device);
+        let window_pages = state.settings.window_pages;
+        let limits = || limits(&fd, device, window_pages);
+        let (open, file) = state.open(fd.clone(), (metadata.dev(), metadata.ino()), metadata.size(), limits);
         let state = self.running.shared.tell(state, &Event::Opened { open, file });
         drop(state);
         Ok(Reader::new(self.running.clone(), fd, open, file, metadata.size()))
@@ -199,17 +101,6 @@ impl Engine {
         let state = self.running.shared.lock();
         let unread: u64 = state.world.books.iter().flatten().map(Book::unread).sum();
         Counters { unread_pages: state.counters.unread_pages + unread, ..state.counters }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.shared.lock().closing = true;
-        self.shared.sent.notify_all();
-        for reaper in self.reapers.drain(..) {
-            // A reaper that has panicked has nothing more to say.
-            let _ = reaper.join();
-        }
     }
 }
 
@@ -258,70 +149,6 @@ fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits 
         window_pages: window_pages.unwrap_or_else(|| window_kb() * 1024 / PAGE_BYTES),
         request_pages: (request_kb(device) * 1024 / PAGE_BYTES).max(1),
         folio_order: folio_order(fd),
-    }
-}
-
-impl State {
-    fn open(&mut self, fd: Arc<File>, key: (u64, u64), size: u64, device: DeviceNumber) -> (OpenId, FileId) {
-        let next = FileId(self.files.len() as u32);
-        let file = *self.files.entry(key).or_insert(next);
-        let books = &mut self.world.books;
-        books.resize_with(books.len().max(index(file) + 1), || None);
-        match &mut books[index(file)] {
-            Some(book) => book.grow(size),
-            none => {
-                let limits = limits(&fd, device, self.settings.window_pages);
-                *none = Some(Book::new(fd, size, limits));
-            }
-        }
-        let free = self.opened.iter().position(Option::is_none).unwrap_or(self.opened.len());
-        self.opened.resize(self.opened.len().max(free + 1), None);
-        self.opened[free] = Some(file);
-        (OpenId(free as u32), file)
-    }
-
-    fn close(&mut self, open: OpenId, file: FileId) {
-        self.opened[open.0 as usize] = None;
-        if !self.opened.contains(&Some(file))
-            && let Some(book) = self.world.books.get_mut(index(file)).and_then(Option::take)
-        {
-            self.counters.unread_pages += book.unread();
-        }
-    }
-}
-
-impl Shared {
-    /// A thread that panicked under the lock has left counts that are wrong at worst.
-    pub fn lock(&self) -> Locked<'_> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
-    pub fn tell<'a>(&'a self, mut state: Locked<'a>, event: &Event) -> Locked<'a> {
-        let requests = state.tell(event);
-        if requests.is_empty() { state } else { self.submit(state, requests, &mut Asker::default()) }
-    }
-
-    /// An opening is closed.
-    pub fn close(&self, open: OpenId, file: FileId) {
-        let mut state = self.tell(self.lock(), &Event::Closed { open });
-        state.close(open, file);
-    }
-}
-
-impl State {
-    /// Reports an event to the policy, and returns its requests. No thread can wait for room on its behalf.
-    pub fn tell(&mut self, event: &Event) -> Vec<Request> {
-        let mut requests = Requests::default();
-        self.policy.event(event, &self.world, &mut requests);
-        self.rescue(&mut requests);
-        self.counters.decisions += u64::from(!requests.is_empty());
-        requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect()
-    }
-
-    /// No call puts pages back to the end of the kernel's list of inactive pages: what a policy would rescue is lost.
-    pub fn rescue(&mut self, requests: &mut Requests) {
-        let _ = requests.take_rescued();
     }
 }
 

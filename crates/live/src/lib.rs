@@ -48,10 +48,12 @@ mod engine;
 mod page_outcome;
 mod reader;
 mod sending;
+mod state;
 mod world;
 
-pub use engine::{Counters, Engine, Settings};
+pub use engine::Engine;
 pub use reader::Reader;
+pub use state::{Counters, Settings};
 
 /// Why a file cannot be read through a policy.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! A reader comes to a page: the policy receives the access if it wants it, and the reader gets its next step.
 
-use crate::engine::{Locked, Shared, State};
 use crate::sending::Asker;
+use crate::state::{Locked, Shared, State};
 use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
 use std::ops::Range;
 

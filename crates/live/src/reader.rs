@@ -1,7 +1,7 @@
 //! Reading a file through a policy: by calls, or through a mapping.
 
-use crate::engine::{Running, Shared};
 use crate::page_outcome::{PageOutcome, Seen};
+use crate::state::{Running, Shared};
 use crate::{Error, Result};
 use ahead_policy::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page};
 use ahead_sys::cache;

@@ -5,23 +5,15 @@
 //!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
-use crate::engine::{Locked, Shared, State};
+use crate::state::{Locked, Sent, Shared, State};
 use ahead_policy::{Access, Event, FileId, OpenId, PAGE_BYTES, Page, Request, View, WhenFull};
 use ahead_sys::cache;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 /// Parts of a request that are waited for one by one, pages: a file's pieces are seldom shorter than 128 KiB.
 const PART_PAGES: usize = 32;
-
-/// What was sent to the disk and has not arrived yet.
-pub(crate) struct Sent {
-    fd: Arc<File>,
-    file: FileId,
-    pages: Range<Page>,
-}
 
 /// On whose behalf something is asked for.
 #[derive(Debug, Default)]
@@ -85,6 +77,18 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
 }
 
 impl Shared {
+    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
+    pub fn tell<'a>(&'a self, mut state: Locked<'a>, event: &Event) -> Locked<'a> {
+        let requests = state.tell(event);
+        if requests.is_empty() { state } else { self.submit(state, requests, &mut Asker::default()) }
+    }
+
+    /// An opening is closed.
+    pub fn close(&self, open: OpenId, file: FileId) {
+        let mut state = self.tell(self.lock(), &Event::Closed { open });
+        state.close(open, file);
+    }
+
     /// Sends requests to the disk on behalf of `asker`. Releases the lock meanwhile.
     pub fn submit<'a>(&'a self, mut state: Locked<'a>, requests: Vec<Request>, asker: &mut Asker) -> Locked<'a> {
         let mut requests = joined(requests);

@@ -11,6 +11,32 @@ pub struct FileId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenId(pub u32);
 
+/// A group of pages that is cached as one: `1 << order` pages from `first` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Folio {
+    /// Its first page, a multiple of its length.
+    pub first: Page,
+    /// Its length as a power of two.
+    pub order: u8,
+}
+
+impl Folio {
+    /// How many pages it has.
+    pub fn pages(&self) -> u64 {
+        1 << self.order
+    }
+
+    /// Its pages.
+    pub fn range(&self) -> std::ops::Range<Page> {
+        self.first..self.first + self.pages()
+    }
+
+    /// A single page.
+    pub fn single(page: Page) -> Folio {
+        Folio { first: page, order: 0 }
+    }
+}
+
 /// How a page is touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
@@ -54,14 +80,14 @@ pub enum Found {
         /// It carries a mark, which this access takes away.
         marked: bool,
         /// What it is a part of.
-        folio: crate::Folio,
+        folio: Folio,
     },
     /// It is there.
     Present {
         /// It carries a mark, which this access takes away.
         marked: bool,
         /// What it is a part of.
-        folio: crate::Folio,
+        folio: Folio,
     },
 }
 

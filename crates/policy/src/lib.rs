@@ -145,11 +145,11 @@ mod view;
 
 pub mod policies;
 
-pub use access::{Access, Advice, By, Call, Event, FileId, Found, OpenId, PAGE_BYTES, Page, Wants};
+pub use access::{Access, Advice, By, Call, Event, FileId, Folio, Found, OpenId, PAGE_BYTES, Page, Wants};
 pub use ahead_model::DeviceDescription;
 pub use catalogue::{Argument, CATALOGUE, Choice, Description, UnknownPolicy, named};
 pub use parameters::Parameters;
-pub use request::{Folio, Request, Requests, Rest, WhenFull, folios};
+pub use request::{Request, Requests, Rest, WhenFull, folios};
 pub use view::{Limits, Memory, Queue, View};
 
 /// An algorithm that decides what to read ahead. One object serves all open files of a machine.

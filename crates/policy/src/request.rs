@@ -1,32 +1,6 @@
 //! What a policy asks for.
 
-use crate::{FileId, Page};
-
-/// A group of pages that is cached as one: `1 << order` pages from `first` on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Folio {
-    /// Its first page, a multiple of its length.
-    pub first: Page,
-    /// Its length as a power of two.
-    pub order: u8,
-}
-
-impl Folio {
-    /// How many pages it has.
-    pub fn pages(&self) -> u64 {
-        1 << self.order
-    }
-
-    /// Its pages.
-    pub fn range(&self) -> std::ops::Range<Page> {
-        self.first..self.first + self.pages()
-    }
-
-    /// A single page.
-    pub fn single(page: Page) -> Folio {
-        Folio { first: page, order: 0 }
-    }
-}
+use crate::{FileId, Folio, Page};
 
 /// What becomes of a request that finds the queue full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -131,7 +131,7 @@ impl Command {
     /// [`ExecError::NotFound`].
     pub fn check_found(&self) -> std::result::Result<(), ExecError> {
         let Some(program) = self.argv.first() else { return Ok(()) };
-        let candidates = Environment::of(self.user.as_ref()).candidates(program)?;
+        let candidates = c_strings(&Environment::of(self.user.as_ref()).candidates(program))?;
         let exists = |path: &CString| std::fs::metadata(std::ffi::OsStr::from_bytes(path.as_bytes())).is_ok();
         // A path that another user alone may search counts as found: starting the program decides.
         match candidates.iter().any(exists) {
@@ -141,8 +141,9 @@ impl Command {
     }
 }
 
-pub(crate) fn c_string(text: &OsString) -> Result<CString> {
-    CString::new(text.as_bytes()).map_err(|e| Error::io("an argument contains a NUL byte", io::Error::other(e)))
+fn c_strings(texts: &[OsString]) -> Result<Vec<CString>> {
+    let failed = |e| Error::io("an argument contains a NUL byte", io::Error::other(e));
+    texts.iter().map(|text| CString::new(text.as_bytes()).map_err(failed)).collect()
 }
 
 /// The steps of the child between fork and exec.
@@ -155,8 +156,8 @@ fn setup_of(command: &Command) -> Result<Setup> {
     let environment = Environment::of(user);
     let identity = |user: &User| Ok(Identity { uid: user.uid, gid: user.gid, groups: user.groups()? });
     Ok(Setup {
-        candidates: environment.candidates(program)?,
-        arguments: command.argv.iter().map(c_string).collect::<Result<_>>()?,
+        candidates: c_strings(&environment.candidates(program))?,
+        arguments: c_strings(&command.argv)?,
         environment: environment.variables,
         identity: user.map(identity).transpose()?,
         new_session: user.is_some_and(|user| !environment::came_through_sudo(user)),

@@ -12,11 +12,9 @@
 //! In some variables systemd names the process that should use them (`LISTEN_PID` of sd_listen_fds(3), `WATCHDOG_PID` of
 //! sd_watchdog_enabled(3)). If one names this process, the program should use it: the child writes its own number there.
 
-use crate::child::c_string;
-use ahead_sys::Result;
 use ahead_sys::exec::{self, Value};
 use ahead_sys::user::User;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 type Variable = (OsString, OsString);
@@ -74,12 +72,11 @@ impl Environment {
     }
 
     /// The paths at which this program is looked up, as by a shell. A name with a slash is a path itself.
-    pub(crate) fn candidates(&self, program: &OsString) -> Result<Vec<CString>> {
+    pub(crate) fn candidates(&self, program: &OsString) -> Vec<OsString> {
         if program.as_bytes().contains(&b'/') {
-            return Ok(vec![c_string(program)?]);
+            return vec![program.clone()];
         }
-        let directories = std::env::split_paths(&self.path);
-        directories.map(|directory| c_string(&directory.join(program).into_os_string())).collect()
+        std::env::split_paths(&self.path).map(|directory| directory.join(program).into_os_string()).collect()
     }
 }
 

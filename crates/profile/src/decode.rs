@@ -18,7 +18,7 @@ const SMALLEST_MILESTONE: usize = 1 + 3;
 /// Decodes a whole file (header and body).
 ///
 /// Errors: every [`DecodeError`]. Never panics, and never allocates more than about 20 times the input (at most
-/// [`header::MAX_FILE_BYTES`]).
+/// [`crate::MAX_FILE_BYTES`]).
 pub fn decode(bytes: &[u8]) -> std::result::Result<Profile, DecodeError> {
     decode_shared(&Bytes::copy_from_slice(bytes))
 }

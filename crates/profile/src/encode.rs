@@ -7,6 +7,7 @@ use crate::cbor::{FALSE, Head, Kind, NULL, TRUE};
 use crate::check::check;
 use crate::error::SaveError;
 use crate::header;
+use crate::layout::MAX_FILE_BYTES;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, MilestoneKind, Precision, Profile, Recording};
 
 /// The bytes of the file: header and body.
@@ -27,8 +28,8 @@ pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
     out.key("milestones");
     out.list(&profile.milestones, write_milestone);
     let bytes = header::wrap(&out.0);
-    if bytes.len() as u64 > header::MAX_FILE_BYTES {
-        return Err(SaveError::TooLarge { bytes: bytes.len() as u64, limit: header::MAX_FILE_BYTES });
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(SaveError::TooLarge { bytes: bytes.len() as u64, limit: MAX_FILE_BYTES });
     }
     Ok(bytes)
 }

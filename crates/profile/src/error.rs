@@ -24,7 +24,7 @@ pub enum DecodeError {
     #[error(
         "format version {major}.{minor} is newer than this ahead can read ({}.x); upgrade ahead, or record again \
          with this version",
-        crate::header::MAJOR
+        crate::layout::MAJOR
     )]
     Newer {
         /// Major version of the file.
@@ -59,7 +59,7 @@ pub enum DecodeError {
     /// The checksum does not match.
     #[error(
         "damaged: bytes 0 to {end} have checksum {computed:08x}, but byte {} says {stored:08x}; record again",
-        crate::header::CHECKSUM_AT
+        crate::layout::CHECKSUM_AT
     )]
     Checksum {
         /// Length of the file.

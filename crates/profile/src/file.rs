@@ -12,7 +12,7 @@
 //! opens the directory before it ([`Place`]): a program may replace the directory by a link in the meantime.
 
 use crate::error::{LoadError, SaveError};
-use crate::header::MAX_FILE_BYTES;
+use crate::layout::MAX_FILE_BYTES;
 use crate::model::Profile;
 use crate::replacement::Replacement;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};

@@ -1,7 +1,7 @@
 //! Cuts a profile to the limits of the format, so that a long recording is not discarded because of a few entries.
 
 use crate::check::{MAX_DEVICES, MAX_EXTENTS, MAX_FILES, MAX_LOOKUPS, MAX_MILESTONES};
-use crate::header::MAX_FILE_BYTES;
+use crate::layout::MAX_FILE_BYTES;
 use crate::model::{Extent, File, Lookup, Metadata, Milestone, Profile, Recording};
 
 /// Size of the header, the names of the maps and the numbers that occur once.

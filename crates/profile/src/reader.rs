@@ -9,7 +9,7 @@
 
 use crate::cbor::{FALSE, Head, Kind, NULL, NoHead, TRUE};
 use crate::error::DecodeError;
-use crate::header;
+use crate::layout;
 use std::fmt::Write;
 
 /// Maximum nesting of a value that is skipped. The format itself has six levels.
@@ -50,7 +50,7 @@ impl From<Box<Fault>> for DecodeError {
         if place.is_empty() {
             place.push_str("body");
         }
-        DecodeError::Malformed { offset: (header::LENGTH + fault.at) as u64, place, reason: fault.reason }
+        DecodeError::Malformed { offset: (layout::LENGTH + fault.at) as u64, place, reason: fault.reason }
     }
 }
 

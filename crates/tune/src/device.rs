@@ -7,7 +7,8 @@
 //!     a file system is mounted from a partition of it, or from another one of its disk ──▶ the disk's
 //!     otherwise ─────────────────────────────────────▶ its own; the device itself is read
 
-use crate::target::{backing, best_place, is_place, of_mount, of_number, point_of};
+use crate::places::{best_place, is_place, point_of};
+use crate::target::{backing, of_mount, of_number};
 use crate::{Error, Result, System, Target};
 use ahead_model::DeviceNumber;
 use ahead_sys::bdi;

@@ -13,8 +13,7 @@
 //! btrfs is identified by its UUID, other file systems (NFS, FUSE) by their mount: mount point, source and type.
 
 use crate::System;
-use crate::rule::Rule;
-use crate::target::is_seen;
+use crate::places::is_seen;
 use crate::value::RuleValue;
 use ahead_model::DeviceNumber;
 use ahead_sys::fsuuid;
@@ -92,17 +91,17 @@ impl fmt::Display for Identity {
 }
 
 impl Identity {
-    /// The identity of a mount without a block device; or why it cannot be named.
+    /// The identity of a mount without a block device, or why it has none. [`crate::rule::check_identity`] says whether it can be named.
     pub(crate) fn of_mount(mount: &Mount) -> Result<Identity, String> {
         let (point, source) = (text(&mount.mount_point)?, text(&mount.source)?);
-        named(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
+        Ok(Identity::Mount { point, source, fs_type: mount.fs_type.clone() })
     }
 
     /// The identity of a mounted btrfs.
     pub(crate) fn of_btrfs(system: &System, mount: &Mount) -> Result<Identity, String> {
         let directory = system.btrfs(mount);
         let uuid = directory.as_deref().and_then(Path::file_name).ok_or("its UUID is unknown")?;
-        named(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
+        Ok(Identity::Btrfs { uuid: uuid.to_string_lossy().into_owned(), point: text(&mount.mount_point)? })
     }
 
     /// The settings of all devices that have this identity now.
@@ -160,11 +159,6 @@ impl Identity {
 fn text(bytes: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(bytes);
     text.map(str::to_owned).map_err(|_| format!("{:?} is not UTF-8", String::from_utf8_lossy(bytes)))
-}
-
-/// Checks that a rule or a unit can name an identity.
-fn named(identity: Identity) -> Result<Identity, String> {
-    Rule::new(&identity, 0).map(|_| identity)
 }
 
 /// Whether this is a property or an attribute that we use.
@@ -269,6 +263,7 @@ fn disks(system: &System) -> impl Iterator<Item = DeviceNumber> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rule::check_identity;
     use crate::system::testing::{Disk, machine};
 
     fn identity(disks: &[Disk]) -> Result<Identity, String> {
@@ -311,7 +306,7 @@ mod tests {
         let table = |fs_type: &str| format!("1 0 0:50 / /mnt/x rw - {fs_type} s:/x rw\n");
         let of = |fs_type: &str| {
             let mounts = ahead_sys::mounts::parse(table(fs_type).as_bytes()).unwrap();
-            Identity::of_mount(&mounts[0])
+            Identity::of_mount(&mounts[0]).and_then(check_identity)
         };
         assert!(of("fuse.sshfs").is_ok());
         let why = of("fuse.x\\012ExecStartPre=/bin/id").unwrap_err();

@@ -15,16 +15,19 @@
 
 mod device;
 mod error;
+mod find;
 mod identity;
 mod keep;
 pub mod lower_cache;
+mod places;
 mod rule;
 mod system;
 mod target;
 mod value;
 
 pub use error::{Error, Result};
+pub use find::find;
 pub use identity::Identity;
 pub use keep::{Checked, Restored, Set, Settings, Store, Window};
 pub use system::System;
-pub use target::{Kind, Target, all, backing, find, number_under};
+pub use target::{Kind, Target, all, backing, number_under};

@@ -95,6 +95,11 @@ impl Rule {
     }
 }
 
+/// Checks that a rule or a unit can name an identity.
+pub(crate) fn check_identity(identity: Identity) -> Result<Identity, String> {
+    Rule::new(&identity, 0).map(|_| identity)
+}
+
 /// The udev type of a device (`DEVTYPE`), and the relative path to its disk's directory in sysfs.
 const DISK: (&str, &str) = ("disk", "");
 const PARTITION: (&str, &str) = ("partition", "../");

@@ -31,10 +31,9 @@ use ahead_sys::{Error, Result, block, loopdev};
 pub use identity::{MountIdentity, MountNumbers};
 use identity::{MountState, metadata_at};
 pub use restoring::{
-    Restored, has_abandoned_settings, notes, restore, restore_in, restore_owned_by, restore_settings,
+    Restored, forget, has_abandoned_settings, notes, restore, restore_in, restore_owned_by, restore_settings,
     restore_settings_of,
 };
-pub use reverting::forget;
 use reverting::undo_action;
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -161,6 +161,12 @@ pub fn restore_settings_of(owner: ProcessId) -> Result<Vec<Restored>> {
     undo_where(Path::new(NOTES), is_its, |_| true)
 }
 
+/// Removes notes of a process whose changes were undone by other means.
+pub fn forget(owner: ProcessId, is_undone: impl Fn(&Action) -> bool) -> Result<()> {
+    let of_owner = notes()?.into_iter().filter(|(_, note)| note.owner == owner);
+    of_owner.filter(|(_, note)| is_undone(&note.action)).try_for_each(|(path, _)| remove_note(&path))
+}
+
 /// The operation that needs trustworthy notes, for messages.
 const READING: &str = "reading undo notes";
 

@@ -1,7 +1,7 @@
 //! Undoing one change, if its object still exists unchanged.
 
 use super::identity::{MountIdentity, MountState, Namespace, metadata_at};
-use super::{Action, Outcome, ProcessId, notes, remove_note, write_setting};
+use super::{Action, Outcome, write_setting};
 use ahead_sys::block::read_setting;
 use ahead_sys::directory::DirectoryEntry;
 use ahead_sys::file_identity::FileIdentity;
@@ -32,12 +32,6 @@ pub(super) fn undo_action(action: &Action) -> Result<Outcome> {
         Action::Remove { path, file } => remove(path, *file),
         Action::RemoveTree { path, directory } => remove_tree(path, *directory),
     }
-}
-
-/// Removes notes of a process whose changes were undone by other means.
-pub fn forget(owner: ProcessId, is_undone: impl Fn(&Action) -> bool) -> Result<()> {
-    let of_owner = notes()?.into_iter().filter(|(_, note)| note.owner == owner);
-    of_owner.filter(|(_, note)| is_undone(&note.action)).try_for_each(|(path, _)| remove_note(&path))
 }
 
 /// Every file below this directory is ours, even if a note does not identify it.

@@ -3,7 +3,7 @@
 //! No read-ahead can be faster on these files. Their position matters: the inner tracks of a rotating disk are half as fast.
 
 use crate::job::{Part, Variant};
-use crate::run::{Observed, refused};
+use crate::observed::Observed;
 use crate::{Error, Result};
 use ahead_sys::block::O_DIRECT;
 use ahead_sys::direct::AlignedBuffer;
@@ -83,7 +83,7 @@ pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> R
     let queue = PieceQueue::open(&files)?;
     let (before, began) = (usage::own_cpu(), Instant::now());
     let read: Result<Vec<(u64, u64)>> = std::thread::scope(|scope| {
-        let start = |_| Builder::new().spawn_scoped(scope, || queue.read(stop)).map_err(refused);
+        let start = |_| Builder::new().spawn_scoped(scope, || queue.read(stop)).map_err(Error::refused_thread);
         let threads: Vec<_> = (0..DEPTH).map(start).collect::<Result<_>>()?;
         threads.into_iter().map(join).collect()
     });

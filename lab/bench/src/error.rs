@@ -73,4 +73,9 @@ impl Error {
     pub fn io(what: impl Into<String>, source: impl Into<std::io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
     }
+
+    /// The error of a refused thread (`ulimit -u`, `pids.max`).
+    pub(crate) fn refused_thread(error: std::io::Error) -> Error {
+        Error::io("start a thread for a reader (ulimit -u, pids.max)", error)
+    }
 }

@@ -10,7 +10,8 @@
 //! files stay open: a reader opens a held file again, not its path.
 
 use crate::device::Device;
-use crate::{Error, Result, stale_trees};
+use crate::stale_trees::{TREE_PREFIX, remove_stale_trees};
+use crate::{Error, Result};
 use ahead_sim::Chance;
 use ahead_sys::directory::{Directory, HeldFile};
 use ahead_sys::mounts::{self, Mount};
@@ -27,8 +28,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Prefix of the names of trees; the process that made one follows, PID-START.
-pub(crate) const TREE_PREFIX: &str = "ahead-bench-";
 /// Size of a write, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 /// A file system needs one byte in this many besides the data (extents, inodes, commits of a journal).
@@ -239,7 +238,7 @@ fn open_directory(directory: &Path) -> Result<Directory> {
 fn checked_directory(directory: &Path, sizes: &[u64]) -> Result<Directory> {
     let above = open_directory(directory)?;
     check_kind(&above)?;
-    stale_trees::remove_stale_trees(&above);
+    remove_stale_trees(&above);
     check_room(&above, sizes.iter().sum())?;
     Ok(above)
 }

@@ -2,7 +2,7 @@
 
 use crate::cache_probe::LookupCounts;
 use crate::job::{Part, Work};
-use crate::run::Sample;
+use crate::observed::Sample;
 use crate::{Error, Result};
 use ahead_live::{Engine, Reader};
 use ahead_policy::{OpenId, PAGE_BYTES};

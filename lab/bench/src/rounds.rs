@@ -3,8 +3,9 @@
 use crate::Result;
 use crate::files::Files;
 use crate::job::Job;
+use crate::observed::Observed;
 use crate::row::Row;
-use crate::run::{Evicted, Method, Observed, ReadAhead, RunSettings, run};
+use crate::run::{Evicted, Method, ReadAhead, RunSettings, run};
 use ahead_policy::DeviceDescription;
 use std::sync::atomic::AtomicBool;
 

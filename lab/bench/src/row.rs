@@ -1,7 +1,8 @@
 //! A row of the result: medians of some runs, with their spread.
 
 use crate::job::Variant;
-use crate::run::{Observed, ReadAhead, Sample};
+use crate::observed::{Observed, Sample};
+use crate::run::ReadAhead;
 use crate::spread::Spread;
 use ahead_live::Counters;
 use ahead_policy::PAGE_BYTES;

@@ -5,15 +5,14 @@ use crate::direct;
 use crate::files::{self, Files};
 use crate::gate::Gate;
 use crate::job::{Part, Variant};
+use crate::observed::{Observed, Sample};
 use crate::reader_thread::{ReaderContext, ReaderResult, ReaderThread, in_file};
 use crate::{Error, Result};
-use ahead_live::{Counters, Engine, Reader, Settings};
+use ahead_live::{Engine, Reader, Settings};
 use ahead_policy::{Choice, DeviceDescription, PAGE_BYTES, Parameters, UnknownPolicy, named};
 use ahead_sys::directory::HeldFile;
-use ahead_sys::diskstats::Reads;
 use ahead_sys::{bdi, cache, daemon, usage};
 use ahead_undo::Guard;
-use serde::Serialize;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -135,48 +134,6 @@ pub struct RunSettings<'a> {
     pub evicted: Option<Evicted<'a>>,
     /// Ends the run when it is set.
     pub stop: &'a AtomicBool,
-}
-
-/// Times until a moment of a run, seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
-    /// Time since the beginning.
-    pub at_s: f64,
-    /// User time of this process until then.
-    pub user_s: f64,
-    /// System time of this process until then.
-    pub system_s: f64,
-    /// Bytes read until then.
-    pub read_bytes: u64,
-}
-
-/// The result of a run. Times in nanoseconds.
-#[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// From the beginning to the end of the last reader.
-    pub elapsed_ns: u64,
-    /// User time of the readers and the engine.
-    pub user_ns: u64,
-    /// System time of the readers and the engine.
-    pub system_ns: u64,
-    /// Hits, waits and misses, where they were counted.
-    pub found: Option<[u64; 3]>,
-    /// Counters of the engine; `None` under the kernel.
-    pub counters: Option<Counters>,
-    /// Reads of the device; `None` where they are not counted.
-    pub reads: Option<Reads>,
-    /// Bytes of the files that were evicted during the run; unused ones among them were read twice. `None` without an observer.
-    pub evicted_bytes: Option<u64>,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Longest call.
-    pub latency_most_ns: u64,
-    /// Time of each call, if they were kept.
-    pub each_ns: Vec<u64>,
-    /// Samples, if the variant asks for them.
-    pub timeline: Vec<Sample>,
 }
 
 /// Runs a variant once.
@@ -313,7 +270,7 @@ fn run_readers(readers: &[Vec<Part>], context: &ReaderContext) -> Result<Observe
     };
     let read = &read;
     let (before, seen) = std::thread::scope(|scope| {
-        let start = |parts| Builder::new().spawn_scoped(scope, move || read(parts)).map_err(refused);
+        let start = |parts| Builder::new().spawn_scoped(scope, move || read(parts)).map_err(Error::refused_thread);
         let threads: Vec<_> = readers.iter().map(start).collect::<Result<_>>().inspect_err(|_| gate.cancel())?;
         let before = gate.open(readers.len(), usage::own_cpu);
         let seen = threads.into_iter().map(join).collect::<Result<Vec<(ReaderResult, Range<Instant>)>>>()?;
@@ -344,11 +301,6 @@ fn run_readers(readers: &[Vec<Part>], context: &ReaderContext) -> Result<Observe
 fn run_first() {
     // Without CAP_SYS_NICE it waits like others.
     drop(daemon::set_fifo().or_else(|_| daemon::set_nice()));
-}
-
-/// The error of a refused thread (`ulimit -u`, `pids.max`).
-pub(crate) fn refused(error: std::io::Error) -> Error {
-    Error::io("start a thread for a reader (ulimit -u, pids.max)", error)
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {

@@ -8,6 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 
+/// Prefix of the names of trees; the process that made one follows, PID-START.
+pub(crate) const TREE_PREFIX: &str = "ahead-bench-";
+
 /// Permission bits of a tree, as set by [`Directory::create_directory`].
 const TREE_MODE: u32 = 0o700;
 
@@ -30,7 +33,7 @@ pub fn remove_stale_trees(above: &Directory) {
 
 /// The process that a tree is named after.
 fn maker(name: &OsStr) -> Option<ProcessId> {
-    let (pid, start_ticks) = name.to_str()?.strip_prefix(super::files::TREE_PREFIX)?.split_once('-')?;
+    let (pid, start_ticks) = name.to_str()?.strip_prefix(TREE_PREFIX)?.split_once('-')?;
     Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
 }
 

@@ -1,9 +1,10 @@
 //! `ahead bench`: jobs with real I/O, under the kernel's read-ahead or any policy.
 
+use crate::interruptible::interruptible;
 use ahead::compare::observe_evictions;
 use ahead_bench::report::{self, Results};
-use ahead_bench::{Error, Evicted, Files, Job, Method, Plan, ReadAhead, Step, jobs, measure, measure_traits};
-use ahead_cli::exit::Stopped;
+use ahead_bench::{Evicted, Files, Job, Method, Plan, ReadAhead, Step, jobs, measure, measure_traits};
+use ahead_cli::exit::argument_error;
 use ahead_cli::messages;
 use ahead_cli::output::{self, Output};
 use ahead_model::quantity::parse_size_with_unit;
@@ -21,8 +22,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Run jobs with real I/O, under the kernel's read-ahead or any policy
 ///
@@ -95,18 +95,10 @@ fn parse_block(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Ends with a usage error of this command.
-fn exit_with_usage(kind: ErrorKind, what: impl std::fmt::Display) -> ! {
-    let mut command = crate::cli::Cli::named();
-    // This gives subcommands their full names.
-    command.build();
-    command.find_subcommand_mut("bench").expect("bench is a command").error(kind, what).exit()
-}
-
 impl Bench {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let read_aheads = self.read_aheads();
-        self.check_sizes();
+        let read_aheads = self.read_aheads()?;
+        self.check_sizes()?;
         let user = User::behind_sudo()?;
         let prepare = |out| output::with_rights_of(user.as_ref(), || Output::prepare(out));
         let html = self.html.as_deref().map(prepare).transpose()?;
@@ -145,11 +137,11 @@ impl Bench {
         }
     }
 
-    /// Ends with a usage error where the job would ignore a flag or change a size.
-    fn check_sizes(&self) {
-        let usage = |what: String| exit_with_usage(ErrorKind::ValueValidation, what);
+    /// Refuses a flag that the job would ignore, and a size that it would change.
+    fn check_sizes(&self) -> anyhow::Result<()> {
+        let refuse = |why: String| Err(argument_error(ErrorKind::ValueValidation, why));
         if self.block.is_some() && ["mmapit", "bonnie"].contains(&self.job.as_str()) {
-            usage(format!(
+            return refuse(format!(
                 "the calls of {} have a fixed length: --block is for streams, random and patterns",
                 self.job
             ));
@@ -158,29 +150,26 @@ impl Bench {
             [("--streams", self.streams.is_some(), "streams"), ("--count", self.count.is_some(), "random")]
         {
             if is_given && self.job != of {
-                usage(format!("{option} is for {of}, not for {}", self.job));
+                return refuse(format!("{option} is for {of}, not for {}", self.job));
             }
         }
-        if let Err(why) = self.sizes().check(&self.job) {
-            usage(why);
-        }
+        self.sizes().check(&self.job).or_else(refuse)
     }
 
     /// Every read-ahead with every number of pages; direct reads, which have no window, once.
-    fn read_aheads(&self) -> Vec<ReadAhead> {
+    fn read_aheads(&self) -> anyhow::Result<Vec<ReadAhead>> {
         let pages: Vec<Option<u64>> = match self.pages.is_empty() {
             true => vec![None],
             false => self.pages.iter().copied().map(Some).collect(),
         };
         let each = pages.iter().flat_map(|pages| self.policy.iter().map(move |text| ReadAhead::named(text, *pages)));
-        let mut read_aheads: Vec<ReadAhead> = each.collect::<Result<_, _>>().unwrap_or_else(|error| {
-            exit_with_usage(ErrorKind::MissingRequiredArgument, error);
-        });
+        let missing = |error| argument_error(ErrorKind::MissingRequiredArgument, error);
+        let mut read_aheads = each.collect::<Result<Vec<ReadAhead>, _>>().map_err(missing)?;
         let mut is_first = true;
         read_aheads.retain(|read_ahead| {
             !matches!(read_ahead.method, Method::Direct) || std::mem::replace(&mut is_first, false)
         });
-        read_aheads
+        Ok(read_aheads)
     }
 
     fn measure(&self, job: &Job, read_aheads: &[ReadAhead], stop: &AtomicBool) -> anyhow::Result<Results> {
@@ -230,31 +219,5 @@ impl Bench {
             progress.note(&format!("ahead: the disk cannot be measured ({why}); policies assume 8 ms and 100 MB/s"));
         }
         Ok(traits)
-    }
-}
-
-/// Runs `work`, and sets its stop flag when a signal asks to stop; `work` then removes its files.
-pub fn interruptible<T: Send>(work: impl FnOnce(&AtomicBool) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
-    let signals = Signals::take()?;
-    let (stop, signal) = (AtomicBool::new(false), OnceLock::new());
-    let (ended, end) = std::io::pipe().context("pipe")?;
-    let result = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while let Ok(Some(arrived)) = signals.wait_or(&ended) {
-                if arrived.asks_to_stop() {
-                    let _ = signal.set(arrived.number);
-                    return stop.store(true, Ordering::Relaxed);
-                }
-            }
-        });
-        let result = work(&stop);
-        drop(end);
-        result
-    });
-    match (result, signal.get()) {
-        (Err(error), Some(number)) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
-            Err(Stopped(*number).into())
-        }
-        (result, _) => result,
     }
 }

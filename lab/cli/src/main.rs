@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod disk;
 mod generate;
+mod interruptible;
 mod papers;
 mod probe;
 mod sim;

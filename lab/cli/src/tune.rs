@@ -2,7 +2,7 @@
 
 mod print;
 
-use crate::bench::interruptible;
+use crate::interruptible::interruptible;
 use ahead_cli::tune::{Measurer, Tune, pretty};
 use ahead_profile::Profile;
 use ahead_recordings as recordings;

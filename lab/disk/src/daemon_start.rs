@@ -8,8 +8,8 @@
 //! Until [`StartedDaemon::commit`] the daemon waits on this socket. On an error the starter ends the daemon and undoes its notes. If the starter
 //! is killed, the socket closes, and the daemon has the notes undone itself.
 
-use crate::lifecycle::{Launcher, name_taken};
-use crate::server::{ABANDON, COMMIT};
+use crate::launcher::Launcher;
+use crate::server::{ABANDON, COMMIT, name_taken};
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
@@ -21,8 +21,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 /// A daemon that serves, and whose disk is not complete yet. Drop undoes everything.
 #[derive(Debug)]
@@ -96,8 +95,8 @@ impl StartedDaemon {
     #[cfg(test)]
     pub fn stand_in(alive: bool) -> StartedDaemon {
         let (own_end, daemon_end) = UnixStream::pair().unwrap();
-        let mut command = Command::new("cat");
-        let mut child = command.stdin(OwnedFd::from(daemon_end)).stdout(Stdio::null()).spawn().unwrap();
+        let mut command = std::process::Command::new("cat");
+        let mut child = command.stdin(OwnedFd::from(daemon_end)).stdout(std::process::Stdio::null()).spawn().unwrap();
         drop(command);
         let process = ProcessId::of(child.id()).unwrap().unwrap();
         if !alive {
@@ -149,34 +148,4 @@ fn ended_early(name: &str) -> Error {
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     let last = text.lines().last().unwrap_or("it logged nothing").to_owned();
     Error::Daemon(format!("the disk's daemon ended during its start: {last}"))
-}
-
-impl Launcher {
-    /// The command line of this program with these arguments, in the root directory.
-    fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = Command::new(&self.program);
-        // The name for ps(1): the path may be /proc/self/exe.
-        command.arg0("ahead").args(&self.arguments).args(arguments).current_dir("/");
-        command
-    }
-
-    /// Starts a helper that waits for the end of this process and undoes its notes.
-    pub(crate) fn spawn_finish_after(&self, process: ProcessId) -> Result<()> {
-        let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        self.spawn(["finish-after", &pid, &start]).map(drop)
-    }
-
-    /// Starts a helper that detaches a disk: the daemon must not do this itself.
-    pub(crate) fn spawn_detach(&self, name: &str) -> Result<()> {
-        let mut child = self.spawn(["detach", name])?;
-        // Without wait the helper stays a zombie as long as the daemon lives.
-        let reap = move || drop(child.wait());
-        std::thread::Builder::new().spawn(reap).map(drop).map_err(|e| Error::io("start a thread", e))
-    }
-
-    fn spawn<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<Child> {
-        let mut command = self.command(arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.spawn().map_err(|e| Error::io("start a helper", e))
-    }
 }

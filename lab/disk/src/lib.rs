@@ -29,10 +29,12 @@ pub mod accuracy;
 mod daemon_start;
 mod filesystem;
 pub mod floor;
+mod launcher;
 mod lifecycle;
 mod server;
 
 pub use ahead_disk::{Error, Result};
 pub use filesystem::Filesystem;
-pub use lifecycle::{Attach, Create, Launcher, attach, create, finish_after};
+pub use launcher::Launcher;
+pub use lifecycle::{Attach, Create, attach, create, finish_after};
 pub use server::serve;

@@ -10,6 +10,7 @@ use crate::accuracy;
 use crate::daemon_start::StartedDaemon;
 use crate::filesystem::{self, Filesystem};
 use crate::floor;
+use crate::launcher::Launcher;
 use crate::server::REQUEST_MAX_BYTES;
 use crate::{Error, Result};
 use ahead_device::Model;
@@ -23,7 +24,6 @@ use ahead_process::wait_end;
 use ahead_sys::directory::{self, Directory};
 use ahead_sys::{block, loopdev, mounting};
 use ahead_undo::{Guard, ProcessId};
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,22 +34,6 @@ const SIZE_STEP_BYTES: u64 = 4096;
 const MIN_SIZE_BYTES: u64 = 1 << 20;
 /// The largest disk that models support, bytes.
 const MAX_SIZE_BYTES: u64 = 1 << 46;
-
-/// Starts this program again, for the daemon and its helpers.
-#[derive(Clone, Debug)]
-pub struct Launcher {
-    /// The program.
-    pub program: PathBuf,
-    /// The arguments before `serve`, `detach NAME` or `finish-after PID START`.
-    pub arguments: Vec<OsString>,
-}
-
-impl Launcher {
-    /// The running program, also after a rename of its file, with these arguments first.
-    pub fn this_program(arguments: &[&str]) -> Launcher {
-        Launcher { program: "/proc/self/exe".into(), arguments: arguments.iter().map(OsString::from).collect() }
-    }
-}
 
 /// A disk to attach.
 #[derive(Clone, Debug)]
@@ -151,14 +135,6 @@ fn checked_name(attach: &Attach) -> Result<String> {
         return Err(Error::Invalid(format!("there is a disk named {name} already: {remedy}")));
     }
     Ok(name)
-}
-
-/// The error of a reserved name.
-pub(crate) fn name_taken(name: &str) -> Error {
-    Error::Invalid(format!(
-        "a disk named {name} exists already, or is being made: choose another --name, detach it, or clean up with \
-         `ahead restore`"
-    ))
 }
 
 /// Opens and checks the directory to mount on. The mount uses this descriptor, because its path may change.

@@ -18,7 +18,7 @@ mod fuse;
 mod image;
 mod lateness;
 
-use crate::lifecycle::{Launcher, name_taken};
+use crate::launcher::Launcher;
 use crate::{Error, Result};
 use ahead_disk::protocol::{self, LINE_MAX_BYTES, Setup, Started};
 use ahead_disk::state::{self, Paths};
@@ -217,4 +217,12 @@ fn watch_signals(signals: Signals, events: Sender<Event>) -> Result<()> {
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(run).map(drop).map_err(|e| Error::io("start a thread", e))
+}
+
+/// The error of a reserved name.
+pub(crate) fn name_taken(name: &str) -> Error {
+    Error::Invalid(format!(
+        "a disk named {name} exists already, or is being made: choose another --name, detach it, or clean up with \
+         `ahead restore`"
+    ))
 }

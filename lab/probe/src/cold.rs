@@ -1,17 +1,10 @@
 //! Makes the probed file or device cold: none of its pages is cached, and no read of them is under way.
-//!
-//! ```text
-//!     Counted    cachestat counts 0 pages: none is cached, and no read is under way, for a file of any size
-//!     Mincore    cachestat is missing or wrong for this file: mincore looks at the pages that reads use
-//!     Timing     with timing alone the kernel is not asked: reads under way get the time that they take, then eviction
-//! ```
 
 use crate::Watcher;
+use crate::cold_check::{ColdCheck, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::subject::{PAGE_BYTES, Subject};
 use ahead_sys::{cache, evict};
-use std::cell::Cell;
-use std::fs::File;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -20,39 +13,6 @@ const EVICTIONS: u32 = 1000;
 /// In a file larger than twice this, mincore looks at this much of the beginning and around the middle, bytes: readers begin
 /// there and read no further than some windows. To look at a terabyte takes 40 seconds.
 const LOOKED_BYTES: u64 = 256 << 20;
-/// Time for reads under way while their duration is not known: some accesses of any disk. Used with timing alone.
-const UNKNOWN: Duration = Duration::from_millis(50);
-
-/// How [`Subject::make_cold`] checks that no page is cached.
-#[derive(Debug)]
-pub enum ColdCheck {
-    /// By cachestat.
-    Counted,
-    /// By mincore, if at all.
-    Mincore,
-    /// Not at all: reads that may be under way get some time to end.
-    Timing {
-        /// That time.
-        given: Cell<Duration>,
-        /// Whether a read has begun since this time passed last.
-        is_under_way: Cell<bool>,
-    },
-}
-
-impl ColdCheck {
-    /// The check that works for this file. cachestat is tried with a page that was just read: it may be missing or refused, and
-    /// for a file of overlayfs, whose pages belong to a file of another file system, it counts none.
-    pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<ColdCheck> {
-        if timing_only {
-            return Ok(ColdCheck::Timing { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });
-        }
-        cache::wait_for(exact, 0)?;
-        match cache::cachestat(file, 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0) {
-            true => Ok(ColdCheck::Counted),
-            false => Ok(ColdCheck::Mincore),
-        }
-    }
-}
 
 impl Subject {
     /// Whether the kernel may be asked, and counts what is cached.

@@ -19,6 +19,7 @@
 
 pub mod answer;
 mod cold;
+mod cold_check;
 mod data;
 pub mod disk;
 mod error;

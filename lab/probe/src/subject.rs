@@ -3,10 +3,11 @@
 //! The private file has no name, so the kernel removes it however the process ends. Where a file system cannot make such files,
 //! the file has a name until it is removed, right after its creation.
 
-use crate::cold::ColdCheck;
+use crate::cold_check::ColdCheck;
 use crate::error::{Error, Result};
 use crate::{Watcher, data, node};
 use ahead_model::DeviceNumber;
+pub use ahead_model::PAGE_BYTES;
 use ahead_model::random::SplitMix64;
 use ahead_sys::directory::Directory;
 use ahead_sys::mapping::Mapping;
@@ -19,9 +20,6 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-/// Bytes of a page. Counting is by pages of 4 KiB, as everywhere in this project.
-pub const PAGE_BYTES: u64 = 4096;
 
 /// A file is written in pieces of this, bytes.
 const PIECE_BYTES: usize = 1 << 20;

@@ -11,15 +11,14 @@
 mod observed;
 mod runner;
 
-pub use observed::observe_evictions;
-
 use super::input::Input;
 use super::report::{ColdState, Report, RivalResult, recovered_share, verdict};
-use super::usage::{self, Usage};
+use super::usage::judge;
 use super::{Comparison, Measured, bound};
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::until::Until;
 use crate::{Account, Result};
+use ahead_observe::Evictions;
 use ahead_process::Signals;
 use ahead_profile::Profile;
 use ahead_sys::machine;
@@ -88,8 +87,8 @@ impl ProgramComparison {
         progress("recording once more which bytes are used", steps);
         let reference = if self.observe_use { runner.record_reference()? } else { None };
         progress("observing which bytes come late", steps);
-        let late_bytes = if self.observe_use { runner.observe_late()? } else { None };
-        self.report(&runner, measured, reference, late_bytes)
+        let observed = if self.observe_use { runner.observe_late()? } else { None };
+        self.report(&mut runner, measured, reference, observed)
     }
 
     /// The name of a variant in the report.
@@ -102,13 +101,13 @@ impl ProgramComparison {
         }
     }
 
-    /// `measured`: of cold, ahead, warm, and each rival.
+    /// `measured`: of cold, ahead, warm, and each rival. `observed`: the account of the run that was observed for late bytes.
     fn report(
         &self,
-        runner: &ProgramRunner<'_>,
+        runner: &mut ProgramRunner<'_>,
         mut measured: Vec<Measured>,
         reference: Option<Profile>,
-        late_bytes: Option<u64>,
+        observed: Option<Account>,
     ) -> Result<Report> {
         let rivals = measured.split_off(3);
         let [cold, ahead, warm] = measured.try_into().expect("cold, ahead and warm were measured");
@@ -127,7 +126,10 @@ impl ProgramComparison {
             RivalResult { name: self.rivals[index].name.clone(), status, recovered_share, measured }
         });
         let against = against.collect();
-        let (windows, kept, usage) = (runner.windows(), runner.kept(), self.usage(runner.accounts(), used));
+        let mut account = self.median_account(runner.take_accounts(), used);
+        let observed = observed.unwrap_or_default();
+        (account.late_bytes, account.lost_events) = (observed.late_bytes, observed.lost_events);
+        let (windows, kept) = (runner.windows(), runner.kept());
         Ok(Report {
             kernel: machine::kernel_release(),
             machine: machine::describe(),
@@ -149,12 +151,7 @@ impl ProgramComparison {
             recovered_share: share(&ahead),
             bound_s,
             bound_by,
-            prefetched_bytes: usage.prefetched_bytes,
-            used_bytes: usage.used_bytes,
-            bridged_bytes: usage.bridged_bytes,
-            wasted_bytes: usage.wasted_bytes,
-            late_bytes,
-            stale_bytes: usage.stale_bytes,
+            account,
             used_according_to,
             device: ahead.device,
             verdict: verdict(&cold.spread, &ahead.spread, self.comparison.rounds),
@@ -174,11 +171,18 @@ impl ProgramComparison {
         }
     }
 
-    /// The use of the bytes of the run that prefetched the median amount.
-    fn usage(&self, accounts: &[Account], used: &Profile) -> Usage {
-        let mut judged: Vec<Usage> =
-            accounts.iter().map(|account| usage::judge(&self.profile, used, account)).collect();
-        judged.sort_by_key(|usage| usage.prefetched_bytes);
-        judged.swap_remove(judged.len() / 2)
+    /// The judged account of the run that prefetched the median amount.
+    fn median_account(&self, mut accounts: Vec<Account>, used: &Profile) -> Account {
+        accounts.iter_mut().for_each(|account| judge(&self.profile, used, account));
+        accounts.sort_by_key(|account| account.issued_bytes);
+        accounts.swap_remove(accounts.len() / 2)
     }
+}
+
+/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
+pub fn observe_evictions() -> Option<Evictions> {
+    if !machine::is_root() {
+        return None;
+    }
+    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
 }

@@ -2,7 +2,9 @@
 
 use super::spread::Spread;
 use super::{DeviceReads, Measured};
-use serde::Serialize;
+use crate::prefetch::Account;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// A program cold, with its profile, and warm. Fields as in docs/reference/json.md; the command line comes before them.
 #[derive(Clone, Debug, Serialize)]
@@ -46,18 +48,9 @@ pub struct Report {
     pub bound_by: Option<&'static str>,
     /// (cold − ahead) / (cold − bound), of the medians; with the warm time for a bound where there is none.
     pub recovered_share: Option<f64>,
-    /// Bytes issued by the median run: used, bridged and wasted.
-    pub prefetched_bytes: u64,
-    /// Of these: used.
-    pub used_bytes: u64,
-    /// Of these: read only to join two used ranges.
-    pub bridged_bytes: u64,
-    /// Of these: neither.
-    pub wasted_bytes: u64,
-    /// Fetched, but asked for before it had arrived; `null`: could not be observed here.
-    pub late_bytes: Option<u64>,
-    /// Used bytes of files that changed since the recording.
-    pub stale_bytes: u64,
+    /// Of the run that prefetched the median amount, judged; its late bytes are those of the observed run.
+    #[serde(flatten, serialize_with = "judged_figures")]
+    pub account: Account,
     /// The source of the used bytes: a recorded run or the profile.
     pub used_according_to: &'static str,
     /// Device reads of the median `ahead` run.
@@ -66,6 +59,18 @@ pub struct Report {
     pub against: Vec<RivalResult>,
     /// One sentence: the result.
     pub verdict: String,
+}
+
+/// The figures of a judged account that are part of the report, `null` where unknown.
+fn judged_figures<S: Serializer>(account: &Account, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("prefetched_bytes", &account.issued_bytes)?;
+    map.serialize_entry("used_bytes", &account.used_bytes)?;
+    map.serialize_entry("bridged_bytes", &account.bridged_bytes)?;
+    map.serialize_entry("wasted_bytes", &account.wasted_bytes)?;
+    map.serialize_entry("late_bytes", &account.late_bytes)?;
+    map.serialize_entry("stale_bytes", &account.stale_bytes)?;
+    map.end()
 }
 
 /// How cold the cold runs were.

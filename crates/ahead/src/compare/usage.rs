@@ -7,38 +7,18 @@ use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::ops::Range;
 
-/// Bytes fetched, by what became of them. `prefetched = used + bridged + wasted`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// All that was issued.
-    pub prefetched_bytes: u64,
-    /// Of these: used.
-    pub used_bytes: u64,
-    /// Of these: read only to join two ranges, and not used.
-    pub bridged_bytes: u64,
-    /// Of these: neither.
-    pub wasted_bytes: u64,
-    /// Used bytes of files that changed since the recording: not prefetched.
-    pub stale_bytes: u64,
-}
-
-/// Judges one run's account by the pages that `reference` (a recording of the same command) says are used. The account needs its
-/// [`Account::ranges`].
-pub fn judge(profile: &Profile, reference: &Profile, account: &Account) -> Usage {
+/// Judges one run's account by the pages that `reference` (a recording of the same command) says are used: every issued byte is then used,
+/// bridged or wasted. The account needs its [`Account::ranges`]. Issued and bridged bytes are counted again, in whole pages, each page once.
+pub fn judge(profile: &Profile, reference: &Profile, account: &mut Account) {
     let all = issued(profile, account);
     let bridged = owned(profile, account.ranges.iter().filter(|range| range.bridged));
     let used = used_of(reference);
-    let prefetched_bytes = total(&all);
     let used_bytes = common_bytes(&all, &used);
+    account.issued_bytes = total(&all);
     // What was bridged and turned out to be used has paid for itself: it counts as used.
-    let bridged_bytes = total(&bridged) - common_bytes(&bridged, &used);
-    Usage {
-        prefetched_bytes,
-        used_bytes,
-        bridged_bytes,
-        wasted_bytes: prefetched_bytes - used_bytes - bridged_bytes,
-        stale_bytes: account.stale_bytes,
-    }
+    account.bridged_bytes = total(&bridged) - common_bytes(&bridged, &used);
+    account.used_bytes = Some(used_bytes);
+    account.wasted_bytes = Some(account.issued_bytes - used_bytes - account.bridged_bytes);
 }
 
 /// All ranges that were issued.
@@ -94,15 +74,14 @@ mod tests {
         let issued =
             |from: u64, to: u64, bridged| Issued { source: Source::File(0), range: from * page..to * page, bridged };
         // 0-3 used, 3-5 bridged of which 4-5 turns out to be used, 5-8 used but for 7-8.
-        let account = Account {
+        let mut account = Account {
             ranges: vec![issued(0, 3, false), issued(3, 5, true), issued(5, 8, false)],
             ..Account::default()
         };
         let reference = profile(&[(0, 3 * page), (4 * page, 3 * page)]);
-        let usage = judge(&profile(&[(0, 8 * page)]), &reference, &account);
-        let pages = |bytes: u64| bytes / page;
-        assert_eq!((pages(usage.prefetched_bytes), pages(usage.used_bytes)), (8, 6));
-        assert_eq!((pages(usage.bridged_bytes), pages(usage.wasted_bytes)), (1, 1));
+        judge(&profile(&[(0, 8 * page)]), &reference, &mut account);
+        assert_eq!((account.issued_bytes, account.used_bytes), (8 * page, Some(6 * page)));
+        assert_eq!((account.bridged_bytes, account.wasted_bytes), (page, Some(page)));
     }
 
     /// Regression: devices were distinguished by their nodes. If a disk's node had changed since the recording, all of its
@@ -120,15 +99,16 @@ mod tests {
         let recorded = profile(vec![device("/dev/loop2", "/a"), device("/dev/loop3", "/b")]);
         let issued = |index| Issued { source: Source::Metadata(index), range: 0..page, bridged: false };
         let account = Account { ranges: vec![issued(0), issued(1)], ..Account::default() };
-        let judged = |reference| {
-            let Usage { used_bytes, wasted_bytes, .. } = judge(&recorded, &profile(reference), &account);
-            (used_bytes / page, wasted_bytes / page)
+        let judged = |reference: Profile| {
+            let mut account = account.clone();
+            judge(&recorded, &reference, &mut account);
+            (account.used_bytes, account.wasted_bytes)
         };
-        assert_eq!(judged(vec![device("/dev/loop3", "/a"), device("/dev/loop2", "/b")]), (2, 0));
-        assert_eq!(judged(vec![device("/dev/loop2", "/c")]), (0, 2));
+        let pages = |used, wasted| (Some(used * page), Some(wasted * page));
+        assert_eq!(judged(profile(vec![device("/dev/loop3", "/a"), device("/dev/loop2", "/b")])), pages(2, 0));
+        assert_eq!(judged(profile(vec![device("/dev/loop2", "/c")])), pages(0, 2));
         // What has the path of a mount point is not what is mounted there.
         let file = File { path: b"/a".to_vec(), extents: device("", "").extents, ..File::default() };
-        let reference = Profile { files: vec![file], ..Profile::default() };
-        assert_eq!(judge(&recorded, &reference, &account).used_bytes, 0);
+        assert_eq!(judged(Profile { files: vec![file], ..Profile::default() }), pages(0, 2));
     }
 }

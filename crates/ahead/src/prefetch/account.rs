@@ -5,7 +5,12 @@
 //!       = issued - bridged  +  already resident  +  stale  +  failed  +  skipped, by reason
 //! ```
 //!
-//! Whether a byte was useful, late or wasted is not known here: that is seen from the program's side.
+//! Whether a byte was used, late or wasted is seen from the program's side: `compare` adds that, where it can be observed. Its judgement
+//! ([`crate::compare::judge`]) counts issued and bridged bytes again, in whole pages: those that were bridged and used count as used.
+//!
+//! ```text
+//!     issued = used + bridged + wasted
+//! ```
 
 use ahead_model::DeviceDescription;
 use ahead_plan::Source;
@@ -201,6 +206,18 @@ pub struct Account {
     pub submitted_us: u64,
     /// When everything had arrived; `None`: that was not waited for, or not to the end.
     pub arrived_us: Option<u64>,
+    /// Of the issued: what the program used. `None`: not judged by [`crate::compare::judge`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// Of the issued: neither used nor bridged. `None`: not judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wasted_bytes: Option<u64>,
+    /// Of the used: asked for before they had arrived. `None`: not observed, or events were lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_bytes: Option<u64>,
+    /// Events that the observer of late bytes lost. `None`: it did not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_events: Option<u64>,
     /// Every range issued, in order of issue. Kept if [`crate::prefetch::Options::keep_ranges`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,

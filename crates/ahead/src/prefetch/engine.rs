@@ -7,11 +7,10 @@ use crate::prefetch::account::{Account, Ledger, Reason};
 use crate::prefetch::brake::{self, Brake};
 use crate::prefetch::gate::Gate;
 use crate::prefetch::pool::{LONGEST_STILL, NOT_ANSWERING};
+use crate::prefetch::shared::Shared;
 use crate::prefetch::sources::Sources;
 use crate::prefetch::{HeadStart, Options, stages};
-use ahead_plan::Piece;
 use ahead_profile::Profile;
-use ahead_sys::machine;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,31 +25,6 @@ pub struct Running {
     thread: Option<JoinHandle<()>>,
     /// Disconnected when the thread is over.
     over: Receiver<()>,
-}
-
-/// What a fetch and its caller share.
-#[derive(Debug)]
-pub struct Shared {
-    /// What to fetch.
-    pub profile: Arc<Profile>,
-    /// How.
-    pub options: Options,
-    /// Opened files and devices.
-    pub sources: Sources,
-    /// Stops and pauses.
-    pub brake: Brake,
-    /// Lets the program start.
-    pub gate: Gate,
-    /// What was done so far.
-    pub ledger: Ledger,
-    /// When the fetch began.
-    pub began: Instant,
-    /// Since when the program waits for it.
-    pub since: Instant,
-    /// A thread has panicked.
-    pub has_panicked: AtomicBool,
-    /// Threads are left to devices that do not answer.
-    pub is_left: AtomicBool,
 }
 
 /// Starts to fetch the profile's pages and returns at once. If no thread can be started and no program waits, it returns when
@@ -196,36 +170,6 @@ impl Stopper {
     }
 }
 
-impl Shared {
-    /// Accounts for what will not be done any more.
-    fn give_up(&self, account: &mut Account) {
-        self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(reason, _)| reason));
-        if account.submitted_us == 0 {
-            account.head_start_us = as_us(self.gate.opened_after());
-            account.submitted_us = as_us(self.began.elapsed());
-        }
-    }
-
-    /// For the thread that waits for arrival: whether to wait for another page.
-    pub fn waits_on(&self) -> bool {
-        self.brake.see(Instant::now());
-        self.brake.look_at_clock();
-        self.brake.stopped().is_none()
-    }
-
-    /// What is not yet accounted for will not be fetched any more, for this reason.
-    pub fn skip_the_rest(&self, account: &mut Account, reason: Reason) {
-        let pieces = ahead_plan::pieces(&self.profile, machine::page_size());
-        let deleted = self.profile.files.iter().filter(|file| file.deleted).map(ahead_profile::File::used_bytes);
-        let beyond = ahead_plan::bytes_beyond_ends(&self.profile);
-        let used_bytes = pieces.iter().map(Piece::bytes).chain(deleted).chain([beyond]).fold(0u64, u64::saturating_add);
-        let left_bytes = used_bytes.saturating_sub(account.accounted_bytes());
-        if left_bytes > 0 {
-            account.skip(reason, left_bytes);
-        }
-    }
-}
-
 /// The longest head start where the recording does not say how long the program ran.
 const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
 
@@ -236,8 +180,3 @@ pub const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
 /// How long a stopped fetch may take to end by itself. Workers that are not stuck look at the brake before each request,
 /// and one request waits for 30 ms on a busy rotating disk.
 const LAST_WORD: Duration = Duration::from_millis(250);
-
-/// Microseconds, as accounts have them.
-pub fn as_us(duration: Duration) -> u64 {
-    duration.as_micros().try_into().unwrap_or(u64::MAX)
-}

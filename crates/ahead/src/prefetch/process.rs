@@ -11,7 +11,7 @@
 use super::sources::most_descriptors;
 use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
 use crate::device_store::Descriptions;
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;

@@ -9,19 +9,20 @@
 //!
 //! This thread asks no file system and no device for anything, unless there is no other thread.
 
-use crate::prefetch::account::{Account, Reason};
+use crate::prefetch::account::Reason;
 use crate::prefetch::brake::Look;
 use crate::prefetch::description_check::contradiction;
 use crate::prefetch::devices::{Device, Devices};
-use crate::prefetch::engine::{Shared, as_us};
+use crate::prefetch::fetch::{Fetch, Inodes, Job};
 use crate::prefetch::pool::WorkerPool;
+use crate::prefetch::shared::{Shared, as_us};
 use crate::prefetch::warm::Sample;
 use crate::prefetch::worker::Worker;
 use crate::prefetch::{HeadStart, Priority, confirm, warm};
 use ahead_model::{DeviceDescription, RangeSet};
-use ahead_plan::inodes::{self, InodeRange};
+use ahead_plan::inodes;
 use ahead_plan::pacing::{Pacing, TIMED_READS};
-use ahead_plan::{LookUp, Path, Piece, Plan, Source, Span, Step};
+use ahead_plan::{LookUp, Path, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Precision, Profile};
 use ahead_sys::{machine, openat, priority, xfs};
 use std::collections::{HashMap, HashSet};
@@ -31,53 +32,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-/// What the threads of a fetch share.
-pub struct Fetch {
-    /// Shared with the thread that has started the fetch.
-    pub shared: Arc<Shared>,
-    /// What there is to do.
-    pub devices: Devices,
-    /// The threads that do it.
-    pub pool: Arc<WorkerPool>,
-    /// Files found stale, to count each once.
-    pub stale: Mutex<HashSet<usize>>,
-    /// How long the program computes, microseconds, if that is known.
-    compute_us: Option<f64>,
-    /// The program runs at full speed: what is left is done with idle priority.
-    looked_warm: AtomicBool,
-}
-
-/// What is to be done on one device.
-pub struct Job {
-    /// Which.
-    pub device: usize,
-    /// What it is like.
-    pub description: DeviceDescription,
-    /// What to do.
-    pub plan: Plan,
-    /// After how many steps it holds the program no longer.
-    pub head_start_steps: usize,
-    /// The ranges of inodes that steps speak of.
-    pub inodes: Inodes,
-    /// How much of the device's time each worker has queued at most, microseconds.
-    pub queue_us: f64,
-    /// The next step.
-    pub cursor: AtomicUsize,
-    /// What was planned, where the description may turn out to be wrong.
-    pieces: Vec<Piece>,
-    /// The lookups that were planned with it.
-    lookups: Vec<LookUp>,
-}
-
-/// What is read by inode numbers instead of looked up.
-#[derive(Debug, Default)]
-pub struct Inodes {
-    /// Through what; `None`: there are no ranges.
-    pub file_system: Option<OwnedFd>,
-    /// Which.
-    pub ranges: Vec<InodeRange>,
-}
 
 /// Fetches what the profile lists. In the thread of the fetch.
 pub fn fetch(shared: &Arc<Shared>) {
@@ -181,22 +135,6 @@ impl Fetch {
         }
         if !self.pool.holds() {
             gate.open();
-        }
-    }
-
-    /// Notes what was done on a device, unless that was given up: then it is accounted for.
-    pub fn note(&self, device: usize, what: impl FnOnce(&mut Account)) {
-        let mut account = self.shared.ledger.open();
-        if !self.pool.is_given_up(device) {
-            what(&mut account);
-        }
-    }
-
-    /// The program does not wait for this device any more.
-    pub fn release(&self, device: usize) {
-        self.pool.release(device);
-        if !self.pool.holds() {
-            self.shared.gate.open();
         }
     }
 

@@ -13,9 +13,9 @@
 use crate::prefetch::account::{Account, Issued, Reason};
 use crate::prefetch::brake::Brake;
 use crate::prefetch::description_check::TimedRead;
-use crate::prefetch::engine::Shared;
+use crate::prefetch::fetch::{Fetch, Job};
+use crate::prefetch::shared::Shared;
 use crate::prefetch::sources::{Closed, Readable, Sources};
-use crate::prefetch::stages::{Fetch, Job};
 use ahead_model::RangeSet;
 use ahead_plan::cut::{self, Request};
 use ahead_plan::pacing::MOST_WAITING;

@@ -10,7 +10,7 @@
 //! pages among the 16 pages around it, and which of them the program touches is unknown. The setting is in debugfs, which a
 //! locked-down kernel refuses: then those windows are an upper bound of the used pages.
 
-use super::single_faults::SingleFaults;
+use super::single_faults::{SETTING, SingleFaults};
 use ahead_sys::{Error, Result};
 use ahead_undo::machine_lock::MachineLock;
 use ahead_undo::{Guard, ProcessId};
@@ -49,7 +49,6 @@ fn settings_below(directory: &str, name: &str) -> Vec<PathBuf> {
 }
 
 const DEBUGFS: &str = "/sys/kernel/debug";
-pub(super) const SETTING: &str = "fault_around_bytes";
 
 /// Makes faults map only one page, on the whole machine, until the result is dropped. Needs root.
 ///

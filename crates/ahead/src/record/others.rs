@@ -5,7 +5,7 @@ use super::read_ahead::SwitchedOn;
 use super::recorder::{RecordedRun, Recorder, evaluate, single_faults, working_directory};
 use super::single_faults::SingleFaults;
 use crate::error::IoContext;
-use crate::machine::Notify;
+use crate::notify::Notify;
 use crate::stopping::check_stopped;
 use crate::until::{Finished, Signs};
 use crate::{Error, Result};

@@ -10,12 +10,14 @@
 //! The undo notes of running processes are the list of recordings that need the setting. Each note has the value from before the
 //! first one. A lock makes reading the list and changing the setting one step.
 
-use super::exact::SETTING;
 use ahead_sys::{Error, Result, machine};
 use ahead_undo::home;
 use ahead_undo::{Action, Guard, Note, ProcessId};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+
+/// The file of the setting, in debugfs.
+pub(super) const SETTING: &str = "fault_around_bytes";
 
 const LOCK: &str = "/run/ahead/fault_around.lock";
 

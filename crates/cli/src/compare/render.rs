@@ -140,14 +140,18 @@ impl<'a> Rendered<'a> {
         if let Some(share) = report.recovered_share {
             remarks.push(format!("recovered {:.0} % of what can be gained", share * 100.0));
         }
-        let late = report.late_bytes.map_or("not observed".into(), size);
+        let account = &report.account;
+        let known = |bytes: Option<u64>| bytes.map_or("not observed".into(), size);
+        let lost = account.lost_events.filter(|events| *events > 0);
         remarks.push(format!(
-            "prefetched {}: used {}, bridged {}, wasted {}; late {late}, stale {}; according to {}",
-            size(report.prefetched_bytes),
-            size(report.used_bytes),
-            size(report.bridged_bytes),
-            size(report.wasted_bytes),
-            size(report.stale_bytes),
+            "prefetched {}: used {}, bridged {}, wasted {}; late {}{}, stale {}; according to {}",
+            size(account.issued_bytes),
+            known(account.used_bytes),
+            size(account.bridged_bytes),
+            known(account.wasted_bytes),
+            known(account.late_bytes),
+            lost.map_or(String::new(), |events| format!(" ({} lost)", count(events, "event", "events"))),
+            size(account.stale_bytes),
             report.used_according_to,
         ));
         remarks.extend(self.failures());

@@ -13,8 +13,7 @@
 use std::collections::VecDeque;
 
 use super::HddState;
-use crate::device::later;
-use crate::model::transfer_ns;
+use crate::time::{later, transfer_ns};
 
 /// The write cache of a drive.
 #[derive(Clone, Debug)]

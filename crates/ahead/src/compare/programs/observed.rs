@@ -4,20 +4,12 @@ use super::runner::{ProgramRunner, Variant};
 use crate::compare::{late, usage};
 use crate::record::{Recorder, Run, learn};
 use crate::stopping::{check_stopped, unless_stopped};
-use crate::{Error, Result, Stopped};
-use ahead_observe::{Arrivals, Evictions, Options, Tracer, now_ns};
+use crate::{Account, Error, Result, Stopped};
+use ahead_observe::{Arrivals, Options, Tracer, now_ns};
 use ahead_process::{Child, Command};
 use ahead_profile::Profile;
 use ahead_sys::machine;
 use std::time::{Duration, SystemTime};
-
-/// Counts evictions from the page cache. `None` where they cannot be seen: without root, on a kernel without BTF.
-pub fn observe_evictions() -> Option<Evictions> {
-    if !machine::is_root() {
-        return None;
-    }
-    Evictions::start().inspect_err(|error| tracing::info!("evictions are not observed: {error}")).ok()
-}
 
 impl ProgramRunner<'_> {
     /// Records the command once more, exactly, where that is permitted: the measure of waste.
@@ -48,8 +40,9 @@ impl ProgramRunner<'_> {
         }
     }
 
-    /// Runs the command once more with its profile and observes which bytes come late; `None` where that cannot be seen.
-    pub fn observe_late(&mut self) -> Result<Option<u64>> {
+    /// Runs the command once more with its profile and observes which bytes come late. The account has their number, unless events were lost;
+    /// `None` where late bytes cannot be seen.
+    pub fn observe_late(&mut self) -> Result<Option<Account>> {
         if !machine::is_root() || !late::is_observable(&self.setup.profile) {
             return Ok(None);
         }
@@ -73,8 +66,11 @@ impl ProgramRunner<'_> {
         child.release(&command)?;
         let finished = watch.wait(&mut child, self.signals, None)?.unless_stopped()?;
         let (observed, arrived) = (tracer.finish()?, arrivals.finish()?);
-        if observed.lost_events() + arrived.lost_events > 0 {
-            return Ok(None);
+        let (mut account, _) = self.read_account(name, finished.status)?;
+        let lost_events = observed.lost_events() + arrived.lost_events;
+        (account.lost_events, account.late_bytes) = (Some(lost_events), None);
+        if lost_events > 0 {
+            return Ok(Some(account));
         }
         let run = Run {
             command: Vec::new(),
@@ -90,8 +86,8 @@ impl ProgramRunner<'_> {
             single_faults: false,
         };
         let (seen, _) = unless_stopped(self.signals, move || learn(&observed, &run))??;
-        let (account, _) = self.read_account(name, finished.status)?;
         let issued = usage::issued(&self.setup.profile, &account);
-        Ok(Some(late::bytes(&seen, started_ns, &issued, &arrived)))
+        account.late_bytes = Some(late::bytes(&seen, started_ns, &issued, &arrived));
+        Ok(Some(account))
     }
 }

@@ -1,12 +1,12 @@
 //! One comparison of program runs: evict, check, run, count.
 
-use super::ProgramComparison;
-use super::observed::observe_evictions;
+use super::{ProgramComparison, observe_evictions};
 use crate::cold::{self, Devices, Kept};
 use crate::compare::scratch::Scratch;
 use crate::compare::{Runner, Sample};
 use crate::error::IoContext;
-use crate::machine::{Notify, wait_for_machine_as_root};
+use crate::machine::wait_for_machine_as_root;
+use crate::notify::Notify;
 use crate::stopping::check_stopped;
 use crate::until::{Finished, Until};
 use crate::{Account, Error, Result, record};
@@ -122,9 +122,9 @@ impl<'a> ProgramRunner<'a> {
         self.kept
     }
 
-    /// The accounts of the runs with the profile.
-    pub fn accounts(&self) -> &[Account] {
-        &self.accounts
+    /// Gives away the accounts of the runs with the profile: they are too long to copy.
+    pub fn take_accounts(&mut self) -> Vec<Account> {
+        std::mem::take(&mut self.accounts)
     }
 
     /// The first status of the program that was not 0; 0: none.

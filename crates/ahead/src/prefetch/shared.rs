@@ -1,0 +1,73 @@
+//! What the threads of a fetch and its caller share.
+
+use crate::prefetch::Options;
+use crate::prefetch::account::{Account, Ledger, Reason};
+use crate::prefetch::brake::Brake;
+use crate::prefetch::gate::Gate;
+use crate::prefetch::sources::Sources;
+use ahead_plan::Piece;
+use ahead_profile::Profile;
+use ahead_sys::machine;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What a fetch and its caller share.
+#[derive(Debug)]
+pub struct Shared {
+    /// What to fetch.
+    pub profile: Arc<Profile>,
+    /// How.
+    pub options: Options,
+    /// Opened files and devices.
+    pub sources: Sources,
+    /// Stops and pauses.
+    pub brake: Brake,
+    /// Lets the program start.
+    pub gate: Gate,
+    /// What was done so far.
+    pub ledger: Ledger,
+    /// When the fetch began.
+    pub began: Instant,
+    /// Since when the program waits for it.
+    pub since: Instant,
+    /// A thread has panicked.
+    pub has_panicked: AtomicBool,
+    /// Threads are left to devices that do not answer.
+    pub is_left: AtomicBool,
+}
+
+impl Shared {
+    /// Accounts for what will not be done any more.
+    pub fn give_up(&self, account: &mut Account) {
+        self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(reason, _)| reason));
+        if account.submitted_us == 0 {
+            account.head_start_us = as_us(self.gate.opened_after());
+            account.submitted_us = as_us(self.began.elapsed());
+        }
+    }
+
+    /// For the thread that waits for arrival: whether to wait for another page.
+    pub fn waits_on(&self) -> bool {
+        self.brake.see(Instant::now());
+        self.brake.look_at_clock();
+        self.brake.stopped().is_none()
+    }
+
+    /// What is not yet accounted for will not be fetched any more, for this reason.
+    pub fn skip_the_rest(&self, account: &mut Account, reason: Reason) {
+        let pieces = ahead_plan::pieces(&self.profile, machine::page_size());
+        let deleted = self.profile.files.iter().filter(|file| file.deleted).map(ahead_profile::File::used_bytes);
+        let beyond = ahead_plan::bytes_beyond_ends(&self.profile);
+        let used_bytes = pieces.iter().map(Piece::bytes).chain(deleted).chain([beyond]).fold(0u64, u64::saturating_add);
+        let left_bytes = used_bytes.saturating_sub(account.accounted_bytes());
+        if left_bytes > 0 {
+            account.skip(reason, left_bytes);
+        }
+    }
+}
+
+/// Microseconds, as accounts have them.
+pub fn as_us(duration: Duration) -> u64 {
+    duration.as_micros().try_into().unwrap_or(u64::MAX)
+}

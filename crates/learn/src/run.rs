@@ -1,0 +1,51 @@
+//! The observed run and its machine.
+
+use ahead_model::{DeviceNumber, Mount};
+use ahead_profile::PathBytes;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+/// The observed run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The command, one entry per argument; empty if none was started.
+    pub command: Vec<Vec<u8>>,
+    /// Its working directory.
+    pub directory: PathBytes,
+    /// Time of its release to exec, on CLOCK_MONOTONIC.
+    pub started_ns: u64,
+    /// Time of its end or readiness, on CLOCK_MONOTONIC.
+    pub ended_ns: u64,
+    /// The wall clock at `started_ns`.
+    pub started: SystemTime,
+    /// Processor time of the program and its descendants; zero if unknown.
+    pub cpu: Duration,
+    /// Whether it ended because it was ready, as requested.
+    pub ready: bool,
+    /// Whether all caches were evicted before.
+    pub cold: bool,
+    /// Whether it was cold, with the read-ahead of every device at 0.
+    pub precise: bool,
+    /// Whether each fault mapped only one page.
+    pub single_faults: bool,
+}
+
+/// The machine of the run.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Release of its kernel.
+    pub kernel: String,
+    /// Processors and memory, as text.
+    pub machine: String,
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// Memory limit, bytes: [`crate::memory_limit_bytes`].
+    pub memory_bytes: usize,
+    /// The mount table of the recorder.
+    pub mounts: Vec<Mount>,
+    /// Files that the recorder itself has mapped, by device and inode number. Before its exec the program is a copy of the
+    /// recorder, and may add their pages to the cache.
+    pub own_files: BTreeSet<(DeviceNumber, u64)>,
+    /// Time of the evaluation, on CLOCK_MONOTONIC.
+    pub now_ns: u64,
+}

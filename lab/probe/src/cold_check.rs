@@ -1,0 +1,48 @@
+//! Checks whether the probed file or device is cold, as far as the kernel may be asked.
+//!
+//! ```text
+//!     Counted    cachestat counts 0 pages: none is cached, and no read is under way, for a file of any size
+//!     Mincore    cachestat is missing or wrong for this file: mincore looks at the pages that reads use
+//!     Timing     with timing alone the kernel is not asked: reads under way get the time that they take, then eviction
+//! ```
+
+use crate::error::Result;
+use ahead_model::PAGE_BYTES;
+use ahead_sys::cache;
+use std::cell::Cell;
+use std::fs::File;
+use std::time::Duration;
+
+/// Time for reads under way while their duration is not known: some accesses of any disk. Used with timing alone.
+pub const UNKNOWN: Duration = Duration::from_millis(50);
+
+/// How [`crate::Subject::make_cold`] checks that no page is cached.
+#[derive(Debug)]
+pub enum ColdCheck {
+    /// By cachestat.
+    Counted,
+    /// By mincore, if at all.
+    Mincore,
+    /// Not at all: reads that may be under way get some time to end.
+    Timing {
+        /// That time.
+        given: Cell<Duration>,
+        /// Whether a read has begun since this time passed last.
+        is_under_way: Cell<bool>,
+    },
+}
+
+impl ColdCheck {
+    /// The check that works for this file. cachestat is tried with a page that was just read: it may be missing or refused, and
+    /// for a file of overlayfs, whose pages belong to a file of another file system, it counts none.
+    pub fn of(file: &File, exact: &File, timing_only: bool) -> Result<ColdCheck> {
+        if timing_only {
+            return Ok(ColdCheck::Timing { given: Cell::new(UNKNOWN), is_under_way: Cell::new(true) });
+        }
+        cache::wait_for(exact, 0)?;
+        match cache::cachestat(file, 0, PAGE_BYTES).is_ok_and(|stat| stat.cached_pages > 0) {
+            true => Ok(ColdCheck::Counted),
+            false => Ok(ColdCheck::Mincore),
+        }
+    }
+}
