@@ -4,6 +4,7 @@ use crate::cli::Cli;
 use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use clap_mangen::Man;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,10 +24,10 @@ impl Generate {
         }
         clap_mangen::generate_to(without_help(complete_command()), &man)
             .with_context(|| format!("write to {}", man.display()))?;
-        let laboratory = clap_mangen::Man::new(without_help(Cli::command()));
-        let page = man.join("ahead-lab.1");
-        let mut file = std::fs::File::create(&page).with_context(|| format!("create {}", page.display()))?;
-        laboratory.render(&mut file).with_context(|| format!("write {}", page.display()))?;
+        for (name, text) in [("ahead.1", first_page()?), ("ahead-lab.1", page(Cli::command())?)] {
+            let path = man.join(name);
+            std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
         for (mut command, name) in [(complete_command(), "ahead"), (Cli::command(), "ahead-lab")] {
             command.build();
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -55,6 +56,22 @@ fn complete_command() -> clap::Command {
         whole = whole.mut_subcommand(command.get_name(), |_| definition);
     }
     whole.after_help(None::<&str>)
+}
+
+/// The page of `ahead` itself. As in its help, the laboratory's commands have a separate heading, which clap_mangen does not know.
+fn first_page() -> anyhow::Result<String> {
+    let text = page(complete_command())?.replacen(".SH SUBCOMMANDS\n", ".SH COMMANDS\n", 1);
+    let is_first = |command: &&clap::Command| command.get_display_order() >= LABORATORY_PLACE && !command.is_hide_set();
+    let whole = complete_command();
+    let first = whole.get_subcommands().filter(is_first).min_by_key(|command| command.get_display_order());
+    let entry = format!(".TP\nahead\\-{}(1)\n", first.context("the laboratory has no command")?.get_name());
+    Ok(text.replacen(&entry, &format!(".SH LABORATORY\n{entry}"), 1))
+}
+
+fn page(command: clap::Command) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    Man::new(without_help(command)).render(&mut text)?;
+    Ok(String::from_utf8(text)?)
 }
 
 /// Removes the subcommand `help`, which needs no man pages: `ahead help show` prints the same as `ahead show --help`.

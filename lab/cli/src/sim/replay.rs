@@ -93,17 +93,16 @@ fn json(settings: &ReplaySettings, replayed: &Replayed) -> anyhow::Result<String
 }
 
 fn lines(settings: &ReplaySettings, replayed: &Replayed) -> String {
-    let fetched = replayed.issued_bytes - replayed.bridged_bytes;
+    let prefetched = replayed.issued_bytes - replayed.bridged_bytes;
     let mut lines = vec![
-        format!("fetched        {:>10}  in {}", size(fetched), count(replayed.requests, "request", "requests")),
+        format!("prefetched     {:>10}  in {}", size(prefetched), count(replayed.requests, "request", "requests")),
         format!("bridged        {:>10}", size(replayed.bridged_bytes)),
     ];
     if replayed.over_budget_bytes > 0 {
         lines.push(format!("over budget    {:>10}  skipped", size(replayed.over_budget_bytes)));
     }
     if replayed.lookups > 0 {
-        lines
-            .push(format!("looked up      {:>10}  paths; what that reads is not simulated", grouped(replayed.lookups)));
+        lines.push(format!("lookups        {:>10}  (their reads are not simulated)", grouped(replayed.lookups)));
     }
     let disk = printable(settings.model.name().as_bytes());
     let (requests, busy) = (grouped(replayed.device.requests), seconds(replayed.device.busy_ns));
