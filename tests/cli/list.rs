@@ -55,7 +55,9 @@ impl Store {
     fn listed(&self) -> Vec<(Vec<String>, PathBuf)> {
         let output = self.ahead(&["list", "--json"]);
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        documents::assert_documented(&["### ahead list --json"], &list);
+        if list != serde_json::json!([]) {
+            documents::assert_documented(&["### ahead list --json"], &list);
+        }
         let word = |word: &serde_json::Value| word.as_str().unwrap().to_owned();
         let entry = |entry: &serde_json::Value| {
             let words = entry["command"].as_array().unwrap().iter().map(word).collect();

@@ -243,11 +243,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a map with these keys, each once, in any order. Unknown keys, which a newer version added, are skipped.
     /// `read` gets the index of the key in `keys`.
-    pub fn map(
-        &mut self,
-        keys: &[&'static str],
-        mut read: impl FnMut(&mut Self, usize) -> Result<()>,
-    ) -> Result<()> {
+    pub fn map(&mut self, keys: &[&'static str], mut read: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
         let start = self.at;
         let count = self.expect("a map", |head| (head.kind == Kind::Map).then_some(head.value))?;
         let mut seen = vec![false; keys.len()];

@@ -1,13 +1,13 @@
-//! The stages of a fetch: a sample, the work, and waiting for arrival, each on all devices side by side.
+//! The stages of a prefetch: test a sample for residency, read ahead, wait for arrival. Each stage runs on all devices in parallel.
 //!
 //! ```text
-//!     this thread      what is where ▸ ·······looks at the clock, at memory, at who does not answer·······▸ account
-//!     device 1         sample ▸   ┊ names ▸ plan ▸ head start ▸ the rest       ▸ ┊ has it arrived?
-//!     device 2         sample ▸   ┊ names ▸ plan ▸ the rest ▸                    ┊ …
+//!     this thread      devices of the profile ▸ ······ checks time limits, memory, devices that do not answer ······▸ account
+//!     device 1         sample ▸   ┊ lookups ▸ plan ▸ head start ▸ the rest       ▸ ┊ wait for arrival
+//!     device 2         sample ▸   ┊ lookups ▸ plan ▸ the rest ▸                    ┊ …
 //!     device 3         sample ·············································(given up)
 //! ```
 //!
-//! This thread asks no file system and no device for anything, unless there is no other thread.
+//! This thread does no I/O, because a device that does not answer would block it. Exception: no other thread can be started.
 
 use crate::prefetch::account::{Account, Reason};
 use crate::prefetch::brake::Look;
@@ -32,54 +32,54 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// What the threads of a fetch share.
+/// The state that the threads of a prefetch share.
 pub struct Fetch {
-    /// Shared with the thread that has started the fetch.
+    /// The state that is shared with the caller, too.
     pub shared: Arc<Shared>,
-    /// What there is to do.
+    /// The devices and the work on each.
     pub devices: Devices,
-    /// The threads that do it.
+    /// The worker threads.
     pub pool: Arc<WorkerPool>,
-    /// Files found stale, to count each once.
+    /// Files that are stale, to count each once.
     pub stale: Mutex<HashSet<usize>>,
-    /// How long the program computes, microseconds, if that is known.
+    /// The program's processor time, microseconds, if known.
     compute_us: Option<f64>,
-    /// The program runs at full speed: what is left is done with idle priority.
+    /// The sample was resident: the program runs at full speed, and the remaining work has idle priority.
     looked_warm: AtomicBool,
 }
 
-/// What is to be done on one device.
+/// The work on one device.
 pub struct Job {
-    /// Which.
+    /// The index of the device.
     pub device: usize,
-    /// What it is like.
+    /// The description of the device.
     pub description: DeviceDescription,
-    /// What to do.
+    /// The plan.
     pub plan: Plan,
-    /// After how many steps it holds the program no longer.
+    /// The number of steps for which the program waits.
     pub head_start_steps: usize,
-    /// The ranges of inodes that steps speak of.
+    /// The ranges of inodes that steps refer to.
     pub inodes: Inodes,
-    /// How much of the device's time each worker has queued at most, microseconds.
+    /// Maximum device time of the requests that a worker has queued, microseconds.
     pub queue_us: f64,
-    /// The next step.
+    /// The index of the next step.
     pub cursor: AtomicUsize,
-    /// What was planned, where the description may turn out to be wrong.
+    /// The planned pieces, kept if the description may turn out to be wrong.
     pieces: Vec<Piece>,
-    /// The lookups that were planned with it.
+    /// The planned lookups, kept for the same reason.
     lookups: Vec<LookUp>,
 }
 
-/// What is read by inode numbers instead of looked up.
+/// Inodes that are read by ranges of their numbers instead of by lookups.
 #[derive(Debug, Default)]
 pub struct Inodes {
-    /// Through what; `None`: there are no ranges.
+    /// An open file of their file system; `None`: there are no ranges.
     pub file_system: Option<OwnedFd>,
-    /// Which.
+    /// The ranges.
     pub ranges: Vec<InodeRange>,
 }
 
-/// Fetches what the profile lists. In the thread of the fetch.
+/// Prefetches the pages of the profile. Runs in the thread of the prefetch.
 pub fn fetch(shared: &Arc<Shared>) {
     if shared.options.priority == Priority::Idle
         && let Err(error) = priority::yield_disk()
@@ -108,7 +108,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     let fetch = Arc::new(Fetch { shared: shared.clone(), devices, pool, stale, compute_us, looked_warm });
     fetch.stages(sample);
     if fetch.pool.has_panicked() {
-        // It has printed itself; what is not accounted for is found at the end.
+        // The panic has printed its message. Bytes that are not in the account are counted at the end.
         shared.has_panicked.store(true, Ordering::Release);
     }
     if fetch.pool.is_incomplete() {
@@ -124,10 +124,10 @@ impl Fetch {
         if looked_warm {
             shared.gate.open();
             self.looked_warm.store(true, Ordering::Release);
-            // What is left is to check the rest, beside a program that runs at full speed.
+            // The remaining work is to check the other pages, beside a program that runs at full speed.
             yield_processor();
         }
-        // It may be over before there was anything to do.
+        // The time limit may have passed before the work begins.
         shared.brake.look_at_clock();
         self.pool.look_at_limits();
         let own = self.clone();
@@ -162,20 +162,20 @@ impl Fetch {
         self.pool.run(devices, Arc::new(work), enough);
     }
 
-    /// A few times per second, while others work.
+    /// Checks limits a few times per second, while the workers run.
     fn look(&self, last: &mut Look) {
         let Shared { brake, gate, ledger, .. } = &*self.shared;
         if brake.look(last) {
-            // A program that waits for a fetch that waits for memory would wait for no use.
+            // The prefetch waits for memory: the program must not wait for the prefetch.
             gate.open();
         }
         if brake.is_paused() {
-            // A paused thread cannot be seen.
+            // Paused threads report no progress. They must not count as blocked.
             brake.see(Instant::now());
             self.pool.see_all();
         }
         for device in self.pool.look() {
-            // No thread of the device writes in the account from now on.
+            // With the ledger open: from now on no thread of this device changes the account.
             let _account = ledger.open();
             self.pool.give_up(device);
         }
@@ -184,7 +184,7 @@ impl Fetch {
         }
     }
 
-    /// Notes what was done on a device, unless that was given up: then it is accounted for.
+    /// Adds work on a device to the account. The bytes of a device that was given up are in the account already.
     pub fn note(&self, device: usize, what: impl FnOnce(&mut Account)) {
         let mut account = self.shared.ledger.open();
         if !self.pool.is_given_up(device) {
@@ -192,7 +192,7 @@ impl Fetch {
         }
     }
 
-    /// The program does not wait for this device any more.
+    /// Lets the program start as far as this device is concerned.
     pub fn release(&self, device: usize) {
         self.pool.release(device);
         if !self.pool.holds() {
@@ -205,7 +205,7 @@ impl Fetch {
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
             asked.ask(device, sources, || own.pool.check(device, brake).is_ok());
-            // The last one lets the program start at once.
+            // The last answer lets the program start at once.
             if asked.is_over() && asked.looks_warm() && brake.stopped().is_none() {
                 gate.open();
             }
@@ -218,7 +218,7 @@ impl Fetch {
         sample.looks_warm() && self.shared.brake.stopped().is_none()
     }
 
-    /// The work on one device, in a separate thread.
+    /// Does the work on one device, in a thread of that device.
     fn carry_out(self: &Arc<Fetch>, device: usize) {
         if self.looked_warm.load(Ordering::Acquire) {
             yield_processor();
@@ -248,7 +248,7 @@ impl Fetch {
         }
     }
 
-    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them.
+    /// Executes all steps before `end` with `workers` threads, including the calling one.
     fn side_by_side(self: &Arc<Fetch>, job: &Arc<Job>, end: usize, workers: usize) {
         if workers > 1 {
             let (fetch, shared_job) = (self.clone(), job.clone());
@@ -259,8 +259,8 @@ impl Fetch {
         self.pool.join(job.device);
     }
 
-    /// Times the first reads of a device that was described; if they contradict the description, plans the remaining steps again
-    /// without it.
+    /// Times the first reads of a device that has a saved or given description. If they contradict it, plans the remaining steps
+    /// again without it.
     fn check_description(&self, job: &mut Job) {
         let device = self.devices.get(job.device);
         let looked_warm = self.looked_warm.load(Ordering::Acquire);
@@ -304,7 +304,7 @@ impl Fetch {
         planned.iter().for_each(|span| self.shared.sources.done(span.source));
         job.description = description;
         job.cursor = AtomicUsize::new(0);
-        // A program that was started stays started.
+        // If the program has started already, there is no head start.
         job.head_start_steps = if was_held { job.plan.head_start_steps } else { 0 };
         job.queue_us = self.pacing(job).queue_us;
         if job.head_start_steps == 0 {
@@ -312,7 +312,7 @@ impl Fetch {
         }
     }
 
-    /// Announces the fetches of a plan.
+    /// Tells the sources how often each of them will be used.
     fn announce(&self, plan: &Plan) {
         plan.steps.iter().filter_map(Step::span).for_each(|span| self.shared.sources.need(span.source));
     }
@@ -322,7 +322,7 @@ impl Fetch {
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let pieces = std::mem::take(&mut *device.pieces());
-        // Kept for as long as they may have to be planned again.
+        // Kept because they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
         let plan = ahead_plan::plan(pieces, lookups, &device.description, self.compute_us, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
@@ -349,7 +349,7 @@ impl Fetch {
         job
     }
 
-    /// What has to be looked up on a device, path by path or, where that is possible, by ranges of inodes.
+    /// The lookups on a device: of paths, or of ranges of inodes if the file system supports them.
     fn names_needed(&self, device: &Device) -> (Inodes, Vec<LookUp>) {
         let profile = &self.shared.profile;
         let lookups = self.lookups_needed(device);
@@ -364,7 +364,7 @@ impl Fetch {
         (Inodes { file_system: Some(file_system), ranges }, lookups)
     }
 
-    /// The paths to look up on a device: none where its metadata can be read from its block device.
+    /// The paths to look up on a device; none if its metadata can be read from its block device.
     fn lookups_needed(&self, device: &Device) -> Vec<LookUp> {
         let Shared { profile, sources, .. } = &*self.shared;
         let mut metadata = device.metadata.iter().map(|index| sources.get(Source::Metadata(*index)).is_ok());
@@ -385,7 +385,7 @@ impl Fetch {
         lookups
     }
 
-    /// Waits until what was issued has arrived; whether all of it was seen.
+    /// Waits until the issued ranges have arrived. Returns whether all of them were seen to arrive.
     fn has_arrived(self: &Arc<Fetch>, look: &mut Look) -> bool {
         let by_device = self.shared.ledger.open().ranges.iter().cloned().fold(
             vec![Vec::new(); self.devices.count()],
@@ -415,8 +415,8 @@ impl Fetch {
     }
 }
 
-/// How long the program computes, microseconds, as far as the recording tells. Its processor time holds that of reading page by
-/// page, too, if it was recorded so.
+/// The program's processor time according to the recording, microseconds. A precise recording reads page by page; the
+/// processor time of these reads is subtracted.
 fn compute_us(profile: &Profile) -> Option<f64> {
     let recording = &profile.recording;
     let reading_us = match recording.precision {
@@ -432,13 +432,12 @@ fn yield_processor() {
     }
 }
 
-/// Processor time of reading one page from a disk by a separate fault or read call, microseconds: measured as the
-/// difference between a precise recording and a warm run, per page, events included. It is no part of the program's
-/// computing.
+/// Processor time of reading one page from a disk by a separate fault or read call, microseconds. Measured as the difference
+/// between a precise recording and a warm run, divided by the pages; includes the events of the recording.
 const READ_CPU_US: f64 = 45.0;
 
-/// What was looked up, open, if its file system reads inodes by their numbers for us, and is the one that was recorded:
-/// elsewhere the numbers would be those of other files.
+/// Opens a looked-up path if its file system supports reading inodes by number (XFS), and if it is the recorded inode. On
+/// another file system, the recorded numbers belong to other files.
 fn with_inode_numbers(lookup: &Lookup) -> Option<OwnedFd> {
     let handle = openat::handle(std::path::Path::new(OsStr::from_bytes(&lookup.path))).ok()?;
     let now = handle.identity();
