@@ -21,6 +21,7 @@
 //! If the program's own order is that of the disk (it reads a file from beginning to end), a late start has no advantage: the
 //! program starts at once and follows the sweep.
 
+use crate::{Piece, Plan, Span, Step};
 use ahead_model::DeviceDescription;
 
 /// If the program computes for this number of sweeps, it starts when the metadata has arrived: a late start would make it a third
