@@ -52,7 +52,7 @@ pub fn line(account: &Account) -> String {
         count(account.requests, "request", "requests")
     )];
     let amounts = [
-        ("of it metadata", account.metadata_bytes),
+        ("including metadata", account.metadata_bytes),
         ("bridged", account.bridged_bytes),
         ("already resident", account.already_resident_bytes),
         ("residency unknown", account.residency_unknown_bytes),

@@ -1,4 +1,4 @@
-//! The engine: one policy, the files that are open through it, and what was asked of the disk.
+//! The engine: a policy, its open files, and its requests to the disk.
 
 use crate::book::{Book, index};
 use crate::reader::Reader;
@@ -18,59 +18,59 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Requests that fit where the disk does not tell: those of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
-/// layer today (`BLKDEV_DEFAULT_RQ`).
+/// Queue length if the disk does not report one: that of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
+/// layer (`BLKDEV_DEFAULT_RQ`).
 const QUEUE_LIMIT: u32 = 128;
-/// A disk that serves one request at a time is not given more than it transfers in this time, beyond what it is asked for by one call:
-/// mq-deadline lets a read that is older than half a second (`read_expire`) go before others, which sends the head to and fro. Less than half
-/// of that, for the inner tracks of a platter are half as fast.
+/// A disk that serves one request at a time gets at most the requests that it transfers in this time. mq-deadline prefers a read that is
+/// older than half a second (`read_expire`), which costs seeks. Less than half of that, because the inner tracks of a platter are half
+/// as fast.
 const LONGEST_QUEUE: Duration = Duration::from_millis(200);
-/// Least number of requests nevertheless: the disk serves one, and the scheduler chooses among the others.
+/// Minimum number of requests: the disk serves one, and the scheduler chooses among the others.
 const LEAST_QUEUE: u32 = 4;
-/// Threads that wait for arrivals: as many requests can be noticed in any order. More are noticed in the order of asking.
+/// Threads that wait for arrivals. The arrival of this number of requests is noticed in any order; further ones in request order.
 const REAPERS: usize = 32;
 /// Their stacks, bytes: they call nothing that needs more.
 const REAPER_STACK_BYTES: usize = 128 << 10;
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Requests that may be under way; `None`: as many as the queue of the first file's disk takes.
+    /// Maximum number of requests in flight; `None`: the queue length of the first file's disk.
     pub queue_limit: Option<u32>,
-    /// The window that policies see, pages; `None`: the device's `read_ahead_kb`.
+    /// The window for policies, pages; `None`: the device's `read_ahead_kb`.
     pub window_pages: Option<u64>,
-    /// The description of the disk that the policy has; `None`: the disk was not measured.
+    /// The policy's description of the disk; `None`: the disk was not measured.
     pub device: Option<DeviceDescription>,
 }
 
-/// What was counted since the engine was made. Pages and times in nanoseconds.
+/// Counters since the engine was created. Units: pages, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Accesses to pages that were there.
+    /// Accesses to cached pages.
     pub hits: u64,
-    /// Accesses to pages that were on their way.
+    /// Accesses to pages in flight.
     pub locked: u64,
-    /// Accesses to pages that were absent and not on their way.
+    /// Accesses to pages that were absent and not in flight.
     pub misses: u64,
-    /// How often a thread waited for room in the queue.
+    /// Number of waits for room in the queue.
     pub queue_waits: u64,
-    /// Time that readers waited for pages, all of them added up.
+    /// Sum of the readers' waits for pages.
     pub wait_ns: u64,
-    /// How often the policy asked for something.
+    /// Requests of the policy.
     pub decisions: u64,
     /// Requests that were sent, before the block layer joins or cuts them.
     pub requests: u64,
-    /// Pages that were asked of the disk.
+    /// Pages requested from the disk.
     pub issued_pages: u64,
-    /// Of these: used.
+    /// Requested pages that were used.
     pub used_pages: u64,
-    /// Of these: evicted before a reader used them, as far as the engine noticed.
+    /// Requested pages that were evicted before a reader used them, as far as the engine noticed.
     pub wasted_pages: u64,
-    /// Of these: cached when their file was closed, or now, and not used by any reader.
+    /// Requested pages that are cached, or were cached at the close of their file, and that no reader used.
     pub unread_pages: u64,
-    /// Of these: left out, for the queue was full.
+    /// Requested pages that were dropped because the queue was full.
     pub dropped_pages: u64,
-    /// Pages that were gone when they were to be used.
+    /// Pages that were evicted before their use.
     pub evicted_pages: u64,
 }
 
@@ -80,42 +80,42 @@ pub(crate) struct State {
     pub world: World,
     pub counters: Counters,
     files: HashMap<(u64, u64), FileId>,
-    /// By number of the opening: its file.
+    /// The file of each open file number.
     opened: Vec<Option<FileId>>,
     settings: Settings,
     pub sent: VecDeque<Sent>,
-    /// The threads that wait for room in the queue, by numbers that are given out in turn.
+    /// The threads that wait for room in the queue, by ascending ticket numbers.
     pub line: VecDeque<u64>,
     pub next_in_line: u64,
     pub closing: bool,
 }
 
-/// What readers and reapers share.
+/// The state that readers and reapers share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// There is room in the queue again.
+    /// Signalled when there is room in the queue.
     pub room: Condvar,
-    /// Something was sent.
+    /// Signalled when a request was sent.
     pub sent: Condvar,
-    /// Whose requests go out in a row, with no other's in between.
+    /// The thread whose requests are sent without others in between.
     pub row: Mutex<()>,
 }
 
 pub(crate) type Locked<'a> = MutexGuard<'a, State>;
 
-/// The shared part with its threads, which end when the last engine and reader are gone.
+/// The shared state with its threads, which end when the last engine and reader are dropped.
 pub(crate) struct Running {
     pub shared: Arc<Shared>,
     reapers: Vec<JoinHandle<()>>,
 }
 
-/// A policy at work. Readers that were opened through it may be used in any thread, and live on without it.
+/// An engine with its policy. Its readers may be used in any thread, also after the engine was dropped.
 pub struct Engine {
     running: Arc<Running>,
 }
 
 impl Engine {
-    /// Puts a policy to work.
+    /// Creates an engine for a policy.
     ///
     /// Errors: no thread could be started.
     pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
@@ -150,14 +150,14 @@ impl Engine {
 
     /// Opens a file to be read through the policy.
     ///
-    /// Errors: it cannot be opened, or is no regular file.
+    /// Errors: the file cannot be opened, or is not a regular file.
     pub fn open(&self, path: &Path) -> Result<Reader> {
         self.open_as(path, OpenOptions::new().read(true))
     }
 
-    /// Opens a file to be read through the policy and written to.
+    /// Opens a file to be read through the policy and written.
     ///
-    /// Errors: it cannot be opened, or is no regular file.
+    /// Errors: the file cannot be opened, or is not a regular file.
     pub fn open_to_write(&self, path: &Path) -> Result<Reader> {
         self.open_as(path, OpenOptions::new().read(true).write(true))
     }
@@ -166,10 +166,10 @@ impl Engine {
         self.take(how.open(path)?, path)
     }
 
-    /// Takes an opening of a file, to be read through the policy, and written to if it was opened for that. No other code may use
-    /// that opening: the engine switches its read-ahead off. `path`: the file's name in messages.
+    /// Takes an open file, to be read through the policy, and written if it was opened for that. No other code may use this open file,
+    /// because the engine switches its read-ahead off. `path`: the file's name in messages.
     ///
-    /// Errors: it is no regular file.
+    /// Errors: the file is not a regular file.
     pub fn take(&self, file: File, path: &Path) -> Result<Reader> {
         let fd = Arc::new(file);
         let metadata = fd.metadata()?;
@@ -188,13 +188,13 @@ impl Engine {
         Ok(Reader::new(self.running.clone(), fd, open, file, metadata.size()))
     }
 
-    /// Waits until nothing that was asked for is on its way any more, and all of it is known to have come.
+    /// Waits until no request is in flight and the arrival of each is recorded.
     pub fn settle(&self) {
         let shared = &self.running.shared;
         drop(shared.room.wait_while(shared.lock(), |state| state.world.queue.requests > 0));
     }
 
-    /// What was counted until now.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         let state = self.running.shared.lock();
         let unread: u64 = state.world.books.iter().flatten().map(Book::unread).sum();
@@ -207,13 +207,13 @@ impl Drop for Running {
         self.shared.lock().closing = true;
         self.shared.sent.notify_all();
         for reaper in self.reapers.drain(..) {
-            // A reaper that has panicked has nothing more to say.
+            // The panic of a reaper has printed its message already.
             let _ = reaper.join();
         }
     }
 }
 
-/// Requests that the disk's queue takes, or that may wait in it without being late.
+/// Maximum number of requests in the disk's queue that do not wait too long.
 fn queue_limit(device: DeviceNumber, traits: Option<DeviceDescription>) -> u32 {
     let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
     in_time(setting.unwrap_or(QUEUE_LIMIT).max(1), request_kb(device) * 1024, traits)
@@ -229,19 +229,19 @@ fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceDescription>) ->
     })
 }
 
-/// Longest request that a call brings, KiB.
+/// Longest request of one call, KiB.
 fn request_kb(device: DeviceNumber) -> u64 {
     let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
     let most_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     most_kb.unwrap_or(cap_kb).min(cap_kb)
 }
 
-/// Largest folio of a file system that takes large ones, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
+/// Largest folio of a file system with large folios, as a power of two: a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
 const LARGE_FOLIO: u8 = 9;
-/// File systems that take large folios, by the kernel that brought them: XFS, ext2 to ext4 (of which the magic number is one).
+/// File systems with large folios, with the first kernel that supports them: XFS; ext2 to ext4, which share a magic number.
 const TAKE_LARGE: [(u64, (u32, u32)); 2] = [(0x5846_5342, (5, 18)), (0xef53, (6, 16))];
 
-/// Largest folio that the kernel's own read-ahead would have on a file.
+/// Largest folio that the kernel's own read-ahead would use for a file.
 fn folio_order(fd: &File) -> u8 {
     let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
     let release = machine::kernel_release();
@@ -251,7 +251,7 @@ fn folio_order(fd: &File) -> u8 {
     if takes_large { LARGE_FOLIO } else { 0 }
 }
 
-/// The settings of what is below a file. A request is no longer than what one call brings.
+/// The settings of a file's device and file system. A request is at most as long as one call reads.
 fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits {
     let window_kb = || bdi::read_ahead_kb(device).unwrap_or(0);
     Limits {
@@ -291,18 +291,18 @@ impl State {
 }
 
 impl Shared {
-    /// A thread that panicked under the lock has left counts that are wrong at worst.
+    /// After a panic of a thread that held the lock, only counters may be wrong.
     pub fn lock(&self) -> Locked<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
+    /// Reports an event to the policy, and sends its requests as far as there is room.
     pub fn tell<'a>(&'a self, mut state: Locked<'a>, event: &Event) -> Locked<'a> {
         let requests = state.tell(event);
         if requests.is_empty() { state } else { self.submit(state, requests, &mut Asker::default()) }
     }
 
-    /// An opening is closed.
+    /// Closes an open file.
     pub fn close(&self, open: OpenId, file: FileId) {
         let mut state = self.tell(self.lock(), &Event::Closed { open });
         state.close(open, file);
@@ -319,7 +319,7 @@ impl State {
         requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect()
     }
 
-    /// No call puts pages back to the end of the kernel's list of inactive pages: what a policy would rescue is lost.
+    /// No system call moves pages to the head of the kernel's inactive list, so a policy's `rescue` has no effect.
     pub fn rescue(&mut self, requests: &mut Requests) {
         let _ = requests.take_rescued();
     }

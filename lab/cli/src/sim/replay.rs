@@ -32,7 +32,7 @@ pub struct Replay {
     /// Plan with this description of the disk instead of the model's own: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
-    /// Fetch at most this much
+    /// Prefetch at most this much
     #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     budget: Option<u64>,
     /// How much of the disk to take from other programs, as of `ahead replay`
