@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// So far before a page that is gone it is looked what else is: 16 MiB, some 50 us.
+/// Range after an evicted page in which other evicted pages are searched: 16 MiB, about 50 us.
 const LOOK_PAGES: u64 = 4096;
 
 /// A mapping of a file, and its mapped pages.
