@@ -147,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// The reader has waited for its page of its own request. `is_whole`: all of the request has arrived.
+    /// The reader has waited for its page of the request that was left to it. `is_whole`: all of the request has arrived.
     pub fn ended(&self, file: FileId, pages: Range<Page>, is_whole: bool) {
         let mut state = self.lock();
         if is_whole {

@@ -12,7 +12,7 @@ use crate::bridging::{Bridging, largest_gap};
 use crate::{Piece, Span, total_bytes};
 use ahead_model::DeviceDescription;
 
-/// Forms the spans of each window. Every piece is in exactly one span, of its own window or of an earlier one.
+/// Forms the spans of each window. Every piece is in exactly one span, which belongs to the same window or to an earlier one.
 pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<Vec<Span>> {
     let count = windows.len();
     let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));

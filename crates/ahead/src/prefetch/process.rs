@@ -185,7 +185,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
         ProfileFile::Named(path) => ahead_profile::load(path)?,
         ProfileFile::OfCommand(command) => ahead_profile::load(&store::profile_path_for(command, None))?,
     };
-    // Before the caller is told that the profile is loaded: after that, it waits only for devices of the profile.
+    // Before the message that the profile is loaded: after that, the caller waits only for devices of the profile.
     let descriptions = find_descriptions(request, &profile, notify)?;
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);

@@ -16,8 +16,8 @@
 //! The decisions:
 //!
 //! - **Start threshold.** Read-ahead starts when a pattern is confirmed: by an access to the first page of the file, by two
-//!   consecutive accesses forwards, or by three accesses of any other pattern. After patterns of the file broke off, more
-//!   accesses are needed. Without a pattern, the size of the file decides:
+//!   consecutive accesses forwards, or by three accesses of any other pattern. After patterns of the file were abandoned,
+//!   more accesses are needed. Without a pattern, the size of the file decides:
 //!   - The disk transfers it in the time of one access: it is read whole, from the first page or the first miss on.
 //!   - It fits into the budget: the pages around the first faults are read, and after some misses groups of pages.
 //!   - It does not fit: only the requested pages are read.
