@@ -152,7 +152,7 @@ impl Single {
     /// And whether the disk rotates.
     fn measure(run: &Run, reads: &mut Reads) -> Result<(Single, bool)> {
         let began = Instant::now();
-        // Each read is followed by a pause of its own length, so that no limit on requests applies.
+        // After each read, a pause of the same length, so that no limit on requests applies.
         let mut anywhere = Vec::new();
         while anywhere.len() < READS && began.elapsed() < READS_TIME {
             run.watcher.go_on("the disk's access time")?;
