@@ -78,7 +78,7 @@ fn report(outcome: ahead_sys::Result<Vec<Restored>>, notify: Notify<'_>) {
 fn check_privileges() -> Result<()> {
     let may_not = accessat(CWD, ahead_undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
     if may_not && ahead_undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
-        let (what, remedy) = ("undoing what a killed ahead has left".into(), "sudo ahead restore".into());
+        let (what, remedy) = ("undoing changes of a killed ahead".into(), "sudo ahead restore".into());
         return Err(Error::Sys(ahead_sys::Error::NotPermitted { what, remedy }));
     }
     Ok(())

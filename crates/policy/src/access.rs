@@ -80,9 +80,9 @@ impl Found {
 /// The call of an access. For a fault: the page itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Its first page.
+    /// Its file offset.
     pub offset_bytes: u64,
-    /// Its length within the file, pages.
+    /// Its length within the file.
     pub length_bytes: u64,
 }
 

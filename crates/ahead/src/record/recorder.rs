@@ -299,7 +299,7 @@ impl Recorder {
             ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
                 Ok(guards) => Ok(Some(guards)),
                 Err(error) => {
-                    notify(&format!("read-ahead stays on, so this will be an upper bound: {error}"));
+                    notify(&format!("read-ahead stays on, so the profile will be an upper bound: {error}"));
                     Ok(None)
                 }
             },
@@ -350,7 +350,10 @@ pub(super) fn evaluate(
     let counters = observation.counters;
     let learned = unless_stopped(signals, move || learn_checked(&observation, &run, &switched_on))??;
     if let Some(setting) = learned.switched_on {
-        notify(&format!("read-ahead came back during the run ({}), so this is an upper bound", setting.display()));
+        notify(&format!(
+            "read-ahead was switched on during the run ({}), so the profile is an upper bound",
+            setting.display()
+        ));
     }
     let (profile, left_out) = (learned.profile, learned.left_out);
     Ok(RecordedRun { profile, left_out, counters, finished, setup, evaluation: began.elapsed() })
