@@ -122,7 +122,7 @@ impl Running {
 
     /// Waits until everything is submitted (with [`Options::wait`]: has arrived), and returns the account.
     ///
-    /// If the prefetch is stopped, or has made no progress for [`NOT_ANSWERING`], this waits at most [`LAST_WORD`] longer: a device
+    /// If the prefetch is stopped, or has made no progress for [`NOT_ANSWERING`], this waits at most 250 ms longer: a device
     /// that does not answer blocks the worker threads, but not the caller.
     pub fn finish(mut self) -> Account {
         let over = self.wait_for_end();
