@@ -13,7 +13,13 @@ quit() { echo "make demo: $*" >&2; exit 77; }
 
 scripts/need-cargo
 scripts/install-deps build
-cargo build --release --locked -p ahead-cli -p ahead-lab-cli
+build=(cargo build --release --locked -p ahead-cli -p ahead-lab-cli)
+# As the user behind sudo, if that user can start cargo: files of root in target/ would stop the user's next build.
+if [ "${SUDO_UID:-0}" != 0 ]; then
+	user=(setpriv --reuid "$SUDO_UID" --regid "$SUDO_GID" --init-groups env HOME="$(getent passwd "$SUDO_UID" | cut -d: -f6)")
+	if "${user[@]}" cargo --version >/dev/null 2>&1; then build=("${user[@]}" "${build[@]}"); fi
+fi
+"${build[@]}"
 ahead=${CARGO_TARGET_DIR:-target}/release/ahead
 python=/usr/bin/python3
 [ -x "$python" ] || apt-get install -y --no-install-recommends python3 >/dev/null || quit "install python3 first"

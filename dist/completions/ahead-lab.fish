@@ -163,7 +163,7 @@ complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l disk -d 'Disk: hdd, ssd, nvme, emmc, cloud, one of the papers\' disks, or a model in TOML (see docs/reference/device-model.md)' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l size -d 'Size of the disk: seeks of a rotating disk depend on it [default: twice as far as the profile reaches]' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l device -d 'Plan with this description of the disk instead of the model\'s own: a device description or a disk model' -r -F
-complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Fetch at most this much' -r
+complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Prefetch at most this much' -r
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l priority -d 'How much of the disk to take from other programs, as of `ahead replay`' -r -f -a "idle\t''
 normal\t''"
 complete -c ahead-lab -n "__fish_ahead_lab_using_subcommand sim; and __fish_seen_subcommand_from replay" -l json -d 'Print JSON instead of lines (see docs/reference/device-description.md)'

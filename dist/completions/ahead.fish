@@ -28,7 +28,7 @@ complete -c ahead -n "__fish_ahead_needs_command" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_needs_command" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Prefetch the pages of a profile, without starting a program'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a profile holds'
@@ -61,15 +61,15 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l even-if-failed -d
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l json -d 'Print what was recorded as one line of JSON on standard error: standard output is the program\'s'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to fetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s p -l profile -d 'Profile to prefetch [default: the one that `ahead record` keeps for this command and directory]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand run" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write what was fetched to this file, as JSON' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write our own messages to this file: standard error is then the program\'s alone' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print what was prefetched as one line on standard error, after the program\'s end'
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l account -d 'Write the account of the prefetch to this file, as JSON' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write the messages of ahead to this file, so that standard error has only those of the program' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print the account as one line on standard error, after the program\'s end'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Fetch at most this much [default: half of the available memory]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
@@ -241,7 +241,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcomm
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l disk -d 'Disk: hdd, ssd, nvme, emmc, cloud, one of the papers\' disks, or a model in TOML (see docs/reference/device-model.md)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l size -d 'Size of the disk: seeks of a rotating disk depend on it [default: twice as far as the profile reaches]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l device -d 'Plan with this description of the disk instead of the model\'s own: a device description or a disk model' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Fetch at most this much' -r
+complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l budget -d 'Prefetch at most this much' -r
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l priority -d 'How much of the disk to take from other programs, as of `ahead replay`' -r -f -a "idle\t''
 normal\t''"
 complete -c ahead -n "__fish_ahead_using_subcommand sim; and __fish_seen_subcommand_from replay" -l json -d 'Print JSON instead of lines (see docs/reference/device-description.md)'
@@ -285,7 +285,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Fetch what a profile lists, without starting anything'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile, without starting a program'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'

@@ -1,5 +1,6 @@
 //! `ahead bench` without privilege: help, usage errors, and jobs in the user's own directory.
 
+use crate::documents;
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -173,6 +174,7 @@ fn rows_are_json_with_every_key_and_nothing_is_left() {
     }
     let output = output.success().get_output().stdout.clone();
     let whole: Value = serde_json::from_slice(&output).unwrap();
+    documents::assert_documented(&["### ahead bench --json"], &whole);
     for key in ["machine", "kernel", "directory", "device", "read_ahead_kb", "traits", "rows"] {
         assert!(whole.get(key).is_some(), "{key}");
     }

@@ -68,6 +68,18 @@ fn every_key_of_sim_is_documented() {
 }
 
 #[test]
+fn every_key_of_tune_without_a_measurement_is_documented() {
+    let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let options = ["tune", "--plan", "--access-time", "8ms", "--bandwidth", "100MB/s"];
+    assert_documented(&["### ahead tune --json"], &printed(&options, home.path()));
+    // Status 1: there is no rule. A directory in memory has no window, and prints nothing.
+    let checked = Command::cargo_bin("ahead").unwrap().args(["tune", "--check", "--json"]).arg(home.path()).output();
+    if let Ok(checked) = serde_json::from_slice(&checked.unwrap().stdout) {
+        assert_documented(&["### ahead tune --json"], &checked);
+    }
+}
+
+#[test]
 fn every_key_of_an_account_is_documented() {
     let device = UsedDevice::new(&DeviceDescription::default(), DescriptionSource::Saved);
     let issued = |source| Issued { source, range: 0..1, bridged: false };

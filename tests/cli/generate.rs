@@ -33,6 +33,20 @@ fn every_command_has_a_man_page() {
     }
 }
 
+/// As in the help: the commands of `ahead`, then those of the laboratory.
+#[test]
+fn man_page_of_ahead_has_two_lists_of_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    generate(directory.path());
+    let text = fs::read_to_string(directory.path().join("man/ahead.1")).unwrap();
+    let (commands, laboratory) = text.split_once(".SH LABORATORY\n").expect("a second heading");
+    let (_, commands) = commands.split_once(".SH COMMANDS\n").unwrap();
+    for (name, _) in crate::help::listed(&crate::help::help(&[])) {
+        let list = if LABORATORY.contains(&name.as_str()) { laboratory } else { commands };
+        assert_eq!(list.matches(&format!("ahead\\-{name}(1)\n")).count(), 1, "{name}: {text}");
+    }
+}
+
 #[test]
 fn completions_name_every_command() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 use assert_cmd::Command;
 
-fn help(command: &[String]) -> String {
+pub fn help(command: &[String]) -> String {
     let output = Command::cargo_bin("ahead").unwrap().args(command).arg("--help").output().unwrap();
     assert!(output.status.success(), "{command:?}");
     assert!(output.stderr.is_empty(), "{command:?}: help goes to standard output");
@@ -11,7 +11,7 @@ fn help(command: &[String]) -> String {
 }
 
 /// Names under `Commands:` and under `Laboratory`, with their descriptions.
-fn listed(help: &str) -> Vec<(String, String)> {
+pub fn listed(help: &str) -> Vec<(String, String)> {
     let under = |heading: &'static str| {
         let lines = help.lines().skip_while(move |line| !line.starts_with(heading)).skip(1);
         lines.take_while(|line| !line.is_empty())

@@ -1,5 +1,6 @@
 //! The store of profiles: list, show and forget.
 
+use crate::documents;
 use ahead_profile::{Profile, Recording};
 use assert_cmd::Command;
 use std::fs;
@@ -54,6 +55,9 @@ impl Store {
     fn listed(&self) -> Vec<(Vec<String>, PathBuf)> {
         let output = self.ahead(&["list", "--json"]);
         let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        if list != serde_json::json!([]) {
+            documents::assert_documented(&["### ahead list --json"], &list);
+        }
         let word = |word: &serde_json::Value| word.as_str().unwrap().to_owned();
         let entry = |entry: &serde_json::Value| {
             let words = entry["command"].as_array().unwrap().iter().map(word).collect();
@@ -139,6 +143,7 @@ fn an_unreadable_profile_is_listed_with_the_reason_and_can_be_forgotten() {
     fs::write(&path, "no profile").unwrap();
     let output = store.ahead(&["list", "--json"]);
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    documents::assert_documented(&["### ahead list --json"], &list);
     assert!(list[0]["error"].as_str().unwrap().contains("cat-"), "{list}");
     assert!(store.ahead(&["list"]).status.success());
     assert!(store.ahead(&["forget", "--all"]).status.success());

@@ -1,5 +1,6 @@
 //! `ahead probe` without privilege, and where there is no disk to probe.
 
+use crate::documents;
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -105,6 +106,7 @@ fn one_part_can_be_probed_alone() {
     let output =
         ahead(&[home.path().to_str().unwrap(), "--only", "layout", "--size", "8M", "--json"]).assert().success();
     let found: serde_json::Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
+    documents::assert_documented(&["### ahead probe --json"], &found);
     assert!(found["block_size"]["value"].as_u64().is_some_and(u64::is_power_of_two), "{found:#}");
     assert_eq!(found["window"]["method"], "not asked for");
     ahead(&["/", "--only", "everything"]).assert().code(2).stderr(contains("windows"));

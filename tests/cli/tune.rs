@@ -95,7 +95,7 @@ fn a_truncated_trace_is_status_1() {
     }
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("x.trace");
-    std::fs::write(&path, b"AHDTRACE\x01\x00").unwrap();
+    std::fs::write(&path, b"AHDTRACE\x02\x00").unwrap();
     let message = predicate::str::contains("x.trace: the trace is truncated at byte 10");
     ahead(&[env!("CARGO_TARGET_TMPDIR"), "--workload", path.to_str().unwrap()])
         .assert()

@@ -22,7 +22,7 @@ fn a_stranger_cannot_hold_a_lock_of_root() {
     let _alone = machine_lock::alone();
     let home = tempfile::tempdir().unwrap();
     let locks = ["alone.lock", "fault_around.lock", "undo/lock"].map(|name| format!("/run/ahead/{name}"));
-    // As earlier versions left them.
+    // Their mode may be another one first.
     for lock in locks.iter().filter(|lock| fs::exists(lock).unwrap()) {
         fs::set_permissions(lock, fs::Permissions::from_mode(0o644)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Making the files of a profile cold, and the disks on which they lie.
+//! Evicts the files of a profile, and finds the disks on which they are.
 
 use crate::error::IoContext;
 use crate::stopping::unless_stopped;
@@ -25,8 +25,8 @@ pub fn of_profile(profile: &Profile) -> Result<Devices> {
     Ok(mounts_of(profile)?.iter().filter_map(block_device_of).collect())
 }
 
-/// The device numbers of their pages in the page cache: the superblocks (btrfs has its own numbers), and the block devices, whose pages are
-/// metadata.
+/// The device numbers of a profile's pages in the page cache: the superblocks (btrfs has its own numbers), and the block devices, whose
+/// pages are metadata.
 ///
 /// # Errors
 /// The mount table cannot be read.
@@ -35,7 +35,7 @@ pub fn cached_under(profile: &Profile) -> Result<BTreeSet<DeviceNumber>> {
     Ok(mounts_of(profile)?.iter().flat_map(numbers).flatten().collect())
 }
 
-/// The mounts on which a profile's files and metadata lie.
+/// The mounts of a profile's files and metadata.
 fn mounts_of(profile: &Profile) -> Result<Vec<Mount>> {
     let mounts = mounts::own()?;
     let paths = profile.files.iter().map(|file| &file.path).chain(profile.metadata.iter().map(|m| &m.mount_point));
@@ -43,8 +43,8 @@ fn mounts_of(profile: &Profile) -> Result<Vec<Mount>> {
     Ok(mounts.into_iter().enumerate().filter(|(index, _)| found.contains(index)).map(|(_, mount)| mount).collect())
 }
 
-/// The block device of a mount, by its number. Only of btrfs, whose number is no block device's, the source is used: root alone can have
-/// named it. The source of a FUSE mount is any text that its user chose, and root would open it.
+/// The block device of a mount, by its number. Only for btrfs, whose number is not that of a block device, the source is used, because
+/// only root can set it. The source of a FUSE mount is a text that its user chose, and root would open that path.
 fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     if let Ok(node) = openat::block_device_node(mount.device.key()) {
         return Some((mount.device, node));
@@ -53,7 +53,7 @@ fn block_device_of(mount: &Mount) -> Option<(DeviceNumber, PathBuf)> {
     Some((block::device_number(&node).ok()?, node))
 }
 
-/// Evicts the cached pages of one file, as far as the caller may: written pages go to the disk before. Pages that a process has mapped stay.
+/// Evicts the cached pages of a file, as far as the caller may; dirty pages are written first. Pages that a process has mapped stay.
 ///
 /// # Errors
 /// The file cannot be opened or written to its disk.
@@ -62,17 +62,17 @@ pub fn evict_file(path: &Path) -> Result<()> {
     Ok(evict::file(&file)?)
 }
 
-/// The part of a profile's files that stayed in memory when they were evicted, bytes.
+/// The part of a profile's files that stayed cached after the eviction, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Still cached: other processes hold it.
+    /// Bytes that are still cached, because other processes use them.
     pub cached: u64,
-    /// Of files that cannot be opened, or whose residency the kernel does not report to this user.
+    /// Bytes of files that cannot be opened, or whose residency the kernel does not report to this user.
     pub unknown: u64,
 }
 
 impl Kept {
-    /// The worse of two runs, count by count.
+    /// The maximum of two runs, for each count.
     pub fn max(self, other: Kept) -> Kept {
         Kept { cached: self.cached.max(other.cached), unknown: self.unknown.max(other.unknown) }
     }
@@ -82,13 +82,13 @@ impl Kept {
     }
 }
 
-/// Makes a profile's files cold, as far as the caller is permitted, and returns what stayed. Emulated disks are put into their state after
-/// power-on: a drive's own buffer, which evicting pages does not reach, would serve much of the next run.
+/// Evicts a profile's files, as far as the caller is permitted, and returns what stayed. Resets emulated disks to their state after
+/// power-on: otherwise, the drive's own buffer would serve much of the next run.
 ///
-/// File by file first: to find the files after everything was evicted would bring their names, inodes and blocks back. A page that only goes
-/// with everything else, because a process had just released it, counts as kept.
+/// Evicts file by file first, and everything afterwards: a lookup of the files after dropping all caches would read their names, inodes
+/// and blocks again. A page that only the second eviction removes, because a process had just released it, counts as kept.
 ///
-/// A file system that does not answer is waited for until a signal asks us to stop.
+/// Waits for a file system that does not answer until a signal arrives.
 ///
 /// # Errors
 /// Stopped; the caches could not be dropped.
@@ -108,7 +108,7 @@ pub fn make_cold(profile: &Arc<Profile>, devices: &Arc<Devices>, signals: &Signa
 fn evict_everything(devices: &Devices) -> Result<()> {
     evict::everything()?;
     for node in devices.values() {
-        // Its cache was dropped with all others; this reaches the blocks that were just used.
+        // Its cache was dropped with all others; this evicts the blocks that were just used.
         if let Err(error) = evict::block_device(node) {
             tracing::debug!("{error}");
         }
@@ -116,14 +116,14 @@ fn evict_everything(devices: &Devices) -> Result<()> {
     Ok(())
 }
 
-/// Evicts one file and counts the part of its extents that stays. A profile may name anything: only regular files of file systems with a page
-/// cache are opened, because root would start, stop or drain something by opening others (`/proc/kmsg`, tracefs).
+/// Evicts a file and counts the part of its extents that stays. A profile is untrusted: only regular files on file systems with a page
+/// cache are opened, because opening others as root may have effects (`/proc/kmsg`, tracefs).
 fn make_file_cold(file: &File) -> Kept {
     let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path)));
     let is_data = |handle: &openat::Handle| {
         handle.is_regular_file() && handle.file_system_magic().is_ok_and(openat::has_page_cache)
     };
-    // A path that is no file any more has nothing in memory that the program could read.
+    // If the path is not a file any more, the program cannot read cached pages of it.
     let Some(handle) = handle.ok().filter(is_data) else { return Kept::default() };
     let fd = handle.reopen().ok();
     if let Some(fd) = &fd

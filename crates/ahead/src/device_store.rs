@@ -1,15 +1,15 @@
-//! The store of device descriptions: what `ahead probe --save` found, kept per device.
+//! The store of device descriptions: the results of `ahead probe --save`, by device.
 //!
 //! ```text
-//!     /var/lib/ahead/devices/NAME-HASH.toml          what root has saved, for all users
-//!     $XDG_STATE_HOME/ahead/devices/NAME-HASH.toml   what a user has saved; looked for first
+//!     /var/lib/ahead/devices/NAME-HASH.toml          saved by root, for all users
+//!     $XDG_STATE_HOME/ahead/devices/NAME-HASH.toml   saved by a user; used first
 //! ```
 //!
-//! NAME and HASH are those of the device's identity: the serial number of the disk as the kernel reports it, or else the UUID of the file
-//! system on it. Never its number or its node, which the next disk may get. The file repeats the identity: a file that was copied to
-//! another name describes nothing.
+//! NAME and HASH are made from the device's identity: the serial number of the disk as the kernel reports it, or else the UUID of its file
+//! system. The device number and the node are not used, because another disk may get them. The file contains the identity, too: a file
+//! that was copied to another name is ignored.
 //!
-//! What is read is hostile until it is checked: a regular file, of limited size, with values in their ranges.
+//! A file is untrusted: it must be a regular file of limited size, with all values in their ranges.
 
 use crate::output;
 use crate::store::state_directories;
@@ -30,19 +30,19 @@ use std::path::{Path, PathBuf};
 /// Where root keeps descriptions for all users.
 const SYSTEM: &str = "/var/lib/ahead/devices";
 
-/// What the kernel knows of a disk, by priority: the UUID of a device-mapper device; the World Wide Name or serial number of NVMe, SCSI and
+/// The kernel's identifiers of a disk, by priority: the UUID of a device-mapper device; the World Wide Name or serial number of NVMe, SCSI and
 /// virtio disks; the register that identifies an SD card or eMMC.
 const ATTRIBUTES: [&str; 5] = ["dm/uuid", "wwid", "device/wwid", "serial", "device/cid"];
 
 /// File systems on local disks that report their UUID. Others (NFS, FUSE) may not answer.
 const WITH_UUID: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "f2fs", "btrfs"];
 
-/// A description and where it comes from.
+/// A description and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownDevice {
-    /// The figures.
+    /// The description.
     pub description: DeviceDescription,
-    /// Their file.
+    /// Its file.
     pub path: PathBuf,
     /// Whether the user named the file, so that it is used for every device.
     pub is_given: bool,
@@ -71,19 +71,19 @@ impl Descriptions {
         Ok(Descriptions::of_all(description, path))
     }
 
-    /// This description for every device.
+    /// Uses this description for every device.
     pub fn of_all(description: DeviceDescription, path: &Path) -> Descriptions {
         let given = KnownDevice { description, path: path.into(), is_given: true };
         Descriptions { given: Some(given), saved: BTreeMap::new() }
     }
 
-    /// What was saved of the devices on which the files of this profile lie now. A description that cannot be used is left out, and its
-    /// reason logged.
+    /// The saved descriptions of the devices that have the files of this profile now. An unusable description is left out, and the reason
+    /// is logged.
     ///
-    /// Reads small files in /sys, /run and the store. The store's file system may not answer: call it where that holds nothing up.
+    /// Reads small files in /sys, /run and the store. The store's file system may not answer: call this in a thread that may wait.
     pub fn saved(profile: &Profile) -> Descriptions {
         let directories: Vec<PathBuf> = directories().into_iter().filter(|directory| directory.is_dir()).collect();
-        // Usually there are none: nothing else is read then.
+        // Usually there is no such directory: then nothing else is read.
         if directories.is_empty() {
             return Descriptions::default();
         }
@@ -99,13 +99,13 @@ impl Descriptions {
         Descriptions { given: None, saved }
     }
 
-    /// That of a device. `None` for the number: it is not known.
+    /// The description of a device. `None` for the number: it is unknown.
     pub fn of(&self, device: Option<DeviceNumber>) -> Option<&KnownDevice> {
         self.given.as_ref().or_else(|| self.saved.get(&device?))
     }
 }
 
-/// The identity of the device on which a path lies (or that it is, if it is a block device): what a description is kept under.
+/// The identity of the device of a path, or of the block device that the path names: the key of its description.
 ///
 /// Errors: a sentence for the user.
 pub fn identity_of_path(path: &Path) -> Result<String, String> {
@@ -122,7 +122,7 @@ pub fn identity_of_path(path: &Path) -> Result<String, String> {
 
 /// Saves a description: as root for all users, else for this user. Returns its path.
 ///
-/// Errors: the directory cannot be made, or the file not be written. What was there before is kept then.
+/// Errors: the directory cannot be created, or the file cannot be written. Then the earlier description stays.
 pub fn save(identity: &str, origin: &str, description: DeviceDescription) -> io::Result<PathBuf> {
     let directory = directories().swap_remove(0);
     save_in(&directory, identity, origin, description)
@@ -136,7 +136,7 @@ fn save_in(directory: &Path, identity: &str, origin: &str, description: DeviceDe
     Ok(path)
 }
 
-/// The first is the one to write to. Root does not read what a user has saved.
+/// The directories of the store. New descriptions go to the first. Root does not read files that a user has saved.
 fn directories() -> Vec<PathBuf> {
     let system = PathBuf::from(SYSTEM);
     if geteuid().is_root() {
@@ -170,10 +170,10 @@ fn load(path: &Path, identity: &str) -> Result<DeviceDescription, String> {
     }
 }
 
-/// A text of limited size in a regular file.
+/// Reads a text of limited size from a regular file.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    // The parser refuses a text that is one byte too long.
+    // One byte more than the limit: the parser refuses that.
     directory::open_regular_file(path, false)?.take(MAX_TEXT_BYTES as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
@@ -182,10 +182,10 @@ fn identity(device: DeviceNumber, mounts: &[Mount]) -> Option<String> {
     disk_identity(Path::new("/"), device).or_else(|| file_system_uuid(Path::new("/"), device, mounts))
 }
 
-/// What the kernel reports of the disk that this device is, or is a partition of.
+/// The kernel's identifier of this disk, or of the disk of this partition.
 fn disk_identity(root: &Path, device: DeviceNumber) -> Option<String> {
     let own = fs::canonicalize(root.join(format!("sys/dev/block/{device}"))).ok()?;
-    // The directory of a partition lies in that of its disk.
+    // The directory of a partition is in that of its disk.
     let disks = [Some(own.as_path()), own.parent()];
     let named = ATTRIBUTES.iter().flat_map(|name| disks.iter().flatten().map(move |disk| (name, disk.join(name))));
     named.into_iter().find_map(|(name, path)| {
@@ -194,7 +194,7 @@ fn disk_identity(root: &Path, device: DeviceNumber) -> Option<String> {
     })
 }
 
-/// The UUID of the file system: what udev has written down, or what the file system reports.
+/// The UUID of the file system: from udev's database, or from the file system itself.
 fn file_system_uuid(root: &Path, device: DeviceNumber, mounts: &[Mount]) -> Option<String> {
     let record = fs::read_to_string(root.join(format!("run/udev/data/b{device}"))).unwrap_or_default();
     let noted = record.lines().find_map(|line| line.strip_prefix("E:ID_FS_UUID=")).map(str::to_owned);
@@ -206,7 +206,7 @@ fn file_system_uuid(root: &Path, device: DeviceNumber, mounts: &[Mount]) -> Opti
     noted.or_else(reported).map(|uuid| format!("file system {uuid}"))
 }
 
-/// Letters of an identity in the name of its file: enough to recognize it.
+/// Maximum length of the readable part of a file name.
 const NAME_LENGTH: usize = 40;
 
 fn file_name(identity: &str) -> String {
@@ -233,7 +233,7 @@ mod tests {
         let known = find(&directories, SERIAL).unwrap();
         assert_eq!((known.description, &known.path), (DeviceDescription::FLASH, &path));
         assert!(find(&directories, "serial other").is_none());
-        // Under another name it describes nothing.
+        // Under another name the file is ignored.
         fs::rename(&path, directory.join(file_name("serial other"))).unwrap();
         assert!(find(&directories, "serial other").is_none());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);

@@ -4,11 +4,11 @@ use crate::Result;
 use crate::error::Context;
 use ahead_disk::{Client, DiskInfo};
 
-/// Puts the selected disks whose daemons live into their state after power-on. A disk that fails (its daemon is stopped, or of an older
-/// version) keeps no other from it, and its error is returned.
+/// Resets the selected disks that have a running daemon to their state after power-on. If one of them fails (its daemon is stopped, for
+/// example), the others are reset nevertheless.
 ///
 /// # Errors
-/// The first of the failures.
+/// The first failure.
 pub fn restart(is_selected: impl Fn(&DiskInfo) -> bool) -> Result<()> {
     let selected = ahead_disk::list()?.into_iter().filter(|disk| disk.is_alive() && is_selected(disk));
     let mut outcome = Ok(());
@@ -20,6 +20,6 @@ pub fn restart(is_selected: impl Fn(&DiskInfo) -> bool) -> Result<()> {
 
 fn restart_one(disk: &DiskInfo) -> Result<()> {
     let name = &disk.name;
-    let what = || format!("empty the buffer of the disk {name} (older than this ahead? detach and attach it again)");
+    let what = || format!("empty the buffer of the disk {name}");
     Client::new(disk).restart().context(what)
 }

@@ -19,18 +19,18 @@ pub enum Error {
     /// An operation on a file or pipe failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// Readiness cannot be seen: another process listens on the port already.
+    /// Readiness cannot be observed: another process listens on the port already.
     #[error("port {0} is listened on already: end the process that listens, or name another port")]
     PortInUse(u16),
-    /// Readiness cannot be seen: the file system of the file does not answer.
+    /// Readiness cannot be observed: the file system of the file does not answer.
     #[error("--until-file: its file system does not answer")]
     FileNotAnswering,
-    /// A signal asked us to stop.
+    /// A signal arrived.
     #[error("{0}")]
     Stopped(#[from] Stopped),
     /// The profile could not be loaded.
@@ -39,25 +39,25 @@ pub enum Error {
     /// The profile could not be saved.
     #[error("{0}")]
     Save(#[from] SaveError),
-    /// An emulated disk did not do as it was asked.
+    /// A request to an emulated disk failed.
     #[error("{0}")]
     Disk(#[from] ahead_disk::Error),
-    /// One of the above, and what was to be done.
+    /// One of the above, with the attempted operation.
     #[error("{what}: {source}")]
     While {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// Why it failed.
+        /// The error.
         source: Box<Error>,
     },
-    /// A condition that no other variant names: the whole message.
+    /// Any other error: the whole message.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Adds to an error what was to be done.
+/// Adds the attempted operation to an error.
 pub(crate) trait Context<T> {
-    /// Wraps an error with what was tried.
+    /// Adds the attempted operation.
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
@@ -67,9 +67,9 @@ impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// Adds to a system error what was tried.
+/// Adds the attempted operation to a system error.
 pub(crate) trait IoContext<T> {
-    /// Wraps a system error with what was tried.
+    /// Adds the attempted operation.
     fn what(self, what: &str) -> Result<T>;
 }
 
@@ -80,13 +80,13 @@ impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
 }
 
 impl Error {
-    /// Wraps a system error with what was tried.
+    /// Adds the attempted operation.
     pub fn io(what: impl Into<String>, source: io::Error) -> Error {
         Error::Io { what: what.into(), source }
     }
 }
 
-/// A signal asked us to stop before there was anything to keep. The status is that of a program that the signal ended.
+/// A signal arrived before there was a result to keep. The exit status is that of a program that the signal ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stopped by signal {0}; nothing is left behind")]
 pub struct Stopped(pub i32);

@@ -1,9 +1,9 @@
-//! Starting a program with the files that it will read on their way into memory.
+//! Starts a program together with the prefetch of its files.
 //!
 //! ```text
 //!     PrefetchProcess ─▶ profile loaded ─▶ head start over
 //!                              │                 │
-//!     program, held ··(2 s at most)··(11 s at most)·┴─▶ runs ─▶ its end is ours; the prefetch process is ended, or left to its device
+//!     program, held ··(2 s at most)··(11 s at most)·┴─▶ runs ─▶ ends; the prefetch process is ended, or left waiting for its device
 //! ```
 
 use crate::notify::Notify;
@@ -12,32 +12,33 @@ use crate::{Error, Result};
 use ahead_process::{Child, Command, Ended, Event, Signals};
 use std::time::{Duration, Instant};
 
-/// What to start.
+/// A program to start with its prefetch.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The program.
     pub command: Command,
-    /// What to prefetch for it.
+    /// The prefetch.
     pub request: Request,
 }
 
-/// A launched program, at its end.
+/// The result of a launched program.
 #[derive(Debug)]
 pub struct Launched {
-    /// How it ended, or why it could not be started.
+    /// Its status, or why it could not be started.
     pub ended: Result<Ended>,
-    /// The account, if it was asked for and there is one.
+    /// The account, if it was requested and is complete.
     pub account: Option<Account>,
 }
 
-/// How long the program is held after the profile was loaded, though the prefetch process reports nothing: it may not even come to look at its
-/// clock.
+/// Maximum wait of the program after the profile was loaded, if the prefetch process reports nothing: that process may not even get
+/// to check its clock.
 const LONGEST_SILENCE: Duration = LONGEST_HEAD_START.saturating_add(Duration::from_secs(1));
 
 impl Launch {
-    /// Runs the program to its end. Prefetching never fails it: without a usable profile it just runs, and a notice says why.
+    /// Runs the program to its end. The prefetch never fails it: without a usable profile the program just runs, and a notice has the
+    /// reason.
     ///
-    /// `began`: when the caller was started, the beginning of all limits of time. `explain`: see [`PrefetchProcess::start`].
+    /// `began`: the start of the caller, from which all time limits count. `explain`: see [`PrefetchProcess::start`].
     pub fn run(
         &self,
         signals: &Signals,
@@ -49,7 +50,7 @@ impl Launch {
         let mut prefetch = started.inspect_err(|error| notify(&format!("runs without prefetching: {error}"))).ok();
         let mut held = Held { launch: self, signals, notify, failed: false };
         let ended = held.run(prefetch.as_mut(), began);
-        // Also where the program could not be started: the account is complete after this.
+        // Also if the program could not be started: the account is complete after this.
         let is_wanted = self.request.send_account || self.request.account_file.is_some();
         let account = prefetch.as_mut().and_then(|prefetch| {
             prefetch.end(is_wanted, notify);
@@ -60,12 +61,12 @@ impl Launch {
     }
 }
 
-/// The program, from the time when it is held.
+/// The program, held before its exec.
 struct Held<'a> {
     launch: &'a Launch,
     signals: &'a Signals,
     notify: Notify<'a>,
-    /// The failure of the prefetch process was reported.
+    /// Whether the failure of the prefetch process was reported.
     failed: bool,
 }
 
@@ -92,7 +93,7 @@ impl Held<'_> {
         }
     }
 
-    /// Reads what the prefetch process has sent, and reports its failure once.
+    /// Reads the messages of the prefetch process, and reports its failure once.
     fn receive(&mut self, prefetch: &mut PrefetchProcess) {
         prefetch.worker().receive();
         self.report_failure(prefetch);
@@ -105,7 +106,7 @@ impl Held<'_> {
         }
     }
 
-    /// Waits until the head start is over. `Some`: a signal ended the program before it began.
+    /// Waits until the head start is over. `Some`: a signal ended the program before its exec.
     fn wait_for_head_start(
         &mut self,
         child: &mut Child,
@@ -124,7 +125,7 @@ impl Held<'_> {
             match child.wait_event(self.signals, &prefetch.worker().streams(), Some(deadline))? {
                 Event::Ended(ended) => return Ok(Some(ended)),
                 Event::Readable(_) => self.receive(prefetch),
-                // A signal is passed on to the program, which ends by it or not.
+                // A signal is passed on to the program, which may end or not.
                 Event::Signal(_) => {}
                 Event::Timeout if Instant::now() < deadline => {}
                 Event::Timeout => {

@@ -1,4 +1,4 @@
-//! The loop as a library: watch what a program reads, predict what it will read, prefetch it, account for the cost.
+//! Records the pages that a program reads, prefetches them before its next start, and accounts for the cost.
 //!
 //! ```text
 //!     program ──▶ Recorder ──▶ Profile ──▶ store
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
-//! that it serves, print anything (messages for the user go to a [`Notify`]), or leave a byte unaccounted for.
+//! that it serves, print anything (messages for the user go to a [`Notify`]), or leave a byte out of the account.
 //!
 //! The feature `observe` (default) has recording by BPF and the comparison of programs; without it, the crate only prefetches.
 

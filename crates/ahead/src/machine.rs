@@ -1,4 +1,4 @@
-//! The right to change what the whole machine shares: its page cache and its read-ahead.
+//! The machine-wide lock for changes to state that the whole machine shares: the page cache and read-ahead.
 
 use crate::notify::Notify;
 use crate::{Result, Stopped, restore};
@@ -7,11 +7,11 @@ use ahead_sys::machine;
 use ahead_undo::machine_lock::MachineLock;
 use std::time::Duration;
 
-/// How often the lock is tried, and a signal is looked for.
+/// Interval between attempts to take the lock and checks for a signal.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Waits for the machine-wide lock: two cold recordings at once would disturb each other, as would a recording and a comparison. Then sets
-/// back what killed processes left changed.
+/// Waits for the machine-wide lock: two cold recordings at once would disturb each other, as would a recording and a comparison. Then
+/// restores the settings that killed processes left changed.
 ///
 /// # Errors
 /// [`Stopped`]; the lock needs root.
@@ -31,7 +31,7 @@ pub fn wait_for_machine(signals: &Signals, notify: Notify<'_>) -> Result<Machine
     }
 }
 
-/// The same where the caller may take the lock; otherwise only sets back what killed processes left changed.
+/// The same if the caller may take the lock; otherwise only restores the settings that killed processes left changed.
 ///
 /// # Errors
 /// As [`wait_for_machine`].

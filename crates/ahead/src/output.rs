@@ -1,11 +1,11 @@
-//! Files that a command writes for its user: the new content whole, or the old one.
+//! Output files of a command. A file has either all of the new content or all of the old one.
 //!
 //! ```text
-//!     prepare ──▶ the directory (and the file in it, if there is one) is opened ──▶ …work… ──▶ commit: written there
+//!     prepare ──▶ opens the directory, and the file if it exists ──▶ …work… ──▶ commit: writes there
 //! ```
 //!
-//! The path is resolved before the work and never again: the program that is measured, or its user, may replace a directory of the path by a
-//! link meanwhile.
+//! The path is resolved once, before the work: the measured program, or its user, may replace a directory of the path by a link
+//! meanwhile.
 
 use crate::{Error, Result};
 use ahead_profile::Replacement;
@@ -19,23 +19,23 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// How our pages begin.
+/// The first bytes of our HTML pages.
 const PAGE_BEGINS: &[u8; 15] = b"<!DOCTYPE html>";
 
-/// Symbolic links to nothing that are followed one after another. The kernel follows 40; long chains of them are not in use.
+/// Maximum number of dangling symbolic links in a chain. The kernel follows 40; longer chains than this are not in use.
 const MAX_LINKS: u32 = 8;
 
-/// Where a result will be written.
+/// The destination of a result.
 #[derive(Debug)]
 pub struct Output {
-    /// As it was named.
+    /// The path that the user gave.
     path: PathBuf,
     place: Place,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// A pipe or a device, or what the caller has opened already (`/dev/stdout`): it is added to. A handle that gives no access.
+    /// A pipe, a device, or an open file of the caller (`/dev/stdout`): the result is appended. The descriptor is O_PATH.
     Open(OwnedFd),
     /// A name in a directory.
     File(InDirectory),
@@ -44,44 +44,44 @@ enum Place {
 #[derive(Debug)]
 struct InDirectory {
     directory: OwnedFd,
-    /// Where that was.
+    /// The path of the directory.
     path: PathBuf,
     name: OsString,
-    /// A handle on the file that has this name.
+    /// An O_PATH descriptor of the file that has this name, if any.
     there: Option<OwnedFd>,
 }
 
-/// Finds out before the work whether [`replace`] could write its result here.
+/// Checks before the work whether [`replace`] could write its result here.
 ///
 /// # Errors
-/// It could not.
+/// The result could not be written.
 pub fn check(path: &Path) -> Result<()> {
     Output::prepare(path).map(drop)
 }
 
-/// Writes a file at once, where no work lies between.
+/// Writes a file at once, if there is no work between check and write.
 ///
 /// # Errors
-/// It cannot be written; the old content is still there.
+/// The file cannot be written. It still has the old content.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     Output::prepare(path)?.commit(content)
 }
 
 impl Output {
-    /// Finds the place for a result before the work, and whether it could be written there.
+    /// Opens the destination of a result before the work, and checks that it can be written.
     ///
     /// # Errors
-    /// It could not.
+    /// The result could not be written.
     pub fn prepare(path: &Path) -> Result<Output> {
         let place =
             Place::prepare(path).map_err(|error| Error::io(format!("cannot write {}", path.display()), error))?;
         Ok(Output { path: path.into(), place })
     }
 
-    /// The same for a page: another kind of file, the scenario itself, say, is not replaced.
+    /// The same for an HTML page. It replaces no file of another kind, the scenario itself, for example.
     ///
     /// # Errors
-    /// It could not be written; a file is there that is not a page.
+    /// The page could not be written; the existing file is not an HTML page.
     pub fn prepare_page(path: &Path) -> Result<Output> {
         let output = Output::prepare(path)?;
         if let Place::File(InDirectory { there: Some(there), .. }) = &output.place {
@@ -99,11 +99,11 @@ impl Output {
         Ok(output)
     }
 
-    /// Replaces the file in one step: a full disk leaves the old content, and no part of the new one. Mode and owner stay. Where the directory
-    /// may not be changed but the file may be written, the file itself is written.
+    /// Replaces the file in one step: on a full disk it keeps the old content. Mode and owner stay. If the directory may not be
+    /// changed but the file may be written, writes the file itself.
     ///
     /// # Errors
-    /// It cannot be written; its directory was moved or replaced meanwhile.
+    /// The file cannot be written; its directory was moved or replaced meanwhile.
     pub fn commit(&self, content: &[u8]) -> Result<()> {
         let written = match &self.place {
             Place::Open(open) => reopen(OpenOptions::new().append(true), open).and_then(|mut to| to.write_all(content)),
@@ -113,15 +113,15 @@ impl Output {
     }
 }
 
-/// Whether a path leads to a descriptor that this process has open.
+/// Whether a path leads to an open descriptor of this process.
 pub fn is_open(path: &Path) -> bool {
     ["/proc", "/dev/fd", "/dev/stdout", "/dev/stderr"].iter().any(|open| path.starts_with(open))
 }
 
-/// Refuses a path of root's that a link of another user ends.
+/// Refuses, for root, a path whose last component is a symbolic link of another user.
 ///
 /// # Errors
-/// It does.
+/// The path ends with such a link.
 pub fn check_link(path: &Path) -> Result<()> {
     match link_of_another_user(path) {
         Some(owner) => Err(Error::Failed(format!("cannot write {}: {}", path.display(), refusal(owner)))),
@@ -130,27 +130,27 @@ pub fn check_link(path: &Path) -> Result<()> {
 }
 
 fn refusal(owner: u32) -> String {
-    format!("it is a symbolic link of another user ({owner}); name what it leads to")
+    format!("it is a symbolic link of another user ({owner}); give the path of its target")
 }
 
-/// The owner of a link that root is to follow; `None`: there is no link, it is root's own, or this thread has no more rights than its
-/// owner.
+/// The owner of a symbolic link that root would follow. `None`: there is no link, root owns it, or this thread does not act as
+/// root.
 fn link_of_another_user(path: &Path) -> Option<u32> {
     let link = fs::symlink_metadata(path).ok().filter(|there| there.is_symlink() && there.uid() != 0)?;
     acts_as_root().then(|| link.uid())
 }
 
-/// Whether this thread may write every file. Where it acts for the user behind sudo, a link of theirs leads only to files that they may
-/// change anyway.
+/// Whether this thread may write every file. If it has the file rights of the user behind sudo, a link of that user leads only to
+/// files that the user may change anyway.
 fn acts_as_root() -> bool {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    // Real, effective, saved, and that for files.
+    // Real, effective, saved, and file system user id.
     ids.and_then(|ids| ids.split_whitespace().nth(3)) == Some("0")
 }
 
 impl Place {
-    /// Finds the place of a path, and whether it could be written.
+    /// Opens the place of a path, and checks that it can be written.
     fn prepare(path: &Path) -> io::Result<Place> {
         let place = find(path)?;
         if let Place::File(file) = &place {
@@ -166,12 +166,12 @@ impl Place {
 }
 
 fn find(path: &Path) -> io::Result<Place> {
-    // An open file must not be replaced: the descriptor would lead to the old one.
+    // An open file must not be replaced: the descriptor would still refer to the old one.
     let is_open = is_open(path);
     if !is_open && acts_as_root() {
         return match follow_own_links(path)? {
             (last, Ok(found)) => of_kind(&last, found, false),
-            // Creating the file reports any other error. A link that appears meanwhile is one too many.
+            // Creating the file reports any other error. A link that appears meanwhile is refused.
             (last, Err(_)) => Ok(Place::File(find_new(&last, MAX_LINKS)?)),
         };
     }
@@ -189,8 +189,8 @@ fn of_kind(path: &Path, found: OwnedFd, is_open: bool) -> io::Result<Place> {
     }
 }
 
-/// What a path leads to, and the path behind its last link. Each link is opened itself and followed only if it is root's own: one
-/// that another user puts there in between is refused, too.
+/// Opens what a path leads to, and returns it with the path behind its last link. Opens each link itself and follows it only if
+/// root owns it. So a link that another user creates meanwhile is refused, too.
 fn follow_own_links(path: &Path) -> io::Result<(PathBuf, rustix::io::Result<OwnedFd>)> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
@@ -209,7 +209,7 @@ fn follow_own_links(path: &Path) -> io::Result<(PathBuf, rustix::io::Result<Owne
     Err(io::Error::other(format!("it leads through more than {MAX_LINKS} symbolic links")))
 }
 
-/// The directory of the file that a path leads to: that of the path, or that of a link's target.
+/// The directory of the file that a path leads to: that of the path, or that of the link's target.
 fn find_file(path: &Path, found: OwnedFd) -> io::Result<InDirectory> {
     let by_kernel = fs::read_link(link_to(&found))?;
     for path in [path, &by_kernel] {
@@ -223,26 +223,25 @@ fn find_file(path: &Path, found: OwnedFd) -> io::Result<InDirectory> {
     Err(io::Error::other("it was moved or removed while it was opened"))
 }
 
-/// The place of a file that is not there yet; of a link to nothing, the place where that would be.
+/// The place of a file that does not exist yet; for a dangling link, the place of its target.
 fn find_new(path: &Path, links: u32) -> io::Result<InDirectory> {
     let place = open_directory(path)?;
     let Ok(there) = statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(place) };
     if !FileType::from_raw_mode(there.st_mode).is_symlink() {
         return Ok(place);
     }
-    // As the kernel has it (fs.protected_symlinks), for here it is not the one that follows.
+    // The rule of the kernel (fs.protected_symlinks). The kernel does not apply it here, because it does not follow the link.
     let directory = fstat(&place.directory)?;
     let is_shared = directory.st_mode & STICKY_AND_WRITABLE == STICKY_AND_WRITABLE;
     if is_shared && there.st_uid != directory.st_uid || links == MAX_LINKS {
-        let why =
-            "it is a symbolic link to nothing that another user may have put there: remove it, or name another file";
+        let why = "it is a dangling symbolic link that another user may have created: remove it, or name another file";
         return Err(io::Error::other(why));
     }
     let target = PathBuf::from(OsString::from_vec(readlinkat(&place.directory, &place.name, Vec::new())?.into_bytes()));
     find_new(&place.path.join(target), links + 1)
 }
 
-/// Every user may create files there, and remove only their own (`S_ISVTX | S_IWOTH`).
+/// Mode of a directory in which every user may create files and remove only own files (`S_ISVTX | S_IWOTH`).
 const STICKY_AND_WRITABLE: u32 = 0o1002;
 
 fn open_directory(path: &Path) -> io::Result<InDirectory> {
@@ -276,7 +275,7 @@ impl InDirectory {
         }
     }
 
-    /// A new file with the mode and owner of the one that is there, or else with the default mode: the user's mask decides.
+    /// A new file with the mode and owner of the existing one; if there is none, with the default mode and the user's umask.
     fn replacement(&self) -> io::Result<Replacement<'_>> {
         let mut replacement = Replacement::create(self.directory.as_fd(), Mode::from_raw_mode(0o666))?;
         let there = statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).ok();
@@ -296,7 +295,7 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// A path to the very thing that is open.
+/// A path to an open file, through `/proc`.
 fn link_to(open: impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", open.as_fd().as_raw_fd()).into()
 }
@@ -305,8 +304,8 @@ fn reopen(how: &OpenOptions, handle: &OwnedFd) -> io::Result<File> {
     how.open(link_to(handle))
 }
 
-/// Whether the directory, or the owner of a file in it, may not be changed. A full disk is another matter. A file that is a mount point is
-/// busy.
+/// Whether an error means that the directory, or the owner of a file in it, may not be changed; a full disk is another error. A file
+/// that is a mount point is busy.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy)
 }
@@ -352,8 +351,8 @@ mod tests {
         assert!(check(&astray).is_err() && replace(&astray, b"").is_err());
     }
 
-    /// Regression: the new file belonged to this process's user and was readable by all users, and a file in another user's
-    /// directory was refused.
+    /// Regression: the new file belonged to this process's user and was readable by all users. A file in a directory of another
+    /// user was refused.
     #[test]
     fn mode_and_owner_stay_and_a_file_that_may_be_written_is() {
         let home = tempfile::tempdir().unwrap();
@@ -371,16 +370,16 @@ mod tests {
         replace(&file, b"newer").unwrap();
         let now = fs::metadata(&file).unwrap();
         assert_eq!((now.uid(), now.gid(), now.mode() & 0o777), (user.uid, user.gid, 0o640));
-        // The directory is root's.
+        // The directory belongs to root.
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
-        let written = user.with_file_rights(|| check(&file).and_then(|()| replace(&file, b"his")));
+        let written = user.with_file_rights(|| check(&file).and_then(|()| replace(&file, b"newest")));
         written.unwrap().unwrap();
-        assert_eq!((fs::read(&file).unwrap(), names(home.path())), (b"his".to_vec(), vec!["report".to_owned()]));
+        assert_eq!((fs::read(&file).unwrap(), names(home.path())), (b"newest".to_vec(), vec!["report".to_owned()]));
         let other = home.path().join("other");
         assert!(user.with_file_rights(|| check(&other)).unwrap().is_err());
     }
 
-    /// Regression: the path was followed again at the end, wherever it led by then.
+    /// Regression: the path was resolved again at the end, when it could lead to another place.
     #[test]
     fn a_directory_that_is_replaced_meanwhile_leads_nowhere() {
         let home = tempfile::tempdir().unwrap();
@@ -397,7 +396,7 @@ mod tests {
             assert!(error.contains("replaced"), "{error}");
         }
         assert_eq!((names(&elsewhere), fs::read(elsewhere.join("old")).unwrap()), (names(&moved), b"old".to_vec()));
-        // A file that is replaced by a link: the link goes, and what it leads to stays.
+        // If the file was replaced by a link, the link is replaced, and its target stays.
         fs::remove_file(&directory).unwrap();
         fs::rename(&moved, &directory).unwrap();
         fs::remove_file(directory.join("old")).unwrap();
@@ -407,7 +406,7 @@ mod tests {
         assert!(["old", "new"].iter().all(|name| fs::read(directory.join(name)).unwrap() == b"ours"));
     }
 
-    /// As the kernel does with fs.protected_symlinks at 1.
+    /// The kernel does the same with fs.protected_symlinks = 1.
     #[test]
     fn a_strangers_link_to_nothing_in_a_shared_directory_is_not_followed() {
         if !ahead_sys::machine::is_root() {
@@ -425,7 +424,7 @@ mod tests {
         assert_eq!(names(home.path()), ["link"]);
     }
 
-    /// Regression: root's page replaced the file that a link of another user's led to, whatever that was.
+    /// Regression: root replaced the target of another user's link by a page.
     #[test]
     fn root_follows_no_link_of_another_user() {
         if !ahead_sys::machine::is_root() {
@@ -442,12 +441,12 @@ mod tests {
             assert!(check(link).is_err() && format!("{:#}", replace(link, b"x").unwrap_err()).contains("(54321)"));
         }
         assert_eq!((fs::read(&victim).unwrap(), home.path().join("new").exists()), (b"kept".to_vec(), false));
-        // With the user's own rights it leads to nothing but what is his.
+        // With the rights of that user, the link leads only to files of that user.
         for path in [home.path(), &victim] {
             std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).unwrap();
         }
-        user.with_file_rights(|| replace(&link, b"his")).unwrap().unwrap();
-        assert_eq!(fs::read(&victim).unwrap(), b"his");
+        user.with_file_rights(|| replace(&link, b"newest")).unwrap().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"newest");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A plan into the page cache: what a profile says a program will read is there when it asks.
+//! Prefetches the pages of a profile into the page cache, in the order of a plan, before the program needs them.
 //!
 //! ```text
 //!     Profile ──▶ pieces ──▶ looks warm? ──yes──▶ the program starts; the rest is checked with idle priority
@@ -13,18 +13,17 @@
 //!         │                    │
 //!         ▼                    ▼
 //!     workers: open ▸ as recorded? ▸ resident? ▸ cut ▸ read ahead     under a brake: budget, pressure, deadline
-//!     (separate for each device; limited in all)                      given up: a device that does not answer
+//!     (separate for each device; limited in all)                      devices that do not answer are given up
 //!         │
 //!         ├──▶ gate: the program may start
-//!         └──▶ Account: every byte, by what became of it
+//!         └──▶ Account: the outcome of every byte
 //! ```
 //!
-//! In comes an [`crate::Profile`], hostile until proven otherwise, and [`Options`]; out go pages in the page cache
-//! and an [`Account`].
+//! A [`crate::Profile`], which is untrusted, and [`Options`] come in; pages in the page cache and an [`Account`] go out.
 //!
-//! What it must never do: fail or delay the program; open anything but regular files of the profile and the block device
-//! that they lie on; read a byte twice; take more memory than its budget; take the threads that the program needs; wait for one
-//! device, or have its caller wait for any, without a limit; leave a byte unaccounted for.
+//! This module must never fail or delay the program; open anything but regular files of the profile and their block devices; read
+//! a byte twice; use more memory than its budget; use up the threads that the program needs; wait for a device, or let its caller
+//! wait for one, without a limit; or leave a byte out of the account.
 
 mod account;
 mod brake;
@@ -58,7 +57,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Prefetches what a profile, or a list of ranges, names.
+/// Prefetches the pages of a profile, or a list of ranges.
 ///
 /// ```no_run
 /// # fn main() -> ahead::Result<()> {
@@ -75,22 +74,22 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Of everything in the profile; the program may start when the plan says so.
+    /// Prefetches all of a profile. The program may start when the plan permits it.
     pub fn new(profile: Profile) -> Prefetcher {
         Prefetcher { profile: Arc::new(profile), options: Options::default() }
     }
 
-    /// Of byte ranges of files. Sizes and times of change are those of now; a range beyond the end of its file is cut. Nothing is held: there
-    /// is no program.
+    /// Prefetches byte ranges of files, with their current sizes and modification times. Ranges are cut at the end of the file. There is
+    /// no program that waits.
     ///
     /// # Errors
-    /// A path does not lead to a regular file, or not below a mount of this machine.
+    /// A path does not lead to a regular file, or is not below a mount of this machine.
     pub fn of_ranges(ranges: impl IntoIterator<Item = (PathBuf, Range<u64>)>) -> Result<Prefetcher> {
         let options = Options { head_start: HeadStart::None, ..Options::default() };
         Ok(Prefetcher { profile: Arc::new(ranges::to_profile(ranges)?), options })
     }
 
-    /// With these options instead of those of before.
+    /// Replaces all options.
     pub fn options(self, options: Options) -> Prefetcher {
         Prefetcher { options, ..self }
     }
@@ -101,10 +100,10 @@ impl Prefetcher {
         self
     }
 
-    /// Starts to prefetch and returns at once. Where no thread can be had and no program waits, it returns when everything is prefetched.
+    /// Starts to prefetch and returns at once. If no thread can be started and no program waits, returns when all is prefetched.
     ///
     /// # Errors
-    /// No thread could be had. The caller goes on without prefetching then.
+    /// No thread could be started. The caller then goes on without a prefetch.
     pub fn start(self) -> Result<Running> {
         engine::start(self.profile, self.options).map_err(|error| Error::io("start a thread", error))
     }
@@ -113,35 +112,35 @@ impl Prefetcher {
 /// How to prefetch.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Bytes that may be fetched at most; `None`: half of the available memory.
+    /// Maximum number of prefetched bytes; `None`: half of the available memory.
     pub budget_bytes: Option<u64>,
-    /// Give up after this time; `None`: never.
+    /// Stop after this time; `None`: no limit.
     pub deadline: Option<Duration>,
-    /// Since when the program waits: all time limits count from then on; `None`: from now on.
+    /// When the program began to wait: all time limits count from then. `None`: from the start of the prefetch.
     pub since: Option<Instant>,
-    /// How much of the disks it takes from others.
+    /// Priority over other programs' reads.
     pub priority: Priority,
-    /// What the devices are like; of one that is not among them the recording shows it.
+    /// Descriptions of devices. The description of any other device is derived from the recording.
     pub descriptions: Descriptions,
     /// When the program may start, on a disk that seeks.
     pub head_start: HeadStart,
-    /// Return from [`Running::finish`] only when all has arrived.
+    /// Whether [`Running::finish`] returns only when all pages have arrived.
     pub wait: bool,
-    /// Keep [`Account::ranges`].
+    /// Whether to keep [`Account::ranges`].
     pub keep_ranges: bool,
 }
 
-/// How much of the disks a fetch takes from others.
+/// The priority of a prefetch over other programs' reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// As any program: for a program that waits.
+    /// As any program; for a prefetch that a program waits for.
     #[default]
     Normal,
-    /// What others leave: the idle class, and on a rotating disk no more than a few requests in the queue at a time.
+    /// The idle I/O class, and only a few requests in the queue of a rotating disk.
     Idle,
 }
 
-/// When the program may start, on a disk that seeks. Elsewhere it starts at once.
+/// When the program may start, on a disk that seeks. On other disks it starts at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum HeadStart {
     /// As the plan says.

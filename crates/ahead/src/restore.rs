@@ -1,4 +1,4 @@
-//! Undoing what a killed process of ours left changed.
+//! Undoes changes that a killed `ahead` left behind.
 
 use crate::notify::Notify;
 use crate::{Error, Result};
@@ -12,10 +12,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long one wait for the end of a process lasts before the next one.
+/// Length of one wait for the end of a process.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Undoes every noted change whose process is gone, the latest first. What another process has changed since is left alone.
+/// Undoes every noted change whose process has ended, the latest first. A setting that another process has changed since stays.
 ///
 /// # Errors
 /// Not permitted; the notes cannot be read.
@@ -26,8 +26,8 @@ pub fn everything() -> Result<Vec<Restored>> {
     Ok(done)
 }
 
-/// Waits for the end of a process, however long that takes, and undoes what is noted for it. A process that ends well has undone
-/// everything by then.
+/// Waits for the end of a process without a limit, and undoes its noted changes. A process that ends normally has undone all of them
+/// already.
 ///
 /// # Errors
 /// The process cannot be waited for; the notes cannot be read.
@@ -38,22 +38,22 @@ pub fn after(process: ProcessId) -> Result<()> {
     Ok(())
 }
 
-/// Sets back the kernel's settings that a killed process left changed: with them, measurements would mean nothing. The lock makes sure that
-/// no other process needs them.
+/// Restores kernel settings that a killed process left changed, because they would falsify measurements. With the lock held, no other
+/// process needs them.
 pub fn settings(_lock: &MachineLock, notify: Notify<'_>) {
     report(ahead_undo::restore_settings(), notify);
 }
 
-/// The same for a process that measures beside others. While another process holds the lock, everything stays as it is.
+/// The same for a process that measures without the lock. While another process holds the lock, this changes nothing.
 pub fn settings_if_free(notify: Notify<'_>) {
-    // A process that finds the lock taken waits and reports that: it is not taken without need.
+    // A process that finds the lock taken waits and reports that, so it is taken only if there are notes.
     if matches!(ahead_undo::has_abandoned_settings(), Ok(false)) {
         return;
     }
     match MachineLock::try_acquire() {
         Ok(Some(lock)) => settings(&lock, notify),
         Ok(None) => {}
-        // A caller that may not lock may not set anything back either: the remedy is reported, and the work goes on.
+        // A caller that may not take the lock may not restore settings either: the remedy is reported, and the work continues.
         Err(_) => report(ahead_undo::restore_settings(), notify),
     }
 }
@@ -74,18 +74,18 @@ fn report(outcome: ahead_sys::Result<Vec<Restored>>, notify: Notify<'_>) {
     }
 }
 
-/// A caller that may not remove the notes may not undo their changes either: one error, not one for each change.
+/// Checks that the caller may remove notes. Otherwise it may not undo their changes either, and there is one error for all of them.
 fn check_privileges() -> Result<()> {
     let may_not = accessat(CWD, ahead_undo::NOTES, Access::WRITE_OK, AtFlags::EACCESS) == Err(Errno::ACCESS);
     if may_not && ahead_undo::notes()?.iter().any(|(_, note)| !note.owner.is_alive()) {
-        let (what, remedy) = ("undoing what a killed ahead has left".into(), "sudo ahead restore".into());
+        let (what, remedy) = ("undoing changes of a killed ahead".into(), "sudo ahead restore".into());
         return Err(Error::Sys(ahead_sys::Error::NotPermitted { what, remedy }));
     }
     Ok(())
 }
 
-/// Detaches disks whose image lies in a directory that a killed `ahead` made for itself and that is to be removed with its content. The
-/// daemons of these disks live, so that no note of theirs is undone; and their mounts keep the directory.
+/// Detaches disks whose image is in a temporary directory of a killed `ahead`, which is to be removed. The daemons of these disks still
+/// run, so their notes are not undone, and their mounts would prevent the removal.
 fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
     let notes = ahead_undo::notes()?;
     let left = notes.iter().filter(|(_, note)| is_left(note));
@@ -108,8 +108,8 @@ fn detach_abandoned(is_left: impl Fn(&Note) -> bool) -> Result<Vec<Restored>> {
     Ok(ahead_disk::list()?.into_iter().filter(is_abandoned).map(detach).collect())
 }
 
-/// The path of a tree that was made here, without symbolic links. Another user may own its directory: a link in the tree's place leads to a
-/// tree that is not ours.
+/// The path of a tree that `ahead` has created, without symbolic links. Another user may own its directory: a link in the place of the tree
+/// leads to another tree.
 fn tree_at(path: &Path, made: FileIdentity) -> Option<PathBuf> {
     let place = fs::canonicalize(path).ok()?;
     let there = fs::symlink_metadata(&place).ok()?;

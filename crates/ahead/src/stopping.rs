@@ -1,14 +1,14 @@
-//! Work that a signal must be able to end.
+//! Runs work that a signal can interrupt.
 //!
-//! The kernel lets a thread wait without a limit for a server that does not answer, or for a FUSE daemon that is stopped. Such work is done
-//! in a separate thread, and only that thread waits.
+//! A thread may wait in the kernel without a limit for a server that does not answer, or for a stopped FUSE daemon. Such work runs in a
+//! separate thread, and only that thread waits.
 
 use crate::error::IoContext;
 use crate::{Error, Result, Stopped};
 use ahead_process::Signals;
 use std::sync::mpsc;
 
-/// Does some work, or gives up when a signal asks us to stop. The thread that does the work then ends with the process.
+/// Runs `work`, or returns early when a signal arrives. Then the thread with the work ends with the process.
 ///
 /// # Errors
 /// [`Stopped`]; the thread could not be started, or panicked.
@@ -16,7 +16,7 @@ pub fn unless_stopped<T: Send + 'static>(signals: &Signals, work: impl FnOnce() 
     let (ended, end) = std::io::pipe().what("pipe")?;
     let (give, take) = mpsc::channel();
     let work = move || {
-        // Closed when the work is done, and also when it panics.
+        // Closed when the work has ended, also by a panic.
         let _end = end;
         let _ = give.send(work());
     };
@@ -30,8 +30,8 @@ pub fn unless_stopped<T: Send + 'static>(signals: &Signals, work: impl FnOnce() 
     }
 }
 
-/// Whether to go on. A signal that arrives while a run is set up would end its program at the first instruction: a profile of that would
-/// replace a good one, and a comparison would go on for minutes.
+/// Checks for a signal. A signal that arrives during the set-up of a run would otherwise end the program at its first instruction: a
+/// profile of that would replace a good one, and a comparison would continue for minutes.
 ///
 /// # Errors
 /// [`Stopped`].

@@ -1,11 +1,12 @@
-//! The store of profiles: where the profile of a command is kept when the user names no file.
+//! The store of profiles: the place of a command's profile if the user names no file.
 //!
 //! ```text
 //!     $XDG_STATE_HOME/ahead/NAME-HASH.ahead        NAME: the program's; HASH: of its arguments and of the working directory
 //!     $XDG_STATE_HOME/ahead/NAME-any-HASH.ahead    HASH: of the working directory alone, for any arguments
 //! ```
 //!
-//! A command is looked for with its arguments first, and then as one with any arguments. As another user's, root's are looked for last.
+//! A lookup tries the profile of the command with its arguments first, then that for any arguments. Root's store is tried last if the
+//! program runs as another user.
 
 mod output;
 
@@ -21,25 +22,25 @@ use std::path::{Path, PathBuf};
 /// Which arguments of a command a profile is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arguments {
-    /// Exactly those of the command.
+    /// Exactly the arguments of the command.
     #[default]
     Same,
-    /// Any.
+    /// Any arguments.
     Any,
 }
 
-/// Where `record` keeps the profile of a command that is run in this directory, when `-o` is not given:
+/// Where `record` without `-o` stores the profile of a command that runs in this directory:
 /// `$XDG_STATE_HOME/ahead/NAME-HASH.ahead`. NAME is the program's; HASH distinguishes its arguments and directories
 /// (`git status` reads other files in another repository, `python3` with another script).
 ///
-/// `user`: whose directory, if not our own (a recording that root makes for another user). It is `~/.local/state` then:
-/// the user's environment has not come through sudo.
+/// `user`: the owner of the store, if it is not the calling user (root records for another user). Its store is in `~/.local/state`,
+/// because sudo does not pass on the user's environment.
 pub fn new_profile_path_for(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> PathBuf {
     places(argv, user, arguments).swap_remove(0)
 }
 
-/// Where the profile of such a command is, when `-p` is not given: where `record` would keep it for this user, or else where root has kept
-/// it; in each of these places with the same arguments, or else with any. If there is none, the first place.
+/// The profile of a command without `-p`: in the store of this user, then in that of root; in each of them for the same arguments, then
+/// for any. If there is none, the first of these paths.
 pub fn profile_path_for(argv: &[OsString], user: Option<&User>) -> PathBuf {
     let (same, any) = (places(argv, user, Arguments::Same), places(argv, user, Arguments::Any));
     first_taken(same.into_iter().zip(any).flat_map(|(same, any)| [same, any]).collect())
@@ -75,7 +76,7 @@ pub fn list() -> io::Result<Vec<Stored>> {
     Ok(stored)
 }
 
-/// How many profiles there seem to be for the same program, by the names of their files: none is read, so that a start is not delayed.
+/// The number of profiles for the same program according to their file names. Reads no file, so that a start is not delayed.
 pub fn count_similar(argv: &[OsString]) -> usize {
     let name = program_name(argv).as_bytes();
     // `-HASH.ahead`, and `-any` before it.
@@ -96,7 +97,7 @@ impl Stored {
     }
 }
 
-/// The profiles of the same program with other arguments or in another directory: what a user may mean whose command has none.
+/// The profiles of the same program with other arguments or in another directory, as a hint for a command without a profile.
 pub fn similar(argv: &[OsString]) -> Vec<Stored> {
     let Some(name) = argv.first().and_then(|program| Path::new(program).file_name()) else { return Vec::new() };
     let is_similar = |stored: &Stored| {
@@ -120,7 +121,7 @@ fn places(argv: &[OsString], user: Option<&User>, arguments: Arguments) -> Vec<P
     state_directories(user).map(|state| state.join("ahead").join(&name)).collect()
 }
 
-/// Stands before the hash of a profile for any arguments.
+/// Precedes the hash in the name of a profile for any arguments.
 const ANY: &str = "-any-";
 /// Digits of a hash.
 const HASH_DIGITS: usize = 8;
@@ -141,7 +142,7 @@ fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
     let mut hash = crc32fast::Hasher::new();
     hash.update(directory.as_os_str().as_bytes());
     for argument in argv.iter().skip(1) {
-        // NUL can stand in no argument: `a b` and `ab` differ.
+        // No argument contains NUL: so `a b` and `ab` differ.
         hash.update(&[0]);
         hash.update(argument.as_bytes());
     }
@@ -150,7 +151,7 @@ fn profile_name(argv: &[OsString], directory: &Path) -> OsString {
     file
 }
 
-/// The first is the one to write to.
+/// The directories of the store. New profiles go to the first.
 pub(crate) fn state_directories(user: Option<&User>) -> impl Iterator<Item = PathBuf> {
     let named = match user {
         Some(_) => None,
@@ -159,11 +160,11 @@ pub(crate) fn state_directories(user: Option<&User>) -> impl Iterator<Item = Pat
     named.into_iter().chain([home(user).join(".local/state")])
 }
 
-/// What systems write where a user has no home.
+/// The home directory in passwd of users without one.
 const NO_HOME: &str = "/nonexistent";
 
-/// The home directory of this user, or our own: what the environment says, or else the system's list of users. Never a
-/// relative one: it would be another one in each directory.
+/// The home directory of this user or of the calling one: from the environment, or else from the user database. A relative path is
+/// ignored, because it would depend on the working directory.
 pub fn home(user: Option<&User>) -> PathBuf {
     let own = || std::env::var_os("HOME").map(PathBuf::from);
     let listed = || User::lookup(&geteuid().to_string()).ok().map(|user| user.home);

@@ -1,7 +1,7 @@
-//! When a run is over: at the program's end, or when what never ends by itself is ready.
+//! The end of a run: the program ends, or a program that does not end by itself (a server, a desktop program) is ready.
 //!
-//! Ready is what can be seen from outside without touching the program: a line of its output, a port in the kernel's
-//! table of listening sockets (nothing connects to it), a file that appears.
+//! Readiness is observed from outside, without a change to the program: a line of its output, a listening port in the kernel's
+//! socket table (without a connection to it), or a file that appears.
 
 mod stream;
 
@@ -23,7 +23,7 @@ use stream::{PIPE_MOST_BYTES, Pass, Seen, Stream};
 /// The end of a run of a program that does not end by itself. Without a condition, the run ends with the program.
 #[derive(Clone, Debug, Default)]
 pub struct Until {
-    /// A line of the program's output or errors matches; both become pipes for that.
+    /// A line of the program's standard output or standard error matches. Both are redirected to pipes.
     pub output: Option<Regex>,
     /// A process listens on this TCP port.
     pub port: Option<u16>,
@@ -31,25 +31,25 @@ pub struct Until {
     pub file: Option<PathBuf>,
 }
 
-/// The statuses of programs that a signal ended; a shell that waited for one has it, too.
+/// The exit statuses of programs that a signal ended, also of a shell that waited for such a program.
 const ENDED_BY_SIGNAL: RangeInclusive<i32> = 128 + 1..=128 + 64;
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// The status to pass on: the program's own; 0 when it was ended by us because it was ready or its time was over.
+    /// The status to pass on: that of the program; 0 if `ahead` ended it because it was ready or the time limit had passed.
     pub status: i32,
-    /// When it was ready, its time was over, or it had ended.
+    /// When the program was ready, the time limit passed, or the program ended.
     pub at: Instant,
-    /// The end that was asked for was reached.
+    /// The requested readiness was reached.
     pub ready: bool,
-    /// The signal that asked us to stop.
+    /// The signal that stopped `ahead`.
     pub stopped: Option<i32>,
 }
 
 impl Finished {
-    /// Whether a signal interrupted the run, sent to this process or to the program alone, before its usual end. A program
-    /// that exits with success at a signal (a server) was not interrupted.
+    /// Whether a signal to this process, or to the program alone, interrupted the run. A program that exits with status 0 after a
+    /// signal (a server) was not interrupted.
     pub fn is_interrupted(self) -> bool {
         !self.ready && (self.stopped.is_some() && self.status != 0 || ENDED_BY_SIGNAL.contains(&self.status))
     }
@@ -62,22 +62,22 @@ impl Finished {
     }
 }
 
-/// How often a port or a file is looked for. Both cost some 20 to 50 µs; a readiness time is this exact.
+/// Interval between checks of a port or a file. A check takes 20 to 50 µs. The interval is the accuracy of a readiness time.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Until {
-    /// Whether an end other than the program's own was asked for.
+    /// Whether there is any condition.
     pub fn is_set(&self) -> bool {
         self.output.is_some() || self.port.is_some() || self.file.is_some()
     }
 
-    /// The command as it has to be started for this, and what has to be known before it is.
+    /// Returns the command to start, with pipes if output is searched, and the state of the conditions before the start.
     pub fn prepare(&self, command: &Command) -> Result<(Command, Watch<'_>)> {
         let signs = self.signs(&["self".into()])?;
         if self.is_set() {
-            // What the program leaves behind when it ends shall still be ours to end.
+            // Processes that the program leaves behind become our children, so that they can be ended.
             family::adopt_orphans()?;
         }
         let mut started = command.clone();
@@ -88,8 +88,8 @@ impl Until {
         Ok((started, Watch { signs, pass_on: !command.discard_output, streams: Vec::new() }))
     }
 
-    /// What can be looked for from outside, and what was there before. `processes`: whose network namespaces count, by
-    /// their names in `/proc`.
+    /// The conditions that can be checked from outside, with their state now. `processes`: names in `/proc` of the processes
+    /// whose network namespaces count.
     ///
     /// # Errors
     /// A process listens on the port already.
@@ -105,7 +105,7 @@ impl Until {
         Ok(signs)
     }
 
-    /// Whether an output is waited for, which only the process that starts the program can read.
+    /// Whether output is searched. Only the process that starts the program can read it.
     pub fn needs_output(&self) -> bool {
         self.output.is_some()
     }
@@ -119,7 +119,7 @@ impl Until {
     }
 }
 
-/// Distinguishes a file from a later one of the same name: inode, size, and time of modification.
+/// Distinguishes a file from a later one of the same name: inode, size, and modification time.
 type Identity = (u64, u64, i64, i64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -127,12 +127,12 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// How long a look at a file is waited for.
+/// Timeout of a check of the file.
 const ANSWER_TIME: Duration = Duration::from_millis(10);
-/// The same of the first, before the program starts: the file may lie on a disk that sleeps.
+/// Timeout of the first check, before the program starts: the file may be on a disk that has to spin up.
 const FIRST_ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// Looks at a file in a separate thread: if the file system does not answer, only that thread waits.
+/// Checks a file in a separate thread: if the file system does not answer, only that thread waits.
 #[derive(Debug)]
 struct Looker {
     ask: Sender<()>,
@@ -143,13 +143,13 @@ struct Looker {
 impl Looker {
     fn new(path: PathBuf) -> Result<Looker> {
         let ((ask, asked), (give, answers)) = (mpsc::channel(), mpsc::channel());
-        // It ends with the looker, or with the process.
+        // The thread ends when the looker is dropped, or with the process.
         let work = move || asked.iter().try_for_each(|()| give.send(identity(&path)));
         std::thread::Builder::new().spawn(work).map_err(|e| Error::io("start a thread", e))?;
         Ok(Looker { ask, answers, is_asked: Cell::new(false) })
     }
 
-    /// The file that is there, if there is one; `None`: there is no answer yet.
+    /// The file if it exists; the outer `None`: there is no answer yet.
     fn look(&self, limit: Duration) -> Option<Option<Identity>> {
         if !self.is_asked.replace(true) {
             self.ask.send(()).ok()?;
@@ -169,14 +169,14 @@ pub struct Signs<'a> {
 }
 
 impl Signs<'_> {
-    /// When to look the next time; `None`: there is nothing to look for.
+    /// When to check again; `None`: there is no condition on a port or a file.
     pub fn next_look(&self) -> Option<Instant> {
         let looks = self.until.port.is_some() || self.until.file.is_some();
         looks.then(|| Instant::now() + LOOK_EVERY)
     }
 
-    /// Whether one of these processes (names in `/proc`) sees a listener on the port, or the file is there and another
-    /// one than before.
+    /// Whether a listener on the port exists in the network namespace of one of these processes (names in `/proc`), or the file
+    /// exists and differs from the earlier one.
     pub fn is_there(&self, processes: &[String]) -> bool {
         let port = |port| processes.iter().any(|process| is_listened_on(process, port));
         let file = self.looker.as_ref().and_then(|looker| looker.look(ANSWER_TIME)).flatten();
@@ -193,8 +193,8 @@ pub struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Waits until the program has ended, is ready, or `deadline` has passed; in the last two cases it and all that it
-    /// started are ended.
+    /// Waits until the program has ended, is ready, or `deadline` has passed. In the last two cases, ends the program and all
+    /// processes that it started.
     pub fn wait(mut self, child: &mut Child, signals: &Signals, deadline: Option<Instant>) -> Result<Finished> {
         if let Some((output, errors)) = child.take_output() {
             self.streams = vec![Stream::new(output.into(), false)?, Stream::new(errors.into(), true)?];
@@ -225,7 +225,7 @@ impl Watch<'_> {
                         return self.end(child, signals, true, stopped);
                     }
                 }
-                // Passed on, or sent to the program as to us by the terminal. Asked twice, it is ended.
+                // The first signal is passed on, or the terminal has sent it to the program, too. The second one ends the program.
                 Event::Signal(_) if stopped.is_some() => return self.end(child, signals, false, stopped),
                 Event::Signal(number) => stopped = Some(number),
                 Event::Timeout => {}
@@ -233,7 +233,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends the program and all that it started, and passes on what they still had to say.
+    /// Ends the program and all processes that it started, and passes on their remaining output.
     fn end(mut self, child: &mut Child, signals: &Signals, ready: bool, stopped: Option<i32>) -> Result<Finished> {
         let at = Instant::now();
         let (own_status, signal) = end_family(child, signals)?;
@@ -242,7 +242,7 @@ impl Watch<'_> {
         Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
     }
 
-    /// Reads what one stream has, once; `true`: a line matched.
+    /// Reads one stream once. Returns whether a line matched.
     fn read(&mut self, index: usize, pass: Pass<'_>) -> Result<bool> {
         let pass = self.pass_on.then_some(pass);
         match self.streams[index].read(self.signs.until.output.as_ref(), pass)? {
@@ -255,8 +255,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Reads the remaining output in the pipes of a program that has ended. Another process may hold them open and write without
-    /// end: this reads no more than the pipe can have held at the program's end.
+    /// Reads the remaining output in the pipes of a program that has ended. Another process may hold the pipes open and write
+    /// without end, so this reads at most the capacity of a pipe.
     fn read_all(&mut self, pass: Pass<'_>) -> Result<bool> {
         let (mut matched, pass) = (false, self.pass_on.then_some(pass));
         for mut stream in self.streams.drain(..) {
@@ -274,8 +274,8 @@ impl Watch<'_> {
     }
 }
 
-/// Ends the program and all that it started: SIGTERM to all, then SIGKILL to those that are left. Gives its status, and the
-/// signal that asked us to stop meanwhile.
+/// Ends the program and all processes that it started: SIGTERM to all, then SIGKILL to the remaining ones. Returns the program's
+/// status, and a signal that arrived meanwhile.
 fn end_family(child: &mut Child, signals: &Signals) -> Result<(i32, Option<i32>)> {
     let own = std::process::id();
     family::terminate(own)?;
@@ -293,7 +293,7 @@ fn end_family(child: &mut Child, signals: &Signals) -> Result<(i32, Option<i32>)
     Ok((ended.code(), stopped))
 }
 
-/// Whether a process's network namespace has a socket that listens on this port. The table is as long as there are sockets.
+/// Whether a socket in the network namespace of a process listens on this port. Reads the whole socket table.
 fn is_listened_on(process: &str, port: u16) -> bool {
     ["tcp", "tcp6"].iter().any(|protocol| {
         let table = File::open(format!("/proc/{process}/net/{protocol}"));
@@ -301,7 +301,7 @@ fn is_listened_on(process: &str, port: u16) -> bool {
     })
 }
 
-/// `0: 0100007F:1F90 00000000:0000 0A …`: the local address and port, the other end's, and the state; 0A is LISTEN.
+/// `0: 0100007F:1F90 00000000:0000 0A …`: local address and port, remote address and port, state; 0A is LISTEN.
 fn has_listener(table: impl BufRead, port: u16) -> bool {
     table.lines().map_while(std::io::Result::ok).skip(1).any(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -325,7 +325,7 @@ mod tests {
         assert!(is_listened_on("self", socket.local_addr().unwrap().port()));
     }
 
-    /// Regression: a program that was killed, and not `ahead`, was taken for one that had come to its end.
+    /// Regression: a program that was killed by a signal to itself counted as one that had ended normally.
     #[test]
     fn a_run_is_interrupted_by_a_signal_to_either() {
         let finished = |status, ready, stopped| Finished { status, at: Instant::now(), ready, stopped };
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Regression: a process that wrote without end into the pipe of a program that had ended kept ahead reading without end.
+    /// Regression: a process that wrote without end into the pipe of an ended program made `ahead` read without end.
     #[test]
     fn endless_output_of_another_process_is_not_read_to_its_end() {
         let endless = || Stream::new(File::open("/dev/zero").unwrap(), false).unwrap();
@@ -361,7 +361,7 @@ mod tests {
         let path = home.path().join("ready");
         let looker = Looker::new(path.clone()).unwrap();
         let answer = || loop {
-            // On a busy machine an answer may take longer than it is waited for.
+            // On a busy machine an answer may take longer than the timeout.
             if let Some(answer) = looker.look(ANSWER_TIME) {
                 return answer;
             }
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(answer(), None);
         std::fs::write(&path, "x").unwrap();
         assert_eq!(answer(), identity(&path));
-        // Asked, and not answered.
+        // A thread that does not answer.
         let (ask, _asked) = mpsc::channel();
         let (_give, answers) = mpsc::channel();
         let silent = Looker { ask, answers, is_asked: Cell::new(false) };

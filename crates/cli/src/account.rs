@@ -1,4 +1,4 @@
-//! The account of a fetch, for people.
+//! The account of a prefetch, for people.
 
 use ahead::Account;
 use ahead::prefetch::{DescriptionSource, Order, UsedDevice};
@@ -8,18 +8,18 @@ use ahead_report::text::one_line;
 /// In several lines: `ahead replay`.
 pub fn lines(account: &Account, waited: bool) -> String {
     let mut lines = Vec::new();
-    let fetched = account.issued_bytes - account.bridged_bytes;
+    let prefetched = account.issued_bytes - account.bridged_bytes;
     lines.push(format!(
-        "fetched           {:>10}  in {}",
-        size(fetched),
+        "prefetched        {:>10}  in {}",
+        size(prefetched),
         count(account.requests, "request", "requests")
     ));
     let rows = [
         ("  metadata", account.metadata_bytes),
         ("  unreadable", account.unreadable_bytes),
         ("bridged", account.bridged_bytes),
-        ("already there", account.already_resident_bytes),
-        ("changed since", account.stale_bytes),
+        ("already resident", account.already_resident_bytes),
+        ("stale", account.stale_bytes),
         ("failed", account.failed_bytes),
     ];
     for (what, bytes) in rows.into_iter().filter(|(_, bytes)| *bytes > 0) {
@@ -29,7 +29,7 @@ pub fn lines(account: &Account, waited: bool) -> String {
         lines.push(format!("{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes)));
     }
     if account.lookups > 0 {
-        lines.push(format!("looked up         {:>10}  paths", account.lookups));
+        lines.push(format!("lookups           {:>10}", account.lookups));
     }
     if let Some(failure) = &account.first_failure {
         lines.push(format!("first failure: {failure}"));
@@ -52,7 +52,7 @@ pub fn line(account: &Account) -> String {
         count(account.requests, "request", "requests")
     )];
     let amounts = [
-        ("of it metadata", account.metadata_bytes),
+        ("including metadata", account.metadata_bytes),
         ("bridged", account.bridged_bytes),
         ("already resident", account.already_resident_bytes),
         ("residency unknown", account.residency_unknown_bytes),

@@ -140,7 +140,7 @@ impl Compare {
         match user {
             Some(user) if is_denied(&error) => Err(error).with_context(|| {
                 let (name, path) = (user.name.display(), path.display());
-                format!("{name}, as whom the program runs, cannot use the profile (chown {name} {path} helps if it is not his)")
+                format!("{name}, as whom the program runs, cannot use the profile (if another user owns it: chown {name} {path})")
             }),
             _ => Err(error.into()),
         }

@@ -1,11 +1,11 @@
-//! The `ahead` command: one file per subcommand, each with its flags and what it does with the library.
+//! The `ahead` command: one file for each subcommand, with its flags and its calls of the library.
 //!
-//! Arguments come in; results go to standard output, everything else to standard error, and the exit status is that of the contract
-//! (`exit.rs`). Nothing is decided here that a library crate could decide.
+//! Arguments come in; results go to standard output, everything else to standard error, and `exit.rs` defines the exit status.
+//! Decisions belong to the library crates.
 //!
-//! It is a library, too: the laboratory's command (`ahead-lab`) has the same exit statuses, output files and waiting for the machine.
+//! This crate is a library, too: the laboratory's command (`ahead-lab`) has the same exit statuses, output files and machine lock.
 //!
-//! It must never start another program of this project but the one in its directory (`laboratory.rs`).
+//! It must never start another program of this project except the one in its own directory (`laboratory.rs`).
 
 mod account;
 pub mod cli;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 /// List the profiles that `ahead run` finds by itself
 ///
 /// Each is for one command in one directory, or for a program with any arguments (record --any-arguments). Profiles that were
-/// recorded with -o are not listed: only you know where they are.
+/// recorded with -o are not listed: their paths are not stored.
 #[derive(Debug, Args)]
 pub struct List {
     /// Print JSON instead of a table (see docs/reference/json.md)

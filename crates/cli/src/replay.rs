@@ -11,19 +11,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Fetch what a profile lists, without starting anything
+/// Prefetch the pages of a profile, without starting a program
 ///
 /// Returns when everything is submitted: the kernel reads on by itself. What differs from the recording, is there already
 /// or may not be read is passed over and counted.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// Profile to fetch
+    /// Profile to prefetch
     #[arg(value_name = "FILE")]
     profile: PathBuf,
     /// Return only when everything has arrived
     #[arg(long)]
     wait: bool,
-    /// Fetch at most this much [default: half of the available memory]
+    /// Prefetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
     /// Give up after this time, as in 30s

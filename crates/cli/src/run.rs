@@ -18,28 +18,28 @@ use std::time::Instant;
 
 /// Start a program with the files it will read already on their way into memory
 ///
-/// Reads the profile that `ahead record` made and fetches what it lists: metadata first, then data, in the order that
-/// suits the disk, while the program starts. The program is never failed by a failed fetch: without a usable profile it
+/// Reads the profile that `ahead record` made and prefetches its pages: metadata first, then data, in the order that
+/// suits the disk, while the program starts. A failed prefetch never fails the program: without a usable profile it
 /// simply runs. Its exit status is passed on.
 #[derive(Debug, Args)]
 #[command(override_usage = "ahead run [OPTIONS] [--] <CMD>...")]
 pub struct Run {
-    /// Profile to fetch [default: the one that `ahead record` keeps for this command and directory]
+    /// Profile to prefetch [default: the one that `ahead record` keeps for this command and directory]
     #[arg(short, long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Fetch at most this much [default: half of the available memory]
+    /// Prefetch at most this much [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = ahead_model::quantity::parse_size_with_unit)]
     budget: Option<u64>,
     /// Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
-    /// Write what was fetched to this file, as JSON
+    /// Write the account of the prefetch to this file, as JSON
     #[arg(long, value_name = "FILE")]
     account: Option<PathBuf>,
-    /// Print what was prefetched as one line on standard error, after the program's end
+    /// Print the account as one line on standard error, after the program's end
     #[arg(short, long)]
     verbose: bool,
-    /// Write our own messages to this file: standard error is then the program's alone
+    /// Write the messages of ahead to this file, so that standard error has only those of the program
     #[arg(long, hide = true, value_name = "FILE")]
     messages: Option<PathBuf>,
     /// The program and its arguments

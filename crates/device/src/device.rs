@@ -1,4 +1,4 @@
-//! One disk: a model, its state, and the requests that are handed to it.
+//! A disk: its model, its state, and the service of requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,13 +8,13 @@ use crate::flash::FlashState;
 use crate::hdd::HddState;
 use crate::{Model, Request, Served};
 
-/// Latest time at which a request can be handed over, 73 years.
+/// Latest submission time of a request: 73 years.
 const MAX_NOW_NS: u64 = 1 << 61;
 
 /// Largest disk, 64 TiB: more than any image; bounds every product below.
 pub const MAX_CAPACITY_BYTES: u64 = 1 << 46;
 
-/// A disk of some model and size, with its state: where the head is, what is in the buffer, which channels are taken.
+/// A disk with its model, size and state: position of the head, content of the buffer, busy channels.
 #[derive(Clone, Debug)]
 pub struct Device {
     model: Model,
@@ -43,8 +43,8 @@ impl Device {
         Device { model: model.clone(), capacity_bytes, last_ns: 0, state }
     }
 
-    /// Hands a request over at `now_ns` and says when it is served. Requests are served in the order of the calls; a
-    /// time before that of the call before is taken for the same time.
+    /// Submits a request at `now_ns`, and returns the times of its service. Requests are served in the order of the calls. An earlier time than
+    /// that of the last call counts as the same time.
     pub fn submit(&mut self, request: &Request, now_ns: u64) -> Served {
         let now_ns = now_ns.min(MAX_NOW_NS).max(self.last_ns);
         self.last_ns = now_ns;
@@ -58,11 +58,10 @@ impl Device {
         }
     }
 
-    /// Puts it into its state after power-on: the head at the start, nothing in the buffer, no stream followed. So that
-    /// measurements one after another all find the same disk. A network volume stays as it is: it has no buffer, and
-    /// tokens that were spent come back with time alone, however often the machine is started.
+    /// Resets the disk to its state after power-on: the head at the start, an empty buffer, no stream. So each of several measurements finds
+    /// the same disk. A network volume does not change: it has no buffer, and its tokens are refilled by time only.
     ///
-    /// `ready_ns`: nothing is taken up before this time; what was handed over before has its disk to itself until then.
+    /// `ready_ns`: later requests are served from this time on; until then the disk serves earlier requests only.
     pub fn restart(&mut self, ready_ns: u64) {
         self.last_ns = self.last_ns.max(ready_ns.min(MAX_NOW_NS));
         if !matches!(self.state, State::Cloud(_)) {
@@ -81,9 +80,8 @@ impl Device {
     }
 }
 
-/// How long a fresh disk takes for `requests`, in this order, with the queue kept full: each is handed over as soon as
-/// a slot is free ([`Model::channels`]). In nanoseconds; 0 for no request. Reads in ascending order, merged where they
-/// touch, give a bound of what prefetching them can reach.
+/// Time of a disk after power-on for `requests` in this order with a full queue, nanoseconds; 0 without requests. Each request is submitted as
+/// soon as a slot is free ([`Model::channels`]). With merged reads in ascending order, this is a lower bound for a prefetch of them.
 pub fn time_for(model: &Model, capacity_bytes: u64, requests: impl Iterator<Item = Request>) -> u64 {
     let mut device = Device::new(model, capacity_bytes);
     let slots = model.channels() as usize;

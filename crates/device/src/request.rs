@@ -16,20 +16,19 @@ pub struct Request {
     pub op: Op,
     /// Where it starts on the disk.
     pub offset_bytes: u64,
-    /// How long it is. What lies beyond the end of the disk takes no time.
+    /// Its length. Bytes beyond the end of the disk take no time.
     pub length_bytes: u64,
 }
 
 /// When a request is served, in nanoseconds of the caller's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// When the disk took it up; after its arrival if earlier requests had to be finished.
+    /// When its service began: after its arrival if the disk served earlier requests first.
     pub start_ns: u64,
-    /// When it is done.
+    /// When it is complete.
     pub end_ns: u64,
-    /// The head had to leave what it was reading (a seek, a turn of the platter, or both). Never on flash or cloud.
+    /// Whether the head had to leave its place (a seek, a turn of the platter, or both). False on flash and cloud.
     pub seeked: bool,
-    /// How much of the time from start to end the disk itself was busy with it, its turn on the bus or for tokens
-    /// included.
+    /// Time from start to end in which the disk was busy with it, including waits for the bus or for tokens.
     pub busy_ns: u64,
 }

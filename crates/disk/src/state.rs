@@ -64,7 +64,6 @@ pub struct DiskInfo {
     /// The initial read-ahead window, KiB.
     pub read_ahead_kb: u64,
     /// The speed of the emulation without a model.
-    /// How fast the rig is without a model.
     pub floor: Floor,
     /// The timing accuracy when it was attached, at each depth of its model.
     pub punctuality: Vec<Punctuality>,

@@ -1,4 +1,4 @@
-//! What is known of the pages of one file.
+//! The book: the state of the pages of one file.
 
 use ahead_policy::{FileId, Folio, Found, Limits, PAGE_BYTES, Page, Request, folios};
 use ahead_sys::cache;
@@ -6,36 +6,36 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// It is cached, or on its way.
+/// The page is cached or in flight.
 const CACHED: u8 = 1;
-/// It is on its way.
+/// The page is in flight.
 const LOCKED: u8 = 2;
-/// The policy wants to hear when it is touched.
+/// The page is marked: the policy receives its next access.
 const MARKED: u8 = 4;
-/// A policy asked for it.
+/// A policy requested the page.
 const ASKED: u8 = 8;
-/// A reader has used it since it was read.
+/// A reader has used the page since it was read.
 const USED: u8 = 16;
-/// It is the last page of a request: what follows arrives by itself.
+/// The page is the last one of a request. The next page arrives with another request.
 const LAST: u8 = 32;
 
-/// The pages of a file, as far as we know.
+/// The pages of a file, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Book {
-    /// Through which it is read ahead.
+    /// The open file for read-ahead calls.
     pub file: Arc<File>,
     /// Its length, bytes.
     pub size_bytes: u64,
-    /// The settings of what is below it.
+    /// The settings of its device and file system.
     pub limits: Limits,
     pages: Vec<u8>,
-    /// Of each page the size of the folio that the policy asked for it in, as a power of two. The kernel has single pages;
-    /// policies that decide by folios decide as if they were there.
+    /// For each page, the size of the folio that the policy requested, as a power of two. The kernel has single pages, but policies
+    /// that decide by folios see the requested ones.
     orders: Vec<u8>,
 }
 
 impl Book {
-    /// What is cached of the file now; all that cannot be known counts as absent.
+    /// The pages that are cached now; pages with unknown state count as absent.
     pub fn new(file: Arc<File>, size_bytes: u64, limits: Limits) -> Book {
         let mut book = Book { size_bytes: 0, limits, pages: Vec::new(), orders: Vec::new(), file };
         book.grow(size_bytes);
@@ -45,7 +45,7 @@ impl Book {
         book
     }
 
-    /// The file is at least so long now.
+    /// Sets a new minimum length of the file.
     pub fn grow(&mut self, size_bytes: u64) {
         self.size_bytes = self.size_bytes.max(size_bytes);
         self.pages.resize(self.size_bytes.div_ceil(PAGE_BYTES) as usize, 0);
@@ -73,25 +73,25 @@ impl Book {
         self.state(page) & LOCKED != 0
     }
 
-    /// Whether the page, or what it is a part of, carries a mark.
+    /// Whether the page, or its folio, is marked.
     pub fn is_marked(&self, page: Page) -> bool {
         self.folio(page).is_some_and(|folio| self.state(folio.first) & MARKED != 0)
     }
 
-    /// What a cached page is a part of.
+    /// The folio of a cached page.
     pub fn folio(&self, page: Page) -> Option<Folio> {
         let order = *self.orders.get(page as usize)?;
         self.is_present(page).then_some(Folio { first: page >> order << order, order })
     }
 
-    /// How a page is found; its mark stays.
+    /// The state of a page. Its mark stays.
     pub fn found(&self, page: Page) -> Found {
         let Some(folio) = self.folio(page) else { return Found::Absent };
         let marked = self.is_marked(page);
         if self.is_locked(page) { Found::Locked { marked, folio } } else { Found::Present { marked, folio } }
     }
 
-    /// The end of the pages from `page` on, before `end`, that are found like it: none marked, none of another request.
+    /// The end of the pages from `page` on, before `end`, that have the same state: unmarked, and of the same request.
     pub fn run_end(&self, page: Page, end: Page) -> Page {
         let like = self.state(page) & (CACHED | LOCKED);
         let mut at = page;
@@ -118,14 +118,13 @@ impl Book {
         (page..end).find(|page| self.is_present(*page)).unwrap_or(end)
     }
 
-    /// Takes the mark away.
+    /// Removes the mark.
     pub fn unmark(&mut self, page: Page) {
         let first = self.folio(page).map_or(page, |folio| folio.first);
         self.part(first..first + 1).iter_mut().for_each(|state| *state &= !MARKED);
     }
 
-    /// Notes how a request lays its pages out, in folios and with a mark, and gives the rows of pages that it asks for. What
-    /// is cached stays as it is.
+    /// Records the folios and the mark of a request, and returns its runs of absent pages. Cached pages stay unchanged.
     pub fn lay_out(&mut self, request: &Request) -> Vec<Range<Page>> {
         let (largest, file_pages) = (self.limits.folio_order, self.file_pages());
         if request.order.min(largest) == 0 {
@@ -156,34 +155,34 @@ impl Book {
         }
     }
 
-    /// These pages were laid out, but are not asked for.
+    /// Pages with recorded folios were not requested after all.
     pub fn leave_out(&mut self, range: Range<Page>) {
         self.part(range).iter_mut().filter(|state| **state & CACHED == 0).for_each(|state| *state = 0);
     }
 
-    /// These pages, which are laid out and absent, were asked for.
+    /// Absent pages with recorded folios were requested.
     pub fn ask(&mut self, range: Range<Page>) {
         let last = range.end - 1;
         self.part(range).iter_mut().for_each(|state| *state = *state & MARKED | CACHED | LOCKED | ASKED);
         self.part(last..last + 1).iter_mut().for_each(|state| *state |= LAST);
     }
 
-    /// These pages are there, but not through us: resident before we came, or written.
+    /// Pages are cached without a request: they were resident before, or were written.
     pub fn hold(&mut self, range: Range<Page>) {
         self.part(range).iter_mut().for_each(|state| *state = (*state | CACHED) & !LOCKED);
     }
 
-    /// These pages are there.
+    /// Pages have arrived.
     pub fn arrive(&mut self, range: Range<Page>) {
         self.part(range).iter_mut().for_each(|state| *state &= !LOCKED);
     }
 
-    /// These pages could not be read.
+    /// Pages could not be read.
     pub fn fail(&mut self, range: Range<Page>) {
         self.part(range).iter_mut().filter(|state| **state & LOCKED != 0).for_each(|state| *state = 0);
     }
 
-    /// Notes that the kernel evicted a page, and splits its folio. Returns whether a policy had asked for the page and no reader
+    /// Records that the kernel evicted a page, and splits its folio. Returns whether a policy had asked for the page and no reader
     /// had used it.
     pub fn evict(&mut self, page: Page) -> bool {
         let folio = self.folio(page).unwrap_or(Folio::single(page));
@@ -194,7 +193,7 @@ impl Book {
         unused
     }
 
-    /// Notes that a reader used these pages. Returns how many of them a policy had asked for and no reader had used before.
+    /// Records that a reader used pages. Returns how many of them a policy had asked for and no reader had used before.
     pub fn use_pages(&mut self, range: Range<Page>) -> u64 {
         let mut first = 0;
         for state in self.part(range) {
@@ -204,7 +203,7 @@ impl Book {
         first
     }
 
-    /// How many pages were asked for, are there, and were never used.
+    /// Number of requested pages that are cached and were never used.
     pub fn unread(&self) -> u64 {
         self.pages.iter().filter(|state| **state & (CACHED | ASKED | USED) == CACHED | ASKED).count() as u64
     }
@@ -250,7 +249,7 @@ mod tests {
         book.arrive(4..16);
         assert!(book.evict(9));
         assert_eq!((book.folio(9), book.folio(10)), (None, Some(Folio::single(10))));
-        // What was laid out and then left out is as if it never was.
+        // Pages with recorded folios that were not requested are as before.
         assert_eq!(book.lay_out(&Request { order: 2, ..request(16..24, Some(20)) }), [16..24]);
         book.leave_out(16..24);
         ask(&mut book, 16..24, None);

@@ -1,13 +1,13 @@
-//! The description of a disk from some direct reads of a file on it: past the page cache, and never for longer than some seconds.
+//! Measures the description of a disk by direct reads of a file on it, which bypass the page cache, within some seconds.
 //!
 //! ```text
 //!     4 KiB at random places, one at a time  →  access time (median)
-//!     the same, two and then many at a time  →  how many it serves at once
+//!     the same, two and then many at a time  →  parallelism
 //!     every second page, ascending           →  cost of a request
 //!     1 MiB one after the other              →  bandwidth
 //! ```
 //!
-//! `ahead probe` finds more and takes longer; a policy needs no more than this.
+//! `ahead probe` finds more parameters and takes longer. A policy needs only these.
 
 use crate::Result;
 use ahead_model::random::SplitMix64;
@@ -19,28 +19,28 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-/// Reads of one kind end after this time, but for the first two.
+/// Time limit for reads of one kind, except the first two.
 const LONGEST: Duration = Duration::from_millis(700);
 /// Single accesses: enough for a median.
 const ACCESSES: u64 = 31;
-/// Outstanding when it is to be seen how many are served at once: as many as SATA's queue has (NCQ).
+/// Outstanding reads in the test of parallelism: the length of SATA's queue (NCQ).
 const DEEP: usize = 32;
 /// Reads at that depth.
 const DEEP_READS: u64 = 512;
-/// The device serves two requests at the same time if two at a time raise the throughput by this factor: a scheduler alone
-/// brings less.
+/// The device serves two requests at the same time if two outstanding reads increase the throughput by this factor. A scheduler alone
+/// has a smaller effect.
 const PARALLEL_GAIN: f64 = 1.5;
-/// Pages one after the other, with one left out between.
+/// Number of ascending pages with a gap of one page.
 const NEAR_READS: u64 = 512;
-/// Sequential reads, bytes each, and how many: long enough to leave a drive's buffer behind.
+/// Sequential reads, length in bytes and number: together longer than a drive's buffer.
 const LONG_BYTES: u64 = 1 << 20;
 const LONG_READS: u64 = 64;
 
-/// How long reads took.
+/// The times of reads.
 struct Took {
     count: u64,
     elapsed: Duration,
-    /// Median of those that were alone.
+    /// Median of single reads.
     median: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Took {
     }
 }
 
-/// Reads `count` times at the places that `place` gives, with `depth` reads outstanding.
+/// Makes `count` reads at places from `place`, with `depth` reads outstanding.
 fn take(file: &HeldFile, length: u64, depth: usize, count: u64, place: impl Fn(u64) -> u64) -> Result<Took> {
     let failed = |e| ahead_sys::Error::io(format!("open {}", file.path().display()), e);
     let direct = file.open_again(File::options().read(true).custom_flags(O_DIRECT)).map_err(failed)?;
@@ -75,7 +75,7 @@ fn scattered(index: u64, places: u64) -> u64 {
     SplitMix64::after(index).below(places)
 }
 
-/// A hop as a share of an access, where there is an arm: the seek is shorter, the turn of the platter is not.
+/// A hop as a share of an access on a disk with an arm: the seek is shorter, the rotational latency is not.
 const HOP: f64 = 0.5;
 
 /// Measures the disk under a file of at least some MiB that has all its blocks.
@@ -88,7 +88,7 @@ pub fn measure(file: &HeldFile) -> Result<DeviceDescription> {
         return Err(std::io::Error::other(format!("a file of {bytes} bytes is too short for it")).into());
     }
     let single = take(file, PAGE_BYTES, 1, ACCESSES, |index| scattered(index, pages))?;
-    // Each kind begins elsewhere: what a drive has in its buffer would be answered at once.
+    // Each kind begins at another place: blocks in the drive's buffer would be answered at once.
     let two = take(file, PAGE_BYTES, 2, ACCESSES, |index| scattered(index + 1000, pages))?;
     let single_per_second = 1.0 / single.median.as_secs_f64().max(1e-9);
     let parallelism = if two.per_second() < PARALLEL_GAIN * single.per_second() {

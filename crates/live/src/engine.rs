@@ -1,4 +1,4 @@
-//! The engine: one policy, the files that are open through it, and what was asked of the disk.
+//! The engine: a policy, its open files, and its requests to the disk.
 
 use crate::book::Book;
 use crate::reader::Reader;
@@ -13,27 +13,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests that fit where the disk does not tell: those of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
-/// layer today (`BLKDEV_DEFAULT_RQ`).
+/// Queue length if the disk does not report one: that of Linux 2.2 (`NR_REQUEST` in include/linux/blkdev.h), and of the block
+/// layer (`BLKDEV_DEFAULT_RQ`).
 const QUEUE_LIMIT: u32 = 128;
-/// A disk that serves one request at a time is not given more than it transfers in this time, beyond what it is asked for by one call:
-/// mq-deadline lets a read that is older than half a second (`read_expire`) go before others, which sends the head to and fro. Less than half
-/// of that, for the inner tracks of a platter are half as fast.
+/// A disk that serves one request at a time gets at most the requests that it transfers in this time. mq-deadline prefers a read that is
+/// older than half a second (`read_expire`), which costs seeks. Less than half of that, because the inner tracks of a platter are half
+/// as fast.
 const LONGEST_QUEUE: Duration = Duration::from_millis(200);
-/// Least number of requests nevertheless: the disk serves one, and the scheduler chooses among the others.
+/// Minimum number of requests: the disk serves one, and the scheduler chooses among the others.
 const LEAST_QUEUE: u32 = 4;
-/// Threads that wait for arrivals: as many requests can be noticed in any order. More are noticed in the order of asking.
+/// Threads that wait for arrivals. The arrival of this number of requests is noticed in any order; further ones in request order.
 const REAPERS: usize = 32;
 /// Their stacks, bytes: they call nothing that needs more.
 const REAPER_STACK_BYTES: usize = 128 << 10;
 
-/// A policy at work. Readers that were opened through it may be used in any thread, and live on without it.
+/// An engine with its policy. Its readers may be used in any thread, also after the engine was dropped.
 pub struct Engine {
     running: Arc<Running>,
 }
 
 impl Engine {
-    /// Puts a policy to work.
+    /// Creates an engine for a policy.
     ///
     /// Errors: no thread could be started.
     pub fn new(policy: Box<dyn Policy>, settings: Settings) -> Result<Engine> {
@@ -50,14 +50,14 @@ impl Engine {
 
     /// Opens a file to be read through the policy.
     ///
-    /// Errors: it cannot be opened, or is no regular file.
+    /// Errors: the file cannot be opened, or is not a regular file.
     pub fn open(&self, path: &Path) -> Result<Reader> {
         self.open_as(path, OpenOptions::new().read(true))
     }
 
-    /// Opens a file to be read through the policy and written to.
+    /// Opens a file to be read through the policy and written.
     ///
-    /// Errors: it cannot be opened, or is no regular file.
+    /// Errors: the file cannot be opened, or is not a regular file.
     pub fn open_to_write(&self, path: &Path) -> Result<Reader> {
         self.open_as(path, OpenOptions::new().read(true).write(true))
     }
@@ -66,10 +66,10 @@ impl Engine {
         self.take(how.open(path)?, path)
     }
 
-    /// Takes an opening of a file, to be read through the policy, and written to if it was opened for that. No other code may use
-    /// that opening: the engine switches its read-ahead off. `path`: the file's name in messages.
+    /// Takes an open file, to be read through the policy, and written if it was opened for that. No other code may use this open file,
+    /// because the engine switches its read-ahead off. `path`: the file's name in messages.
     ///
-    /// Errors: it is no regular file.
+    /// Errors: the file is not a regular file.
     pub fn take(&self, file: File, path: &Path) -> Result<Reader> {
         let fd = Arc::new(file);
         let metadata = fd.metadata()?;
@@ -90,13 +90,13 @@ impl Engine {
         Ok(Reader::new(self.running.clone(), fd, open, file, metadata.size()))
     }
 
-    /// Waits until nothing that was asked for is on its way any more, and all of it is known to have come.
+    /// Waits until no request is in flight and the arrival of each is recorded.
     pub fn settle(&self) {
         let shared = &self.running.shared;
         drop(shared.room.wait_while(shared.lock(), |state| state.world.queue.requests > 0));
     }
 
-    /// What was counted until now.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         let state = self.running.shared.lock();
         let unread: u64 = state.world.books.iter().flatten().map(Book::unread).sum();
@@ -104,7 +104,7 @@ impl Engine {
     }
 }
 
-/// Requests that the disk's queue takes, or that may wait in it without being late.
+/// Maximum number of requests in the disk's queue that do not wait too long.
 fn queue_limit(device: DeviceNumber, traits: Option<DeviceDescription>) -> u32 {
     let setting = block::disk_setting(device, "nr_requests").and_then(|text| text.parse().ok());
     in_time(setting.unwrap_or(QUEUE_LIMIT).max(1), request_kb(device) * 1024, traits)
@@ -120,19 +120,19 @@ fn in_time(slots: u32, request_bytes: u64, traits: Option<DeviceDescription>) ->
     })
 }
 
-/// Longest request that a call brings, KiB.
+/// Longest request of one call, KiB.
 fn request_kb(device: DeviceNumber) -> u64 {
     let cap_kb = cache::read_ahead_cap_bytes(device) / 1024;
     let most_kb = block::disk_setting(device, "max_sectors_kb").and_then(|text| text.parse().ok());
     most_kb.unwrap_or(cap_kb).min(cap_kb)
 }
 
-/// Largest folio of a file system that takes large ones, as a power of two: that of a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
+/// Largest folio of a file system with large folios, as a power of two: a huge page on x86-64 (`MAX_PAGECACHE_ORDER`).
 const LARGE_FOLIO: u8 = 9;
-/// File systems that take large folios, by the kernel that brought them: XFS, ext2 to ext4 (of which the magic number is one).
+/// File systems with large folios, with the first kernel that supports them: XFS; ext2 to ext4, which share a magic number.
 const TAKE_LARGE: [(u64, (u32, u32)); 2] = [(0x5846_5342, (5, 18)), (0xef53, (6, 16))];
 
-/// Largest folio that the kernel's own read-ahead would have on a file.
+/// Largest folio that the kernel's own read-ahead would use for a file.
 fn folio_order(fd: &File) -> u8 {
     let magic = rustix::fs::fstatfs(fd).map_or(0, |stat| stat.f_type as u64);
     let release = machine::kernel_release();
@@ -142,7 +142,7 @@ fn folio_order(fd: &File) -> u8 {
     if takes_large { LARGE_FOLIO } else { 0 }
 }
 
-/// The settings of what is below a file. A request is no longer than what one call brings.
+/// The settings of a file's device and file system. A request is at most as long as one call reads.
 fn limits(fd: &File, device: DeviceNumber, window_pages: Option<u64>) -> Limits {
     let window_kb = || bdi::read_ahead_kb(device).unwrap_or(0);
     Limits {

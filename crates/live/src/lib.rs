@@ -1,30 +1,30 @@
-//! A policy drives the real page cache: the very object that the simulator runs, on a real kernel and a real disk.
+//! Applies a policy to the real page cache: the same policy object as in the simulator, on a real kernel and a real disk.
 //!
-//! The kernel's own read-ahead is switched off for the open file; what a reader wants goes through here page by page, as in
-//! the simulator's machine. What the policy asks for is asked of the kernel in pieces that it neither cuts nor extends, and
-//! the book tells the policy what is cached, what is on its way, and where it set its marks.
+//! The kernel's read-ahead is off for the open file. Each page that a reader accesses goes through the engine, as in the
+//! simulated machine. The engine submits the policy's requests to the kernel in pieces that the kernel neither cuts nor extends.
+//! The *book* has the state of each page for the policy: cached, in flight, marked.
 //!
 //! ```text
-//!     reader ── page ──▶ book: absent | on its way | there, marked? ──▶ policy ──▶ requests
+//!     reader ── page ──▶ book: absent | in flight | cached, marked? ──▶ policy ──▶ requests
 //!        │                ▲                                                           │ room in the queue? wait, or drop
 //!        │                │ arrived                                                   ▼
-//!        │             reapers ◀── wait for the last page of each ──── WILLNEED, no longer than the kernel takes at once
+//!        │             reapers ◀── wait for the last page of each ─── WILLNEED, at most what the kernel reads per call
 //!        ▼
-//!     read what is there without waiting; wait for what is not  ──▶  hit, locked, miss; waited so long
+//!     read cached pages without waiting; wait for the others  ──▶  hit, locked, miss; time of the wait
 //! ```
 //!
-//! - **The book is checked by use.** What it calls present is read with `RWF_NOWAIT`, which fails where the kernel has evicted
-//!   the page meanwhile: then the policy hears of that (`Event::Evicted`), and it is a miss. What it calls locked is tried in
-//!   the same way: a reader that comes before the page's reaper notes the arrival itself.
-//! - **The asking thread submits**, as in the kernel: the thread of the reader whose access the policy received. Only requests
-//!   at an arrival go out from a reaper's thread.
-//! - **A full queue** makes the reader wait for room or loses the rest of the request, as the request says; requests are
-//!   counted until all their pages have arrived. Its limit is below the block layer's own, so that no submission blocks there.
-//! - **The cache holds single pages**, for WILLNEED brings no large folios. The book keeps those that a policy asked for, so that one
-//!   that decides by folios decides as the kernel would that has them.
+//! - **Each use checks the book.** Pages that the book has as cached are read with `RWF_NOWAIT`. This fails if the kernel has
+//!   evicted the page: the policy gets `Event::Evicted`, and the access is a miss. Pages in flight are tried in the same way: a
+//!   reader that comes before the page's reaper records the arrival itself.
+//! - **The reader's thread submits**, as in the kernel: the thread of the reader whose access the policy received. Only requests
+//!   after an arrival are submitted by a reaper's thread.
+//! - **If the queue is full**, the reader waits for room, or the rest of the request is dropped, as the request says. A request
+//!   counts until all its pages have arrived. The limit is below that of the block layer, so that no submission blocks there.
+//! - **The cache has single pages**, because WILLNEED creates no large folios. The book stores the folios that the policy
+//!   requested, so that a policy that decides by folios decides as in a kernel with large folios.
 //!
-//! What it must never do: read a clock or do I/O on a policy's behalf inside the policy; hold its lock during I/O; panic on
-//! an error of the disk (readers get it); change anything beyond its own open files.
+//! This crate must never read a clock or do I/O inside the policy, hold its lock during I/O, panic on an error of the disk
+//! (readers get it), or change anything except its own open files.
 //!
 //! ```
 //! use ahead_live::{Engine, Settings};

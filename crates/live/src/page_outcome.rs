@@ -1,41 +1,41 @@
-//! A reader comes to a page: the policy receives the access if it wants it, and the reader gets its next step.
+//! Handles an access to a page: the policy receives it if it needs it, and the reader gets its next step.
 
 use crate::sending::Asker;
 use crate::state::{Locked, Shared, State};
 use ahead_policy::{Access, By, Event, FileId, Found, Page, Requests};
 use std::ops::Range;
 
-/// Pages that a fault maps around itself where they are there: `fault_around_bytes` in mm/memory.c, 64 KiB.
+/// Number of cached pages that a fault maps around its page: `fault_around_bytes` in mm/memory.c, 64 KiB.
 const FAULT_AROUND_PAGES: u64 = 16;
 
-/// What the reader knows of a page that the book calls locked.
+/// The reader's knowledge of a page that is in flight according to the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Nothing yet.
+    /// Not checked yet.
     Not,
-    /// It has arrived.
+    /// The page has arrived.
     There,
-    /// It is still on its way.
+    /// The page is still in flight.
     Coming,
 }
 
-/// The next step of a reader that has come to a page.
+/// The next step of a reader at a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PageOutcome {
-    /// Probe whether the page has arrived, and come again.
+    /// Check whether the page has arrived, and repeat the access.
     Look,
-    /// Use these pages: they are there.
+    /// Use these pages, which are cached.
     Use(Range<Page>),
-    /// Wait for the page; it was locked, or absent.
+    /// Wait for the page, which was in flight or absent.
     Wait {
-        /// It was absent, and no request for it was under way.
+        /// Whether it was absent without a request in flight.
         missed: bool,
-        /// The request that brings it, if the waiting reader reports its end ([`Shared::ended`]).
+        /// The request with the page, if the waiting reader reports its arrival ([`Shared::ended`]).
         request: Option<Range<Page>>,
     },
 }
 
-/// How the policy finds the page, as far as book and reader know.
+/// The state of the page for the policy, from the book and the reader's check.
 fn found(state: &State, access: &Access, seen: Seen) -> Found {
     match state.world.book(access.file).map_or(Found::Absent, |book| book.found(access.page)) {
         Found::Locked { marked, folio } if seen == Seen::There => Found::Present { marked, folio },
@@ -43,7 +43,7 @@ fn found(state: &State, access: &Access, seen: Seen) -> Found {
     }
 }
 
-/// Whether the policy wants to receive this access.
+/// Whether the policy needs this access.
 fn is_wanted(state: &State, access: &Access, found: Found) -> bool {
     let (wants, is_read) = (state.wants, access.by == By::Read);
     let of_this_kind = if is_read { access.begins && wants.calls } else { wants.faults };
@@ -51,7 +51,7 @@ fn is_wanted(state: &State, access: &Access, found: Found) -> bool {
 }
 
 impl Shared {
-    /// A reader comes to `access.page` on its way to `end`.
+    /// A reader accesses `access.page` and continues to `end`.
     pub fn lookup_page(&self, access: Access, end: Page, seen: Seen) -> PageOutcome {
         let mut state = self.lock();
         let first_found = found(&state, &access, seen);
@@ -63,12 +63,12 @@ impl Shared {
             state = self.ask(state, Access { found: first_found, ..access }, &mut asker);
         }
         if first_found == Found::Absent {
-            // What was asked for may carry a mark on the very page.
+            // The new request may have its mark on this page.
             let again = found(&state, &access, seen);
             if again.is_marked() {
                 state = self.ask(state, Access { begins: false, found: again, ..access }, &mut asker);
             }
-            // A policy that drops when the queue is full may have dropped it; the reader needs it.
+            // A policy that drops requests when the queue is full may have dropped this page, which the reader needs.
             let mut requests = Requests::default();
             requests.pages(access.file, access.page, 1);
             drop(self.submit(state, requests.take(), &mut asker));
@@ -100,14 +100,14 @@ impl Shared {
         self.submit(state, requests.take(), asker)
     }
 
-    /// The reader used pages that were there.
+    /// The reader used cached pages.
     pub fn used(&self, file: FileId, pages: Range<Page>) {
         if !pages.is_empty() {
             self.lock().used(file, pages);
         }
     }
 
-    /// The reader waited for a page, which is there now.
+    /// The reader waited for a page, which has arrived.
     pub fn waited(&self, access: &Access, missed: bool, wait_ns: u64) {
         let (open, file, page) = (access.open, access.file, access.page);
         let mut state = self.lock();
@@ -119,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// A page that should have been there was not: the kernel has evicted it, and `others` too, which were looked for then.
+    /// The kernel has evicted a page that the book has as cached, and `others`, which were found by the following check.
     pub fn gone(&self, file: FileId, page: Page, others: impl Iterator<Item = Page>) {
         let mut state = self.lock();
         for page in std::iter::once(page).chain(others) {
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// A fault mapped its page, and what was there around it. Gives what is mapped now.
+    /// A fault mapped its page and the cached pages around it. Returns the mapped pages.
     pub fn mapped(&self, access: &Access) -> Vec<Page> {
         let mut state = self.lock();
         let Some(book) = state.world.book(access.file) else { return vec![access.page] };

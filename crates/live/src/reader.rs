@@ -1,4 +1,4 @@
-//! Reading a file through a policy: by calls, or through a mapping.
+//! Reads a file through a policy: by calls, or through a mapping.
 
 use crate::page_outcome::{PageOutcome, Seen};
 use crate::state::{Running, Shared};
@@ -14,16 +14,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// So far before a page that is gone it is looked what else is: 16 MiB, some 50 us.
+/// Range after an evicted page in which other evicted pages are searched: 16 MiB, about 50 us.
 const LOOK_PAGES: u64 = 4096;
 
-/// A file that is mapped, and which of its pages are.
+/// A mapping of a file, and its mapped pages.
 struct Mapped {
     mapping: Mapping,
     pages: Vec<bool>,
 }
 
-/// One opening of a file, through a policy.
+/// An open file that is read through a policy.
 pub struct Reader {
     running: Arc<Running>,
     fd: Arc<File>,
@@ -31,9 +31,9 @@ pub struct Reader {
     file: FileId,
     size_bytes: u64,
     mapped: Option<Mapped>,
-    /// Mapped pages that were touched in a row, and are not reported to the policy yet.
+    /// Consecutive accessed pages of the mapping that are not reported to the policy yet.
     touched: Range<Page>,
-    /// The file system can read without waiting.
+    /// Whether the file system supports RWF_NOWAIT.
     can_look: bool,
 }
 
@@ -51,7 +51,7 @@ impl Reader {
         &self.running.shared
     }
 
-    /// Reads from `offset_bytes` on, as much as there is and fits; 0 at the end.
+    /// Reads from `offset_bytes` on until the buffer is full or the file ends; returns 0 at the end.
     ///
     /// Errors: those of the disk.
     pub fn read_at(&mut self, buffer: &mut [u8], offset_bytes: u64) -> Result<usize> {
@@ -82,7 +82,7 @@ impl Reader {
         Access { open, file, by, ..Access::read(page, wanted, found) }
     }
 
-    /// Reads some bytes at the beginning of `part`, from the page of `access` on.
+    /// Reads bytes to the beginning of `part`, from the page of `access` on.
     fn read_next(&mut self, access: &Access, end: Page, part: &mut [u8], at: u64) -> Result<usize> {
         let mut access = *access;
         loop {
@@ -156,7 +156,7 @@ impl Reader {
         self.shared().gone(self.file, page, (page + 1..end).filter(|page| !is_there(page)));
     }
 
-    /// Reads what is there, without waiting; 0 if the first page is not.
+    /// Reads cached pages without waiting; returns 0 if the first page is absent.
     fn read_present(&mut self, part: &mut [u8], at: u64) -> Result<usize> {
         if self.can_look {
             match preadv2(&*self.fd, &mut [IoSliceMut::new(part)], at, ReadWriteFlags::NOWAIT) {
@@ -169,11 +169,11 @@ impl Reader {
         retry(|| self.fd.read_at(part, at))
     }
 
-    /// Copies a page out of a mapping of the file: a fault, if it is not mapped yet. Gives how much of it there is.
+    /// Copies a page of the mapping, which faults if it is not mapped yet. Returns its length up to the file's end.
     ///
     /// No process may truncate the file meanwhile (SIGBUS).
     ///
-    /// Errors: it cannot be mapped; there is no such page.
+    /// Errors: the file cannot be mapped; the page is beyond its end.
     pub fn copy_mapped(&mut self, page: Page, bucket: &mut [u8]) -> Result<usize> {
         let beyond_end = || Error::from(io::Error::from(io::ErrorKind::UnexpectedEof));
         if page >= self.size_bytes.div_ceil(PAGE_BYTES) {
@@ -209,7 +209,7 @@ impl Reader {
         self.shared().used(self.file, touched);
     }
 
-    /// Touches a page that is not mapped yet.
+    /// Accesses a page that is not mapped yet.
     fn fault(&mut self, page: Page) -> Result<()> {
         self.tell_touched();
         let by = By::Fault {
@@ -230,7 +230,7 @@ impl Reader {
                 }
                 PageOutcome::Wait { missed, request } => {
                     let began = Instant::now();
-                    // By a call: an error of the disk is an error then, and no signal.
+                    // By a call, so that a disk error is an error number and not a signal.
                     let waited = cache::wait_for(&*self.fd, page * PAGE_BYTES);
                     self.settle(page, request, waited.is_ok());
                     waited?;
@@ -254,32 +254,32 @@ impl Reader {
         }
     }
 
-    /// Writes, as any program would; what was written is in the cache then.
+    /// Writes to the page cache.
     ///
-    /// Errors: those of writing; the file was not opened for that.
+    /// Errors: the file was not opened for writing; errors of the write.
     pub fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> Result<()> {
         self.fd.write_all_at(bytes, offset_bytes)?;
         let end = offset_bytes + bytes.len() as u64;
         self.size_bytes = self.size_bytes.max(end);
-        // A page of which a part was written was read first, by the kernel, if it lay within the file.
+        // Before a partial write, the kernel has read the page if it is within the file.
         self.shared().wrote(self.file, self.size_bytes, offset_bytes / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
         Ok(())
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until all written data is on the disk (fsync).
     ///
-    /// Errors: those of writing.
+    /// Errors: those of the write.
     pub fn sync(&self) -> Result<()> {
         Ok(self.fd.sync_data()?)
     }
 
-    /// The position was set, by a program that has one (`lseek`).
+    /// The program has set its file position (`lseek`).
     pub fn sought(&self, offset_bytes: u64) {
         let event = Event::Sought { open: self.open, file: self.file, offset_bytes };
         drop(self.shared().tell(self.shared().lock(), &event));
     }
 
-    /// What the program says of its use of the file.
+    /// The program's advice on its use of the file (`posix_fadvise`).
     pub fn advise(&self, advice: Advice) {
         let event = Event::Advised { open: self.open, file: self.file, advice };
         drop(self.shared().tell(self.shared().lock(), &event));

@@ -1,7 +1,7 @@
-//! Sends a policy's requests to the disk, and notes their arrival.
+//! Sends a policy's requests to the disk, and records their arrival.
 //!
 //! ```text
-//!     requests ──▶ a place in the line, if they go together ──▶ pieces, as many as there is room for ──▶ the disk
+//!     requests ──▶ a turn, if they are sent together ──▶ pieces, as many as there is room for ──▶ the disk
 //!                                                                    ╰── waited for by reapers, or by the reader that misses
 //! ```
 
@@ -12,32 +12,32 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::PoisonError;
 
-/// Parts of a request that are waited for one by one, pages: a file's pieces are seldom shorter than 128 KiB.
+/// Length of the parts of a request whose arrival is checked, pages: extents of a file are rarely shorter than 128 KiB.
 const PART_PAGES: usize = 32;
 
-/// On whose behalf something is asked for.
+/// The thread on whose behalf a request is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Asker {
     open: OpenId,
-    /// The page that it is about to wait for.
+    /// The page for which it will wait.
     awaits: Option<(FileId, Page)>,
-    /// The request that brings that page, if it is short: the asker tells when it has come ([`Shared::ended`]). A reaper beside it would
-    /// be woken for each miss, too, which on a disk of 0.1 ms costs a tenth of it.
+    /// The request with this page, if it is short. The thread itself reports its arrival ([`Shared::ended`]). Waking a reaper for each
+    /// miss would cost a tenth of an access on a disk of 0.1 ms.
     request: Option<Range<Page>>,
 }
 
 impl Asker {
-    /// A reader that comes to an absent page.
+    /// A reader with an access to an absent page.
     pub fn of_absent(access: &Access) -> Asker {
         Asker { open: access.open, awaits: Some((access.file, access.page)), request: None }
     }
 
-    /// The request that is waited for by the asker.
+    /// The request for which this thread waits itself.
     pub fn into_request(self) -> Option<Range<Page>> {
         self.request
     }
 
-    /// Whether it waits for this request itself.
+    /// Whether this thread waits for the request itself.
     fn takes(&mut self, file: FileId, pages: &Range<Page>) -> bool {
         let brings = self.awaits.is_some_and(|(of, page)| of == file && pages.contains(&page));
         let takes = brings && pages.end - pages.start <= PART_PAGES as u64;
@@ -48,14 +48,14 @@ impl Asker {
     }
 }
 
-/// Waits until a request has arrived; false: it could not be read. Its pages come together where they lie in one piece; the
-/// block layer may have cut it where they do not, so a page of each part is waited for.
+/// Waits until a request has arrived; false: it could not be read. The block layer may have divided it at gaps on the disk, so this waits
+/// for a page of each part.
 fn wait_for(sent: &Sent) -> bool {
     let mut parts = sent.pages.clone().step_by(PART_PAGES).chain([sent.pages.end - 1]);
     parts.all(|page| cache::wait_for(&*sent.fd, page * PAGE_BYTES).is_ok())
 }
 
-/// Requests that continue one another become one, as the block layer's plug would make them.
+/// Merges contiguous requests, as the block layer's plug does.
 fn joined(requests: Vec<Request>) -> VecDeque<Request> {
     let mut joined: VecDeque<Request> = VecDeque::new();
     for request in requests {
@@ -77,13 +77,13 @@ fn joined(requests: Vec<Request>) -> VecDeque<Request> {
 }
 
 impl Shared {
-    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
+    /// Reports an event to the policy, and sends its requests as far as there is room.
     pub fn tell<'a>(&'a self, mut state: Locked<'a>, event: &Event) -> Locked<'a> {
         let requests = state.tell(event);
         if requests.is_empty() { state } else { self.submit(state, requests, &mut Asker::default()) }
     }
 
-    /// An opening is closed.
+    /// Closes an open file.
     pub fn close(&self, open: OpenId, file: FileId) {
         let mut state = self.tell(self.lock(), &Event::Closed { open });
         state.close(open, file);
@@ -136,14 +136,14 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves what the asker would wait for to the reapers: it has to wait for something else first, perhaps for that very room.
+    /// Leaves the thread's own request to the reapers, because the thread has to wait for room in the queue first.
     fn hand_over(&self, state: &mut State, asker: &mut Asker) {
         if let (Some((file, _)), Some(pages)) = (asker.awaits, asker.request.take()) {
             self.leave(state, file, pages);
         }
     }
 
-    /// The reapers wait for a request that was sent.
+    /// Lets the reapers wait for a sent request.
     fn leave(&self, state: &mut State, file: FileId, pages: Range<Page>) {
         if let Some(fd) = state.world.book(file).map(|book| book.file.clone()) {
             state.sent.push_back(Sent { fd, file, pages });
@@ -151,7 +151,7 @@ impl Shared {
         }
     }
 
-    /// The reader has waited for its page of a request that was left to it. `is_whole`: all of it is there.
+    /// The reader has waited for its page of the request that was left to it. `is_whole`: all of the request has arrived.
     pub fn ended(&self, file: FileId, pages: Range<Page>, is_whole: bool) {
         let mut state = self.lock();
         if is_whole {
@@ -161,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is room for a request: in the line, except for the thread that has the turn.
+    /// Waits for room for a request, in turn, except for the thread that has the turn.
     fn wait_for_room<'a>(&'a self, mut state: Locked<'a>, has_turn: bool) -> Locked<'a> {
         if has_turn {
             state.counters.queue_waits += 1;
@@ -170,13 +170,13 @@ impl Shared {
         }
         let mut state = self.take_turn(state, 1);
         state.line.pop_front();
-        // There may be room for the next one, too.
+        // There may be room for the next thread, too.
         self.room.notify_all();
         state
     }
 
-    /// Sends what was taken. `in_a_row`: other readers' requests do not go out meanwhile, so that a disk with a head reads all of it
-    /// before it turns to others.
+    /// Sends requests. `in_a_row`: no request of another reader is sent in between, so that a disk with a head reads all of them without
+    /// seeks.
     fn send<'a>(
         &'a self,
         state: Locked<'a>,
@@ -204,7 +204,7 @@ impl Shared {
         state
     }
 
-    /// Waits for what was sent, one after the other, until there is nothing and will be nothing.
+    /// Waits for sent requests, one after the other, until the engine ends.
     pub fn reap(&self) {
         let mut state = self.lock();
         loop {
@@ -221,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// A request has come to its end: its pages are there, or could not be read.
+    /// Records the end of a request: its pages have arrived, or could not be read.
     fn came<'a>(&'a self, mut state: Locked<'a>, file: FileId, pages: Range<Page>, are_there: bool) -> Locked<'a> {
         state.world.queue.requests -= 1;
         self.room.notify_all();
@@ -247,7 +247,7 @@ impl State {
         self.world.queue.requests + requests <= self.world.queue.limit
     }
 
-    /// How much room what is to be sent at once has to wait for: all that it takes, but no more than half of the queue.
+    /// The room that requests sent together must wait for: all that they need, but at most half of the queue.
     fn needs(&self, requests: &VecDeque<Request>) -> u32 {
         let together = requests.iter().take_while(|request| request.when_full == WhenFull::WaitForAll);
         let each = together.map(|request| {
@@ -257,7 +257,7 @@ impl State {
         each.sum::<u64>().min(u64::from(self.world.queue.limit / 2)) as u32
     }
 
-    /// The next absent pages of a row that was laid out: no more than a request may have, and than `longest`.
+    /// The next absent pages of a run, at most `longest` and the length of a request.
     fn next_piece(&self, file: FileId, row: &Range<Page>, longest: u64) -> Option<Range<Page>> {
         let book = self.world.book(file)?;
         let end = row.end.min(book.file_pages());
@@ -265,7 +265,7 @@ impl State {
         Some(first..book.absent_end(first, end.min(first + book.limits.request_pages.min(longest))))
     }
 
-    /// Takes as much of a row as there is room for; it counts as asked for from now on.
+    /// Takes as many pages of a run as there is room for. They count as requested from now on.
     fn take_pieces(&mut self, file: FileId, row: &mut Range<Page>, longest: u64) -> Vec<Range<Page>> {
         let mut pieces = Vec::new();
         while self.has_room()
@@ -284,7 +284,7 @@ impl State {
         pieces
     }
 
-    /// Leaves out what is left of a request, and gives what the policy asks for instead.
+    /// Drops the rest of a request, and returns the policy's next requests.
     fn drop_rest(&mut self, file: FileId, rows: &VecDeque<Range<Page>>, open: OpenId) -> Vec<Request> {
         let Some(book) = self.world.book_mut(file) else { return Vec::new() };
         rows.iter().for_each(|row| book.leave_out(row.clone()));

@@ -11,49 +11,49 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Requests that may be under way; `None`: as many as the queue of the first file's disk takes.
+    /// Maximum number of requests in flight; `None`: the queue length of the first file's disk.
     pub queue_limit: Option<u32>,
-    /// The window that policies see, pages; `None`: the device's `read_ahead_kb`.
+    /// The window for policies, pages; `None`: the device's `read_ahead_kb`.
     pub window_pages: Option<u64>,
-    /// The description of the disk that the policy has; `None`: the disk was not measured.
+    /// The policy's description of the disk; `None`: the disk was not measured.
     pub device: Option<DeviceDescription>,
 }
 
-/// What was counted since the engine was made. Pages and times in nanoseconds.
+/// Counters since the engine was created. Units: pages, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Accesses to pages that were there.
+    /// Accesses to cached pages.
     pub hits: u64,
-    /// Accesses to pages that were on their way.
+    /// Accesses to pages in flight.
     pub locked: u64,
-    /// Accesses to pages that were absent and not on their way.
+    /// Accesses to pages that were absent and not in flight.
     pub misses: u64,
-    /// How often a thread waited for room in the queue.
+    /// Number of waits for room in the queue.
     pub queue_waits: u64,
-    /// Time that readers waited for pages, all of them added up.
+    /// Sum of the readers' waits for pages.
     pub wait_ns: u64,
-    /// How often the policy asked for something.
+    /// Requests of the policy.
     pub decisions: u64,
     /// Requests that were sent, before the block layer joins or cuts them.
     pub requests: u64,
-    /// Pages that were asked of the disk.
+    /// Pages requested from the disk.
     pub issued_pages: u64,
-    /// Of these: used.
+    /// Requested pages that were used.
     pub used_pages: u64,
-    /// Of these: evicted before a reader used them, as far as the engine noticed.
+    /// Requested pages that were evicted before a reader used them, as far as the engine noticed.
     pub wasted_pages: u64,
-    /// Of these: cached when their file was closed, or now, and not used by any reader.
+    /// Requested pages that are cached, or were cached at the close of their file, and that no reader used.
     pub unread_pages: u64,
-    /// Of these: left out, for the queue was full.
+    /// Requested pages that were dropped because the queue was full.
     pub dropped_pages: u64,
-    /// Pages that were gone when they were to be used.
+    /// Pages that were evicted before their use.
     pub evicted_pages: u64,
 }
 
-/// What was sent to the disk and has not arrived yet.
+/// A request in flight.
 pub(crate) struct Sent {
     pub fd: Arc<File>,
     pub file: FileId,
@@ -66,30 +66,30 @@ pub(crate) struct State {
     pub world: World,
     pub counters: Counters,
     files: HashMap<(u64, u64), FileId>,
-    /// By number of the opening: its file.
+    /// The file of each open file number.
     opened: Vec<Option<FileId>>,
     pub settings: Settings,
     pub sent: VecDeque<Sent>,
-    /// The threads that wait for room in the queue, by numbers that are given out in turn.
+    /// The threads that wait for room in the queue, by ascending ticket numbers.
     pub line: VecDeque<u64>,
     pub next_in_line: u64,
     pub closing: bool,
 }
 
-/// What readers and reapers share.
+/// The state that readers and reapers share.
 pub(crate) struct Shared {
     state: Mutex<State>,
-    /// There is room in the queue again.
+    /// Signalled when there is room in the queue.
     pub room: Condvar,
-    /// Something was sent.
+    /// Signalled when a request was sent.
     pub sent: Condvar,
-    /// Whose requests go out in a row, with no other's in between.
+    /// The thread whose requests are sent without others in between.
     pub row: Mutex<()>,
 }
 
 pub(crate) type Locked<'a> = MutexGuard<'a, State>;
 
-/// The shared part with its threads, which end when the last engine and reader are gone.
+/// The shared state with its threads, which end when the last engine and reader are dropped.
 pub(crate) struct Running {
     pub shared: Arc<Shared>,
     pub reapers: Vec<JoinHandle<()>>,
@@ -100,7 +100,7 @@ impl Drop for Running {
         self.shared.lock().closing = true;
         self.shared.sent.notify_all();
         for reaper in self.reapers.drain(..) {
-            // A reaper that has panicked has nothing more to say.
+            // The panic of a reaper has printed its message already.
             let _ = reaper.join();
         }
     }
@@ -111,7 +111,7 @@ impl Shared {
         Shared { state: Mutex::new(state), room: Condvar::new(), sent: Condvar::new(), row: Mutex::new(()) }
     }
 
-    /// A thread that panicked under the lock has left counts that are wrong at worst.
+    /// After a panic of a thread that held the lock, only counters may be wrong.
     pub fn lock(&self) -> Locked<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +165,7 @@ impl State {
         requests.drain().map(|request| Request { when_full: WhenFull::Drop, ..request }).collect()
     }
 
-    /// No call puts pages back to the end of the kernel's list of inactive pages: what a policy would rescue is lost.
+    /// No system call moves pages to the head of the kernel's inactive list, so a policy's `rescue` has no effect.
     pub fn rescue(&mut self, requests: &mut Requests) {
         let _ = requests.take_rescued();
     }

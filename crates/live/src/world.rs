@@ -1,4 +1,4 @@
-//! What a policy sees of the real machine.
+//! A policy's view of the real machine.
 
 use crate::book::{Book, index};
 use ahead_policy::{FileId, Folio, Limits, Memory, PAGE_BYTES, Page, Queue, View};
@@ -6,17 +6,17 @@ use ahead_sys::{machine, memory};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// The memory's figures are read again after this time: reading them costs some 20 us, and they change slowly.
+/// Interval of reading the memory's counters: reading them costs about 20 us, and they change slowly.
 const MEMORY_AGE: Duration = Duration::from_millis(100);
 
-/// Files, queue, memory and time.
+/// The state of files, queue, memory and time.
 #[derive(Debug)]
 pub(crate) struct World {
     began: Instant,
     /// By number of the file; `None`: the file is not open.
     pub books: Vec<Option<Book>>,
     pub queue: Queue,
-    /// Pages that came into the cache through us.
+    /// Pages that the engine has brought into the cache.
     pub added_pages: u64,
     memory: Cell<Option<(Instant, Memory)>>,
 }
@@ -27,7 +27,7 @@ impl World {
         World { began: Instant::now(), books: Vec::new(), queue, added_pages: 0, memory: Cell::new(None) }
     }
 
-    /// What is known of a file, while it is open.
+    /// The book of an open file.
     pub fn book(&self, file: FileId) -> Option<&Book> {
         self.books.get(index(file))?.as_ref()
     }
@@ -37,8 +37,8 @@ impl World {
     }
 }
 
-/// Free memory and the lists of the page cache, within the limits of our control groups. What cannot be read is 0: a
-/// policy that looks at it then reads ahead little.
+/// Free memory and the lists of the page cache, within the limits of our control groups. A value that cannot be read is 0; a
+/// policy that uses it then reads ahead little.
 fn look_at_memory() -> Memory {
     let pages = |key: &str| machine::meminfo_bytes(key).unwrap_or(0) / PAGE_BYTES;
     let available = memory::available_bytes().unwrap_or(0) / PAGE_BYTES;

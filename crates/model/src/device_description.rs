@@ -1,43 +1,43 @@
-//! What a device is like: one description, which policies, the planner, the simulator and the emulated disk share.
+//! The description of a device, which policies, the planner, the simulator and the emulated disk share.
 //!
 //! ```text
 //!     time of one read    ├──── access ────┤├ transfer ┤            alone, anywhere on the device
-//!                         ├─ hop ─┤├ transfer ┤                     a little further on, where something seeks
+//!                         ├─ hop ─┤├ transfer ┤                     a little farther on, if the device seeks
 //!
-//!     a full queue        ├request┤├request┤├request┤ …             one every `request_ns`, however many are outstanding,
+//!     a full queue        ├request┤├request┤├request┤ …             one every `request_ns` at any queue depth,
 //!                         ├ transfer ┤├ transfer ┤ …                and no faster than the bandwidth: the slower of the two
 //!
-//!     a burst             the first `requests` and `bytes` wait for neither; both come back at these two rates
+//!     a burst             the first `requests` and `bytes` wait for neither; both are refilled at these two rates
 //! ```
 //!
-//! It comes from a disk model (`ahead-device`), from a few reads (`ahead-live`), from what a recording shows (`ahead-plan`), or from a file
-//! that `ahead probe --save` wrote.
+//! It comes from a disk model (`ahead-device`), from a few reads (`ahead-live`), from a recording (`ahead-plan`), or from a file of
+//! `ahead probe --save`.
 
 use crate::PAGE_BYTES;
 use crate::checked_toml::{Accepts, Field, Schema, TextError, checked_table};
 use serde::{Deserialize, Serialize};
 
-/// The figures of one device.
+/// The parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked", into = "Unchecked")]
 pub struct DeviceDescription {
-    /// From request to arrival of one small read anywhere on the device, nanoseconds.
+    /// Access time: from request to arrival of a small random read, nanoseconds.
     pub access_ns: u64,
-    /// From request to arrival of one small read a little further on, as in an ascending sweep, nanoseconds. `None`: the device does
-    /// not seek; where a read lies does not matter.
+    /// The same for a small read a little farther on, as in an ascending sweep, nanoseconds. `None`: the device does not seek, and the place
+    /// of a read does not matter.
     pub hop_ns: Option<u64>,
     /// Bandwidth of a long sequential read, bytes per second.
     pub bandwidth_bytes_per_s: f64,
-    /// How many requests it serves at the same time.
+    /// Number of requests that it serves at the same time.
     pub parallelism: u32,
-    /// What each request costs a busy device that is asked for single pages near one another, ascending, nanoseconds: the inverse of its
-    /// requests per second. 0: nothing but its bytes.
+    /// Cost of each request on a busy device, for ascending single pages near one another, nanoseconds: the inverse of its requests per
+    /// second. 0: a request costs only its bytes.
     pub request_ns: u64,
-    /// What is served before the two rates apply. `None`: nothing.
+    /// The burst before the two limits apply. `None`: no burst.
     pub burst: Option<Burst>,
 }
 
-/// What a network volume serves before its limits apply. It is refilled at the rates that the limits allow: a request every
+/// The burst that a network volume serves before its limits apply. It is refilled at the rates that the limits allow: a request every
 /// [`DeviceDescription::request_ns`], and [`DeviceDescription::bandwidth_bytes_per_s`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
@@ -47,14 +47,14 @@ pub struct Burst {
     pub bytes: u64,
 }
 
-/// A device with one channel that serves pages near one another this many times faster than pages anywhere has an arm.
+/// A device with one channel has an arm if adjacent pages are this many times faster than random ones.
 const ARM_FACTOR: u64 = 8;
 
 /// Bytes in a megabyte as data sheets count.
 const BYTES_PER_MB: f64 = 1e6;
 
 impl DeviceDescription {
-    /// The disk that Wu (2010) calculates with: 8 ms and 100 MB/s; nothing else costs anything in it.
+    /// The disk of Wu's calculations (2010): 8 ms and 100 MB/s, without other costs.
     pub const WU_2010: DeviceDescription = DeviceDescription {
         access_ns: 8_000_000,
         hop_ns: None,
@@ -64,8 +64,8 @@ impl DeviceDescription {
         burst: None,
     };
 
-    /// A rotating disk of which nothing is known: 7200 rpm, an average access, the bandwidth of its middle. A hop is half an access: the
-    /// seek is shorter, the turn of the platter is not.
+    /// An unknown rotating disk: 7200 rpm, an average access, the bandwidth of its middle. A hop is half an access: the seek is shorter, the
+    /// rotational latency is not.
     pub const ROTATING: DeviceDescription = DeviceDescription {
         access_ns: 12_000_000,
         hop_ns: Some(6_000_000),
@@ -75,7 +75,7 @@ impl DeviceDescription {
         burst: None,
     };
 
-    /// A SATA solid-state disk, the slowest kind that needs no order. Faster ones lose nothing by being taken for it.
+    /// A SATA solid-state disk, the slowest kind of disk that does not seek. Faster disks lose nothing with this description.
     pub const FLASH: DeviceDescription = DeviceDescription {
         access_ns: 100_000,
         hop_ns: None,
@@ -85,26 +85,26 @@ impl DeviceDescription {
         burst: None,
     };
 
-    /// The same with another access time, and a hop that keeps its share of it.
+    /// The same description with another access time, and a hop in proportion.
     pub fn with_access_ns(self, access_ns: u64) -> DeviceDescription {
         let share = access_ns as f64 / self.access_ns.max(1) as f64;
         let hop_ns = self.hop_ns.map(|hop_ns| (hop_ns as f64 * share) as u64);
         DeviceDescription { access_ns, hop_ns, ..self }
     }
 
-    /// Whether something seeks, so that ascending order pays.
+    /// Whether the device seeks, so that ascending order pays.
     pub fn seeks(&self) -> bool {
         self.hop_ns.is_some()
     }
 
-    /// Whether its figures are those of a device with an arm: it serves one request at a time, and pages near one another far sooner than
-    /// pages anywhere. For descriptions from measured reads, which do not know hops.
+    /// Whether its parameters are those of a device with an arm: it serves one request at a time, and adjacent pages much faster than random
+    /// ones. For descriptions from measured reads, which have no hop.
     pub fn has_arm(&self) -> bool {
         self.parallelism == 1 && self.request_ns * ARM_FACTOR < self.access_ns
     }
 
-    /// What the device transfers in the time of one access, or in that of one request if that is longer (a volume with a limit of
-    /// requests per second), pages: a shorter request is mostly waiting.
+    /// Number of pages that the device transfers during an access, or during the cost of a request if that is longer (a volume with a limit of
+    /// requests per second). Most of the time of a shorter request is latency.
     pub fn pages_per_access(&self) -> u64 {
         let bytes = self.bandwidth_bytes_per_s * self.access_ns.max(self.request_ns) as f64 * 1e-9;
         ((bytes / PAGE_BYTES as f64) as u64).max(1)
@@ -117,35 +117,35 @@ impl DeviceDescription {
         if idle_ns < wait_ns / 2 { 0 } else { idle_ns }
     }
 
-    /// How long a page takes of a long sequential read, nanoseconds.
+    /// Time of a page in a long sequential read, nanoseconds.
     pub fn page_ns(&self) -> u64 {
         (PAGE_BYTES as f64 * 1e9 / self.bandwidth_bytes_per_s) as u64
     }
 
-    /// The time of one small read alone, microseconds.
+    /// The access time, microseconds.
     pub fn access_us(&self) -> f64 {
         self.access_ns as f64 / 1e3
     }
 
-    /// What one request adds to the time of a full queue, microseconds, its bytes apart: on a device that seeks an access, elsewhere its
-    /// share of what is served at the same time, or its cost if that is more.
+    /// Time that a request adds to a full queue, without its bytes, microseconds: an access on a device that seeks; on others, an access
+    /// divided by the parallelism, or the cost of a request if that is more.
     pub fn request_us(&self) -> f64 {
         let in_parallel_us = self.access_us() / f64::from(self.parallelism.max(1));
         if self.seeks() { in_parallel_us } else { in_parallel_us.max(self.request_ns as f64 / 1e3) }
     }
 
-    /// What a request of these bytes takes of a full queue's time, microseconds.
+    /// Time that a request with these bytes adds to a full queue, microseconds.
     pub fn step_us(&self, bytes: u64) -> f64 {
         self.request_us() + self.transfer_us(bytes)
     }
 
-    /// What the transfer of these bytes takes, microseconds.
+    /// Time of the transfer of these bytes, microseconds.
     pub fn transfer_us(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bandwidth_bytes_per_s * 1e6
     }
 
-    /// Whole pages that take no longer than the cost of one request: to read a smaller gap is cheaper than another request, where the
-    /// requests are what takes time.
+    /// Number of whole pages whose transfer takes at most the cost of a request. Reading a smaller gap is cheaper than another request, if
+    /// requests limit the device.
     pub fn pages_per_request(&self) -> u64 {
         (self.request_ns as f64 / 1e9 * self.bandwidth_bytes_per_s) as u64 / PAGE_BYTES
     }
@@ -175,9 +175,9 @@ impl Default for DeviceDescription {
 pub struct DescribedDevice {
     /// The identity of the device (its serial number, or the UUID of the file system on it); `None`: any device.
     pub identity: Option<String>,
-    /// Where the figures come from, for people.
+    /// The source of the parameters, as text.
     pub origin: Option<String>,
-    /// The figures.
+    /// The parameters.
     pub description: DeviceDescription,
 }
 
@@ -198,7 +198,7 @@ impl DescribedDevice {
         Ok(DescribedDevice { identity, origin, description: unchecked.try_into().map_err(at_line_1)? })
     }
 
-    /// The whole as TOML. Names are cut to what is accepted on reading: one line of 200 characters.
+    /// Description and device as TOML. Names are cut to the accepted length: one line of 200 characters.
     pub fn to_toml(&self) -> String {
         let line = |key: &str, text: &Option<String>| {
             text.as_ref().map(|text| format!("{key} = {}\n", toml::Value::from(one_line(text)))).unwrap_or_default()
@@ -227,7 +227,7 @@ const FIELDS: [Field; 9] = [
 
 const SCHEMA: Schema = Schema { what: "a device description", kind: None, fields: |_| FIELDS.to_vec() };
 
-/// A description as it is written. Units as in disk models: `_mb_per_s` counts 10^6 bytes, `_kb` 1024 bytes.
+/// The file format of a description. Units as in disk models: `_mb_per_s` counts 10^6 bytes, `_kb` 1024 bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {

@@ -1,11 +1,11 @@
-//! The words that all crates share, as types.
+//! Types that all crates share.
 //!
 //! ```text
 //!     DeviceNumber   8:1            which device                       stat(2), sysfs, the mount table, traces
 //!     Mount          a mounted file system, and the search for the mount that a path lies on
 //!     RangeSet       [0,4096) [8192,12288)   sets of bytes or pages    what is used, resident, issued
 //!     size, time     128K, 8ms      quantities as users write them
-//!     DeviceDescription             what a device is like: access, bandwidth, cost per request, burst, seeks
+//!     DeviceDescription             properties of a device: access, bandwidth, cost per request, burst, seeks
 //! ```
 //!
 //! Values come in, values go out: no I/O, no clock, no thread, no `unsafe`. This crate knows no other crate of ours, and must

@@ -1,8 +1,8 @@
 //! Which gaps between used ranges are read, too, so that one request serves both sides.
 //!
 //! ```text
-//!     a disk that seeks       the platter passes under a small gap whether it is read or not: reading it saves the command
-//!     a limited volume        requests ├r┤├r┤├r┤├r┤├r┤├r┤      the longer of the two counts: as long as requests are the longer,
+//!     a disk that seeks       a small gap passes under the head in any case: reading it saves a command
+//!     a limited volume        requests ├r┤├r┤├r┤├r┤├r┤├r┤      the limit that takes longer decides: if it is that of requests,
 //!                             bytes    ├────────┤              a gap costs nothing
 //!     anything else           a gap costs its bytes, and saves a system call and an interrupt
 //! ```
@@ -11,38 +11,38 @@ use crate::{Piece, total_bytes};
 use ahead_model::DeviceDescription;
 use std::collections::BTreeMap;
 
-/// How far requests are joined across what is not used.
+/// Which gaps requests may include.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bridging {
     /// Gaps up to this are read, bytes.
     pub max_gap_bytes: u64,
-    /// Gaps may make up this share of all that is fetched; the smallest are bridged first.
+    /// Maximum share of gaps in all bytes that are read; the smallest gaps are bridged first.
     pub max_share: f64,
-    /// Gaps are read only as long as requests cost more than bytes: what one request costs, bytes.
+    /// If set, gaps are read only while requests cost more time than bytes: the cost of a request, bytes.
     request_bytes: Option<u64>,
 }
 
-/// Gaps of a disk that seeks are read up to this, bytes: it does not cost time, but memory.
+/// Largest gap on a disk that seeks, bytes. It costs memory, but no time.
 const SEEKING_GAP_BYTES: u64 = 128 << 10;
 
-/// Their share. A fifth, not the quarter that is allowed in all: some of the used pages will be resident.
+/// Their maximum share. A fifth, less than the permitted quarter, because some of the used pages will be resident.
 const GENEROUS_SHARE: f64 = 0.20;
 
-/// Elsewhere the saving is one request, that is about 20 us of the processor (system call, block layer, interrupt): two or three pages at
-/// 500 MB/s, bytes.
+/// Largest gap on other disks, bytes. A bridged gap saves one request, about 20 us of processor time (system call, block layer,
+/// interrupt): two or three pages at 500 MB/s.
 const CHEAP_GAP_BYTES: u64 = 16 << 10;
 
-/// Their share, where a gap costs as much time as anything else.
+/// Their maximum share. On these disks a gap costs as much time as used bytes.
 const SMALL_SHARE: f64 = 0.04;
 
 impl Bridging {
-    /// For these pieces, in order of source and place.
+    /// The rules for these pieces, which are in order of source and place.
     pub fn of(device: &DeviceDescription, pieces: &[Piece]) -> Bridging {
         if device.seeks() {
             return Bridging { max_gap_bytes: SEEKING_GAP_BYTES, max_share: GENEROUS_SHARE, request_bytes: None };
         }
         let cheap = Bridging { max_gap_bytes: CHEAP_GAP_BYTES, max_share: SMALL_SHARE, request_bytes: None };
-        // Only a known limit of requests: what a share of an access costs is time in which others are served.
+        // Only for a known limit of requests. Without one, the device serves other requests during an access.
         let request_bytes = device.pages_per_request() * ahead_model::PAGE_BYTES;
         let costs_more = joined(pieces).saturating_mul(request_bytes) > total_bytes(pieces);
         if request_bytes <= CHEAP_GAP_BYTES || !costs_more {
@@ -51,20 +51,20 @@ impl Bridging {
         Bridging { max_gap_bytes: request_bytes, max_share: GENEROUS_SHARE, request_bytes: Some(request_bytes) }
     }
 
-    /// How much may be bridged when `used_bytes` are fetched for their own sake.
+    /// Bytes of gaps that may be read in addition to `used_bytes`.
     pub fn allowance_bytes(&self, used_bytes: u64) -> u64 {
         (used_bytes as f64 * self.max_share / (1.0 - self.max_share)) as u64
     }
 }
 
-/// Requests for these pieces if no gap is bridged. They are in order of source and place.
+/// Number of requests for these pieces if no gap is bridged. The pieces are in order of source and place.
 fn joined(pieces: &[Piece]) -> u64 {
     let touch = |pair: &&[Piece]| pair[0].source == pair[1].source && pair[0].range.end >= pair[1].range.start;
     (pieces.len() - pieces.windows(2).filter(touch).count()) as u64
 }
 
-/// The gap at which bridging all smaller ones first uses the allowance up, or bytes begin to cost more than requests. The pieces are in
-/// order of source and place.
+/// The largest gap to bridge: if all smaller gaps are bridged, the share is used up, or bytes begin to cost more time than requests.
+/// The pieces are in order of source and place.
 pub(crate) fn largest_gap(pieces: &[Piece], bridging: &Bridging) -> u64 {
     let mut bytes_by_gap: BTreeMap<u64, u64> = BTreeMap::new();
     for pair in pieces.windows(2).filter(|pair| pair[0].source == pair[1].source) {
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn limited_requests_make_gaps_cheap() {
-        // Eight pages and two between: an eighth of the requests' cost, a fifth of what is fetched.
+        // Eight pages and gaps of two: an eighth of the cost of requests, a fifth of the bytes.
         let short = pieces(100, 8, 2);
         assert_eq!(largest(&VOLUME, &short), 8192);
         assert_eq!(largest(&DeviceDescription::FLASH, &short), 8192);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn no_gap_is_bridged_if_its_bytes_cost_more_than_a_request() {
-        // Requests of 32 pages take longer to transfer than to be let in.
+        // The transfer of 32 pages takes longer than the limit of requests.
         assert_eq!(Bridging::of(&VOLUME, &pieces(100, 32, 9)), Bridging::of(&DeviceDescription::FLASH, &[]));
     }
 }

@@ -1,5 +1,5 @@
-//! The current numbers of recorded devices. A disk that was attached again has another number, and its old number may belong to another
-//! disk. The mount table gives the current number: nothing is opened, and no disk is read.
+//! The current numbers of recorded devices. A disk that was attached again has another number, and its old number may belong to
+//! another disk. The mount table gives the current number without opening a file or reading a disk.
 
 use ahead_model::DeviceNumber;
 use ahead_model::mounts::{Mount, covering};
@@ -13,7 +13,7 @@ pub fn current_device_numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u
     let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path[..]));
     let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path[..]));
     let mut numbers = BTreeMap::new();
-    // Where a device was mounted is not always known.
+    // The mount point of a device is not always recorded.
     for (device, path) in metadata.chain(files).chain(lookups).filter(|(_, path)| !path.is_empty()) {
         if let Entry::Vacant(unknown) = numbers.entry(device)
             && let Some(index) = covering(mounts, path)

@@ -1,12 +1,12 @@
-//! What of a span must be read, now that it is known what is resident: pure.
+//! Selects the parts of a span to read, given its resident pages: pure.
 //!
 //! ```text
 //!     span       [ used ][gap][    used     ][gap][ used ]
 //!     resident                     ▓▓▓▓            ▓▓▓▓▓▓
-//!     requests   ├───────────────┤      ├────┤                  the second gap is not read: it leads to nothing
+//!     requests   ├───────────────┤      ├────┤                  the second gap is not read: its right side is resident
 //! ```
 //!
-//! Requests are cut below the kernel's silent cap of one read-ahead call.
+//! Requests are no longer than one read-ahead call reads: the kernel cuts longer calls without an error.
 
 use ahead_model::RangeSet;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use std::ops::Range;
 /// One read-ahead call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What to read.
+    /// Its bytes.
     pub range: Range<u64>,
     /// Bytes of it that are read only to bridge gaps.
     pub bridged_bytes: u64,
 }
 
-/// The requests that bring the absent parts of `used`, and gaps only where both neighbours are read and nothing between them is
-/// resident. None is longer than `cap_bytes` (a multiple of the page size).
+/// The requests for the absent parts of `used`. A gap is included only if both neighbours are read and no page between them is
+/// resident. No request is longer than `cap_bytes` (a multiple of the page size).
 pub fn requests(used: &RangeSet, resident: &RangeSet, cap_bytes: u64) -> Vec<Request> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for absent in used.difference(resident) {
@@ -35,7 +35,7 @@ pub fn requests(used: &RangeSet, resident: &RangeSet, cap_bytes: u64) -> Vec<Req
     cut.map(|range| Request { bridged_bytes: bridged_bytes(&range), range }).collect()
 }
 
-/// A range in its used and its other parts, in order, with whether they are only bridged.
+/// Divides a range into its used parts and its gaps, in order; true marks a gap.
 pub fn by_use(range: &Range<u64>, used: &RangeSet) -> Vec<(Range<u64>, bool)> {
     let wanted = used.within(range).map(|part| (part, false));
     let bridged = used.gaps(range).map(|part| (part, true));
@@ -60,7 +60,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Page-aligned ranges from lengths of gaps and of ranges.
+    /// Page-aligned ranges, from the lengths of gaps and ranges.
     fn ranges(max: usize) -> impl Strategy<Value = RangeSet> {
         prop::collection::vec((0..4u64, 1..6u64), 0..max).prop_map(|lengths| {
             let mut end = 0;

@@ -1,8 +1,8 @@
-//! What a recording shows of the device that it was made on, as far as order and merging depend on it.
+//! Derives properties of the device from the recording that was made on it: access time, and whether the device seeks.
 //!
-//! Known where the recording was cold and exact: the time between two uses far apart on the disk is then an access of that very disk, and
-//! one between two uses close together shows whether distance matters, that is, whether something seeks. Nothing is read to find out.
-//! `rotational` in sysfs, which is wrong on virtual machines, is a hint, and is believed only where the recording cannot show it.
+//! This needs a cold and precise recording. The time between two uses far apart on the disk is then an access of that disk. The
+//! time between two uses close together shows whether distance matters, that is, whether the disk seeks. No test reads are
+//! needed. `rotational` in sysfs is wrong on virtual machines. It is used only if the recording does not show the answer.
 
 use ahead_model::DeviceDescription;
 use ahead_profile::{Precision, Profile};
@@ -15,39 +15,39 @@ struct Use {
     end_bytes: u64,
 }
 
-/// Uses further apart than this are far: two tracks of a large disk, so that the arm has moved. Bytes.
+/// Uses farther apart than this are far: two tracks of a large disk, so that the arm has moved. Bytes.
 const FAR_BYTES: u64 = 8 << 20;
 
-/// Uses within this distance ahead are near: on one track of any disk, and in the buffer of one that reads on. Bytes.
+/// Uses within this distance ahead are near: on one track of any disk, and in the buffer of a drive that reads ahead. Bytes.
 const NEAR_BYTES: u64 = 64 << 10;
 
-/// Extents up to this are taken for one access, bytes.
+/// Extents up to this size count as one access, bytes.
 const SHORT_BYTES: u64 = 8192;
 
-/// Fewer far accesses than this tell nothing.
+/// With fewer far accesses, nothing is derived.
 const MIN_SAMPLES: usize = 16;
 
-/// A use that was followed by at least this time waited for a mechanism: more than any flash disk or network volume in
-/// one zone takes, less than the shortest mean access of a rotating disk (5 ms at 15,000 rpm). Microseconds.
+/// A use that took at least this time waited for a mechanical part: longer than an access to any flash disk or network volume in
+/// one zone, shorter than the shortest mean access of a rotating disk (5 ms at 15,000 rpm). Microseconds.
 const SLOW_US: u64 = 3000;
 
-/// This share of slow far uses is proof enough. The others found their page in the cache, or in the buffer of a drive that
-/// reads on.
+/// If this share of the far uses is slow, the disk seeks. The others hit the page cache, or the buffer of a drive that reads
+/// ahead.
 const PROOF: f64 = 0.25;
 
-/// This share is, too, if the kernel also says that the disk rotates: a listing finds most inodes read with their
-/// neighbours.
+/// This share is enough if the kernel reports a rotating disk: a directory listing hits most inodes, because they were read with
+/// their neighbours.
 const HINT: f64 = 0.1;
 
-/// Far uses are slow this much more often than near ones if something seeks; a slow network volume is slow for both.
+/// On a disk that seeks, far uses are slow this many times more often than near ones. On a slow network volume, both are slow.
 const SEEK_RATIO: f64 = 1.5;
 
-/// What the recording shows of the device of these files and metadata (indices into the profile); `None`: it was not exact and cold, or
-/// too short. `rotates`: what the kernel reports, if it does.
+/// The properties of the device of these files and metadata (indices into the profile). `None`: the recording is not precise and
+/// cold, or too short. `rotates`: what the kernel reports, if known.
 ///
 /// ```text
-///     time      ─u0────────u1───────────────u2──▶     a use is noted when it begins:
-///     position    ╰distance╯╰────elapsed────╯         the time after u1 is the access that its distance from u0 caused
+///     time      ─u0────────u1───────────────u2──▶     a use is recorded when it begins:
+///     position    ╰distance╯╰────elapsed────╯         the time after u1 is the access whose seek is the distance from u0
 /// ```
 pub fn description(
     profile: &Profile,
@@ -62,7 +62,7 @@ pub fn description(
     let mut uses: Vec<Use> = uses_of(profile, files, metadata).collect();
     uses.sort_by_key(|u| u.time_us);
     let (mut near, mut far) = (Vec::new(), Vec::new());
-    // A long extent was read page by page: the time to the next one would not be that of one access.
+    // A long extent was read page by page: the time to the next use is not that of one access.
     for uses in uses.windows(3).filter(|uses| uses[1].end_bytes - uses[1].position_bytes <= SHORT_BYTES) {
         let elapsed = uses[2].time_us - uses[1].time_us;
         let forward = uses[1].position_bytes.checked_sub(uses[0].end_bytes);
@@ -75,13 +75,13 @@ pub fn description(
     if far.len() < MIN_SAMPLES {
         return None;
     }
-    // Near uses are slow, too, where the arm went elsewhere for something in between (lookups of `git status`): where the
-    // kernel says that the disk rotates, and far uses are slow, they are not asked.
+    // Near uses are slow, too, if lookups in between moved the arm (`git status`). So they are ignored if far uses are slow and
+    // the kernel reports a rotating disk.
     let seeks = match rotates {
         Some(true) => slow_share(&far) >= HINT,
         _ => slow_share(&far) >= PROOF && slow_share(&far) >= SEEK_RATIO * slow_share(&near),
     };
-    // Half of the uses and more may have found their page: not the middle of all, but of those that waited.
+    // More than half of the uses may be hits: the median is that of the uses that waited.
     far.retain(|elapsed| !seeks || *elapsed >= SLOW_US);
     let waited = if seeks { far.len() / 2 } else { far.len() * 3 / 4 };
     let (_, access_us, _) = far.select_nth_unstable(waited);
@@ -117,8 +117,8 @@ mod tests {
     }
     use ahead_profile::{Extent, File, Recording};
 
-    /// A recording of single pages, far and near in turn, each taking what `access_us` says for its distance; every
-    /// other use of each kind finds its page there.
+    /// A recording of single pages, far and near alternately. Each takes `access_us` of its distance; every other use of each
+    /// kind is a hit.
     fn recording(access_us: impl Fn(bool) -> u64) -> Profile {
         let mut next_us = 0;
         let extents = (0..400u64).map(|index| {
@@ -158,8 +158,8 @@ mod tests {
         assert_eq!(seeks(&recording(|_| 5000)), Some(false));
     }
 
-    /// Regression: `git status` looks up many scattered places, and so a use near the last one often waited for the arm, too.
-    /// The rotating disk was taken for a slow network volume, and the start took as long as without prefetching.
+    /// Regression: `git status` looks up many scattered paths, so that uses near the last one often waited for the arm. The
+    /// rotating disk was planned for as a slow network volume, and the start took as long as without prefetching.
     #[test]
     fn a_rotating_disk_seeks_though_near_uses_are_slow_too() {
         let profile = recording(|_| 9000);

@@ -6,9 +6,9 @@
 //!     ranges    ╰────────── one call ───────╯        looked up as paths
 //! ```
 //!
-//! A path that is looked up brings the blocks of its directory and of its inode, one waited for after the other. Where a
-//! directory is listed its blocks come without the paths in it, and where many inodes of a chunk are wanted the chunks come
-//! by themselves, many at a time: such paths need not be looked up.
+//! A lookup of a path reads the blocks of its directory and then of its inode, one after the other. If a directory is listed, the
+//! listing reads its blocks. If many inodes of a chunk are needed, one call reads many chunks. Paths whose blocks are read in
+//! these ways need no lookup.
 
 use crate::{LookUp, Path};
 use ahead_model::xfs;
@@ -16,7 +16,7 @@ use ahead_profile::Profile;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
-/// Inodes that lie close together.
+/// A range of inodes that lie close together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InodeRange {
     /// Their numbers.
@@ -25,22 +25,22 @@ pub struct InodeRange {
     pub at_a_time: u32,
     /// When the first of them was first looked up, microseconds since exec.
     pub first_use_us: u64,
-    /// How many lookups it stands for.
+    /// Number of lookups that it replaces.
     pub lookups: u64,
 }
 
-/// With this number of wanted inodes a chunk is read whole: two blocks are cheaper than eight lookups wherever the inodes lie.
+/// A chunk is read whole if at least this number of its inodes is needed: two blocks are cheaper than eight lookups.
 const DENSE: usize = 8;
 
-/// Chunks up to this far apart are one range, chunks: what exists between them is read as well.
+/// Chunks up to this distance apart are one range; existing chunks between them are read, too. Unit: chunks.
 const NEAR_CHUNKS: u64 = 4;
 
-/// Of the paths of a listed directory, one in this number is still looked up: a large directory keeps an index apart from
-/// its entries, some 500 names to a block, and only lookups by name read the index.
+/// One in this number of the paths of a listed directory is still looked up: the index of a large directory is separate from its
+/// entries, with about 500 names in a block, and only lookups by name read it.
 const NAMES_OF_INDEX: usize = 64;
 
-/// Parts the lookups of an XFS file system into ranges of inodes and what is left to look up: the ranges
-/// ([`Path::Inodes`]) and the paths that are still needed.
+/// Divides the lookups of an XFS file system: returns the ranges of inodes, and the remaining lookups, which include one for each
+/// range ([`Path::Inodes`]).
 pub fn gather(profile: &Profile, mut lookups: Vec<LookUp>) -> (Vec<InodeRange>, Vec<LookUp>) {
     let mut chunks: BTreeMap<u64, Vec<LookUp>> = BTreeMap::new();
     for lookup in lookups.iter().filter(|lookup| lookup.inode != 0) {
@@ -62,8 +62,8 @@ fn chunk_of(lookup: &LookUp) -> u64 {
     lookup.inode / xfs::CHUNK_INODES
 }
 
-/// The paths that must still be looked up: those that no chunk brings, listed directories, paths in directories that are not
-/// listed, and one in [`NAMES_OF_INDEX`] of the others.
+/// The paths that must still be looked up: inodes in no range, listed directories, paths in directories that are not listed, and
+/// one in [`NAMES_OF_INDEX`] of the others.
 fn needed(profile: &Profile, lookups: &[LookUp], in_chunk: impl Fn(&LookUp) -> bool) -> HashSet<Path> {
     let listed = profile.lookups.iter().filter(|lookup| lookup.listed);
     let mut left_out: HashMap<&[u8], usize> = listed.map(|lookup| (&lookup.path[..], 0)).collect();
@@ -92,7 +92,7 @@ fn ranges(chunks: &BTreeMap<u64, Vec<LookUp>>, needed: &HashSet<Path>) -> Vec<In
     for (chunk, wanted) in chunks {
         let numbers = chunk * xfs::CHUNK_INODES..(chunk + 1).saturating_mul(xfs::CHUNK_INODES);
         let left_out = wanted.iter().filter(|lookup| !needed.contains(&lookup.path)).count() as u64;
-        // All of its paths are looked up: they bring it.
+        // All of its paths are looked up, which reads its blocks.
         if left_out == 0 {
             continue;
         }
@@ -147,7 +147,7 @@ mod tests {
         let (ranges, left) = gathered([directory].into_iter().chain(files(100)).chain([far]).collect());
         let range = &ranges[0];
         assert_eq!((ranges.len(), &range.numbers, range.at_a_time, range.lookups), (1, &(6400..6528), 128, 98));
-        // The directory, its 1st and its 65th path, and what lies elsewhere.
+        // The directory, its 1st and its 65th path, and the paths elsewhere.
         assert_eq!(left, [Path::Lookup(0), Path::Lookup(1), Path::Lookup(65), Path::Lookup(101), Path::Inodes(0)]);
     }
 
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every lookup is done, or a range that is asked for stands for it.
+        /// Every lookup remains or is in a range.
         #[test]
         fn no_lookup_is_lost(inodes in prop::collection::vec(0u64..20_000, 0..400), hostile in any::<u64>()) {
             let recorded = inodes.iter().chain([&hostile]).enumerate();

@@ -1,4 +1,4 @@
-//! What to fetch and in which order: pure, no system call, no clock.
+//! What to prefetch and in which order: pure, without system calls and clock.
 //!
 //! ```text
 //!     Profile ──pieces──▶ disjoint used ranges ──budget──▶ windows by first use ──per window──▶ steps
@@ -7,18 +7,19 @@
 //!     anything else            M ▸ M ▸ D ▸ M ▸ D ▸ D …                by first use, metadata and lookups some steps early
 //! ```
 //!
-//! What fewer than half of the recorded runs used comes after everything else, in the same manner, and the start does not
-//! wait for it; unless it lies in a small gap between two ranges that are read in one go.
+//! Ranges that fewer than half of the recorded runs used come last, in the same order, and the start of the program does not
+//! wait for them. Exception: such a range lies in a small gap between two ranges that one request reads.
 //!
-//! A window (Opdenacker's) is a stretch of the recording in which we may order freely: what is used within it comes to
-//! rest together. On a rotating disk each window is another sweep, so there is one, or two where the program computes for
-//! long (`pace`); elsewhere windows keep apart what is used in the first second and in the last.
+//! A window (the term is Opdenacker's) is a part of the recording in which the planner may reorder freely: ranges that are used
+//! within it and lie close together are joined. On a rotating disk each window is a separate sweep. So there is one window, or
+//! several if the recording is long or the program computes for long (`pace`). On other disks, windows separate what is used in
+//! the first second from what is used in the last.
 //!
-//! What is resident is not known here: asking costs an open file each, and on a cold disk an open file costs seeks. So a
-//! step says what is wanted, and [`crate::cut`] says, when its turn has come, what of that must be read.
+//! The plan does not know which pages are resident: a query needs an open file, and opening files on a cold disk costs seeks. So
+//! a step has the used ranges. Just before the step is executed, [`crate::cut`] selects the absent ones.
 //!
-//! A profile and the descriptions of its devices come in, a plan goes out. This crate must never ask anything of the machine: the same plan is
-//! carried out by `ahead-fetch` on a real kernel and by the simulator.
+//! A profile and the descriptions of its devices come in, a plan goes out. This crate must never query the machine: both the
+//! prefetch on a real kernel and the simulator execute the same plan.
 
 mod bridging;
 pub mod current_devices;
@@ -54,12 +55,12 @@ impl Source {
     }
 }
 
-/// A used range, disjoint from every other of its source.
+/// A used range, disjoint from every other range of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Of what.
+    /// Its source.
     pub source: Source,
-    /// Which bytes: starts on a page, ends on a page or at the file's end.
+    /// Its bytes: starts at a page, ends at a page or at the file's end.
     pub range: Range<u64>,
     /// Fewer than half of the recorded runs used it.
     pub seldom: bool,
@@ -76,10 +77,10 @@ impl Piece {
     }
 }
 
-/// Used ranges of one source that are fetched together, and the small gaps between them with them.
+/// Used ranges of one source that are prefetched together, including the small gaps between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Of what.
+    /// Its source.
     pub source: Source,
     /// The used ranges: ascending, disjoint, not empty.
     pub used: Vec<Range<u64>>,
@@ -95,7 +96,7 @@ impl Span {
         self.used[0].start..self.used[self.used.len() - 1].end
     }
 
-    /// For the order on the disk: what lies at unknown places comes last, file by file.
+    /// The sort key for the order on the disk: spans at unknown places come last, file by file.
     fn place(&self) -> (u64, Source, u64) {
         (self.physical_bytes.unwrap_or(u64::MAX), self.source, self.used[0].start)
     }
@@ -106,14 +107,14 @@ impl Span {
     }
 }
 
-/// One thing to do.
+/// A step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read these ranges ahead.
     Fetch(Span),
-    /// Look `profile.lookups[index]` up.
+    /// Look up `profile.lookups[index]`.
     LookUp(usize),
-    /// Open `profile.files[index]`, of which no lookup was recorded.
+    /// Open `profile.files[index]`, which has no recorded lookup.
     Open(usize),
     /// Read the range of inodes with this index.
     ReadInodes(usize),
@@ -122,7 +123,7 @@ pub enum Step {
 /// A path to look up, or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp {
-    /// Which.
+    /// The path or paths.
     pub path: Path,
     /// Inode number when recorded: on most file systems inodes lie on the disk in order of their numbers.
     pub inode: u64,
@@ -130,7 +131,7 @@ pub struct LookUp {
     pub first_use_us: u64,
 }
 
-/// Where what is to be looked up stands.
+/// Where the path is in the profile, or which range of inodes stands for several paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Path {
     /// A range of inodes ([`inodes::InodeRange`]).
@@ -152,7 +153,7 @@ impl From<&LookUp> for Step {
 }
 
 impl Step {
-    /// What it fetches; `None`: it only looks something up.
+    /// The span that it reads ahead; `None`: it is a lookup.
     pub fn span(&self) -> Option<&Span> {
         match self {
             Step::Fetch(span) => Some(span),
@@ -164,7 +165,7 @@ impl Step {
         matches!(self, Step::Fetch(span) if !span.source.is_metadata())
     }
 
-    /// For an order that does not depend on that of the input.
+    /// A sort key that makes the order independent of the order of the input.
     fn place(&self) -> (usize, Option<(Source, u64)>) {
         match self {
             Step::Fetch(span) => (0, Some((span.source, span.used[0].start))),
@@ -173,31 +174,31 @@ impl Step {
     }
 }
 
-/// By how much of the device's time metadata comes before what was used at the same time, microseconds. A file can only
-/// be read ahead once it is open, and that waits for its metadata: what is queued between keeps the device busy meanwhile.
-/// About one access of a network volume, five of a solid-state disk.
+/// The lead of metadata over data that was used at the same time, microseconds of device time. A file can be read ahead only
+/// when it is open, and opening it waits for its metadata. The requests queued in between keep the device busy. About one access
+/// of a network volume, five of a solid-state disk.
 const LEAD_US: f64 = 500.0;
 
-/// What to do, in order.
+/// The steps in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// In this order.
+    /// The steps.
     pub steps: Vec<Step>,
-    /// How many of the leading steps only bring metadata, and must be over before the others begin.
+    /// Number of leading steps that read only metadata. They must end before the others begin.
     pub metadata_steps: usize,
-    /// On a rotating disk: how many of the leading steps are over with the first window.
+    /// On a rotating disk: number of leading steps up to the end of the first window.
     pub first_window_steps: usize,
-    /// How many of the leading steps bring what at least half of the runs used.
+    /// Number of leading steps with ranges that at least half of the runs used.
     pub usual_steps: usize,
-    /// After how many steps the program should start.
+    /// Number of steps after which the program should start.
     pub head_start_steps: usize,
     /// Used bytes in the steps.
     pub planned_bytes: u64,
-    /// Used bytes left out because the budget is smaller.
+    /// Used bytes left out because of the budget.
     pub over_budget_bytes: u64,
 }
 
-/// The largest offset in a file that the kernel knows (`loff_t`). What a profile claims to lie beyond does not exist.
+/// The largest file offset of the kernel (`loff_t`). Ranges beyond it in a profile cannot exist.
 const MAX_OFFSET_BYTES: u64 = i64::MAX as u64;
 
 /// The used ranges of a profile: cut to the file's recorded size, aligned to pages, overlaps counted once. Deleted files
@@ -215,7 +216,7 @@ pub fn pieces(profile: &Profile, page_bytes: u64) -> Vec<Piece> {
     found
 }
 
-/// Bytes that a profile claims to lie beyond the recorded ends of its files: in no piece, and in no file either.
+/// Bytes of ranges beyond the recorded ends of their files. They are in no piece.
 pub fn bytes_beyond_ends(profile: &Profile) -> u64 {
     let files = profile.files.iter().filter(|file| !file.deleted);
     let beyond = |size_bytes: u64, extent: &Extent| {
@@ -242,15 +243,15 @@ fn disjoint(source: Source, extents: &[Extent], runs: u32, size_bytes: u64, page
         let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
         let seldom = extent.is_seldom(runs);
         found.push(Piece { source, range: start..end, seldom, first_use_us: extent.first_use_us, physical_bytes });
-        // The file's last page may end within a page: nothing follows it.
+        // The file may end within a page. No other piece follows on that page.
         end_so_far = end.next_multiple_of(page_bytes);
     }
 }
 
 /// Orders the pieces and lookups of one device.
 ///
-/// `budget_bytes` bounds the used bytes: what most runs used, and of that what was used first, is kept. `compute_us` is how
-/// long the program computes, if that is known: what can overlap with reading.
+/// `budget_bytes` limits the used bytes: pieces that most runs used are kept first, and among these the ones that were used
+/// first. `compute_us`: the program's processor time, if known, which can overlap with reading.
 pub fn plan(
     mut pieces: Vec<Piece>,
     mut lookups: Vec<LookUp>,
@@ -272,7 +273,7 @@ pub fn plan(
     Plan { planned_bytes, over_budget_bytes, ..plan }
 }
 
-/// How many bytes of the pieces [`plan`] would plan within a budget.
+/// The number of bytes that [`plan`] would plan within a budget.
 pub fn planned_bytes(pieces: &[Piece], budget_bytes: u64) -> u64 {
     let all_bytes = total_bytes(pieces);
     if all_bytes <= budget_bytes {
@@ -284,12 +285,12 @@ pub fn planned_bytes(pieces: &[Piece], budget_bytes: u64) -> u64 {
     total_bytes(&pieces)
 }
 
-/// What most runs used comes first, and of that what was used first.
+/// The sort key: pieces that most runs used come first, and among these the ones that were used first.
 fn importance(piece: &Piece) -> (bool, u64, Source, u64) {
     (piece.seldom, piece.first_use_us, piece.source, piece.range.start)
 }
 
-/// Keeps the leading pieces that fit, cutting none in two, and returns the bytes of the others.
+/// Keeps the leading whole pieces that fit, and returns the bytes of the others.
 fn keep_within(pieces: &mut Vec<Piece>, budget_bytes: u64) -> u64 {
     let mut total = 0u64;
     let kept = pieces.iter().take_while(|piece| {
@@ -302,7 +303,7 @@ fn keep_within(pieces: &mut Vec<Piece>, budget_bytes: u64) -> u64 {
     over
 }
 
-/// Saturates: a hostile profile may claim more than there are bytes.
+/// Saturates: the ranges of a hostile profile may sum up to more than 2^64 bytes.
 fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
 }
@@ -313,7 +314,7 @@ fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescriptio
     let (seldom, usual) = split(pieces, |piece| piece.seldom);
     let (metadata, data) = split(usual, |piece| piece.source.is_metadata());
     let (seldom_metadata, seldom_data) = split(seldom, |piece| piece.source.is_metadata());
-    // By bytes: on the way of the sweep each piece costs its bytes, and what lies between is common to all.
+    // By bytes: in a sweep each piece costs its transfer. The seeks between pieces are not divided among them.
     let sweep_us = |piece: &Piece| device.transfer_us(piece.bytes());
     let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
     let mut in_windows = vec![metadata];
@@ -341,7 +342,7 @@ fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescriptio
     plan
 }
 
-/// Those that are and those that are not.
+/// Divides pieces by a condition: those that meet it, and the others.
 fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Piece>) {
     pieces.into_iter().partition(|piece| is(piece))
 }
@@ -393,7 +394,7 @@ fn with_lead(ordered: Vec<Step>, device: &DeviceDescription) -> Vec<Step> {
     due.into_iter().map(|(_, step)| step).collect()
 }
 
-/// What a step takes of a full queue's time, microseconds.
+/// Device time of a step in a full queue, microseconds.
 fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
     match step {
         Step::Fetch(span) => device.step_us(span.whole().end - span.whole().start),
@@ -401,8 +402,8 @@ fn step_us(step: &Step, device: &DeviceDescription) -> f64 {
     }
 }
 
-/// Where first use is the order: what is used within this device time may be joined. The longer, the fewer requests; but a
-/// program that streams through a large file for minutes must not find all of it read first. Microseconds.
+/// Length of a window in the order of first use, device time, microseconds: ranges within a window may be joined. A longer window
+/// has fewer requests. But if a program reads a large file for minutes, a window must not have all of that file.
 const WINDOW_US: f64 = 2e6;
 
 /// Cuts pieces, ordered by first use, into windows that cost about `window_us` each. None is empty.

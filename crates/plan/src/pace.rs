@@ -8,43 +8,43 @@
 //!                                         ├ computing … wait ─ computing ┤     computing is twice the sweep and more
 //! ```
 //!
-//! A program that starts early finds some of its pages there, waits for those that are on their way, and reads for
-//! itself those that are not yet submitted: two seeks each, there and back. And it wants most of its pages at once: of
-//! six programs, three quarters within the first fifth of their computing (median). So it only starts early where it
-//! computes for much longer than the disk sweeps.
+//! If a program starts early, some of its pages are cached, some are in flight, and it reads the others itself before they are
+//! submitted. Each of these reads costs two seeks, there and back. Programs also need most of their pages early: six measured
+//! programs needed three quarters of their pages within the first fifth of their computing (median). So a program starts early
+//! only if it computes for much longer than the sweep.
 //!
-//! Measured on a modelled 7200 rpm disk with programs that compute 0.3 to 0.9 of a sweep, late against early start: a JVM
-//! 1.43 and 1.60 s, Node.js 1.81 and 2.04 s, LibreOffice 3.21 and 3.43 s, Python 1.28 and 1.33 s (the better of two
-//! runs each). Two windows, the first with 50 to 90 % of the data and the start after it, were between 3 % better and 30 %
-//! worse than one.
+//! Measured on a modelled 7200 rpm disk with programs that compute for 0.3 to 0.9 of a sweep, late start against early start: a
+//! JVM 1.43 and 1.60 s, Node.js 1.81 and 2.04 s, LibreOffice 3.21 and 3.43 s, Python 1.28 and 1.33 s (the better of two runs
+//! each). Two windows, the first with 50 to 90 % of the data and the start after it, were between 3 % better and 30 % worse than
+//! one window.
 //!
-//! Nor does waiting gain anything where the program's own order is the disk's (a file read from its beginning to its
-//! end): it starts at once, and follows the sweep.
+//! If the program's own order is that of the disk (it reads a file from beginning to end), a late start has no advantage: the
+//! program starts at once and follows the sweep.
 
 use crate::{Piece, Plan, Span, Step};
 use ahead_model::DeviceDescription;
 
-/// If the program computes for this many sweeps, it starts when the metadata is there: a late start would cost it a third (an
-/// estimate: no such program was measured).
+/// If the program computes for this number of sweeps, it starts when the metadata has arrived: a late start would make it a third
+/// slower (an estimate: no such program was measured).
 const AT_ONCE: f64 = 2.0;
 
-/// The program starts at once if it goes back over at most this share of what it goes over in all, and if at most this share
-/// lies at unknown places.
+/// The program starts at once if its backward distances are at most this share of the used region of the disk, and if at most this
+/// share of its pieces is at unknown places.
 const OUT_OF_ORDER: f64 = 0.05;
 
-/// What an early start in one window overlaps anyway, as a share of the computing.
+/// Share of the computing that overlaps with reading after an early start in one window.
 const OVERLAPS_ANYWAY: f64 = 0.3;
 
-/// A longer sweep is divided into windows of about this time, and the program starts after the first window: the pages that
-/// it wants next come before those that it wants in a minute, and no program waits longer for its start. Above the longest
-/// measured sweep of a single program (Chromium, 5 s), below the longest head start (`LONGEST_HEAD_START`). Microseconds.
+/// A longer sweep is divided into windows of about this time, and the program starts after the first one: pages that it needs
+/// soon are read before pages that it needs in a minute, and the head start is limited. Longer than the longest measured sweep
+/// of a single program (Chromium, 5 s), shorter than the longest head start (`LONGEST_HEAD_START`). Microseconds.
 const LONGEST_SWEEP_US: f64 = 8e6;
 
-/// A gap that is passed while the platter turns instead of being jumped over: one track of a large disk, bytes.
+/// The head passes smaller gaps by the rotation of the platter, without a seek: one track of a large disk, bytes.
 const TRACK_BYTES: u64 = 1 << 20;
 
-/// Chooses among plans in one and in two windows and sets when the program starts. `compute_us`: how long it computes, if
-/// that is known; `upwards`: see [`goes_upwards`].
+/// Chooses between plans with one window and with several, and sets when the program starts. `compute_us`: the program's
+/// processor time, if known; `upwards`: see [`goes_upwards`].
 pub(super) fn choose(
     compute_us: Option<f64>,
     upwards: bool,
@@ -71,13 +71,13 @@ pub(super) fn choose(
     Plan { head_start_steps: plan.metadata_steps, ..plan }
 }
 
-/// What the program will most likely want, in the order of the plan.
+/// The spans that at least half of the runs used, in the order of the plan.
 fn spans_of(plan: &Plan) -> impl Iterator<Item = &Span> {
     plan.steps[..plan.usual_steps].iter().filter_map(Step::span)
 }
 
-/// Whether the program's own order is the disk's, for all that we know: what lies at unknown places is no order.
-/// `pieces`: before they are joined, since what is used in any order may come to lie in one span.
+/// Whether the program's own order is that of the disk; ranges at unknown places count against it. `pieces`: before they are
+/// joined, because a span has lost the order of its pieces.
 pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
     let data = || pieces.iter().filter(|piece| !piece.seldom && !piece.source.is_metadata());
     let mut places: Vec<(u64, u64)> =
@@ -85,13 +85,13 @@ pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
     let unknown = data().count() - places.len();
     places.sort_unstable();
     let (least, most) = places.iter().fold((u64::MAX, 0), |(least, most), (_, at)| (least.min(*at), most.max(*at)));
-    // Saturates: a hostile profile may claim to go back and forth over more than there is.
+    // Saturates: the distances of a hostile profile may sum up to more than 2^64 bytes.
     let backwards = places.windows(2).fold(0u64, |sum, pair| sum.saturating_add(pair[0].1.saturating_sub(pair[1].1)));
     backwards as f64 <= OUT_OF_ORDER * most.saturating_sub(least) as f64
         && unknown as f64 <= OUT_OF_ORDER * places.len() as f64
 }
 
-/// About how long the disk takes for what the program will most likely want.
+/// Estimated time of the disk for the spans that at least half of the runs used.
 fn sweep_us(plan: &Plan, device: &DeviceDescription) -> f64 {
     let hop_us = device.hop_ns.unwrap_or(device.access_ns) as f64 / 1e3;
     let mut head = 0;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{Source, plan};
 
-    /// Files side by side on the disk, used in an order that alternates between its two halves, or goes upwards.
+    /// Adjacent files on the disk, used alternately in its two halves, or in ascending order.
     fn pieces(alternating: bool) -> Vec<Piece> {
         let piece = |index: u64| {
             let place = if alternating { index / 2 + index % 2 * 500 } else { index };
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_second_window_is_made_where_it_costs_little() {
-        // In each half of the time both halves of the disk are used: the second sweep costs hops, but no more of them.
+        // Both halves of the disk are used in each half of the time: two sweeps together have as many hops as one.
         assert_eq!(sweeps(&planned(true, Some(20.0))), 2);
         assert_eq!(sweeps(&planned(true, Some(3.0))), 1);
     }
@@ -166,14 +166,14 @@ mod tests {
         assert_eq!(planned(true, None).head_start_steps, 1000);
     }
 
-    /// Regression: a file read from its beginning to its end waited for all of it, and gained nothing.
+    /// Regression: a program that reads a file from beginning to end was held until all of the file was read, and was no faster.
     #[test]
     fn a_program_in_the_order_of_the_disk_starts_at_once() {
         assert_eq!(planned(false, Some(0.2)).head_start_steps, 0);
         assert_eq!(planned(false, None).head_start_steps, 0);
     }
 
-    /// Regression: a long recording was one sweep, however long, and what was wanted first came with what was wanted last.
+    /// Regression: a long recording was a single sweep, so that the first pages needed arrived as late as the last ones.
     #[test]
     fn a_long_recording_is_swept_in_windows_and_the_program_starts_after_the_first() {
         let four_times = (0..4).flat_map(|round: u64| {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((sweeps(&plan), plan.head_start_steps, plan.steps.len()), (4, 1000, 4000));
     }
 
-    /// Regression: files at unknown places, in the order of their first use, were taken for the order of the disk.
+    /// Regression: files at unknown places counted as used in the order of the disk.
     #[test]
     fn unknown_places_are_no_order() {
         let mut pieces = pieces(false);
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(plan(pieces, Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX).head_start_steps, 1000);
     }
 
-    /// Regression: a file read densely but in any order is one span, and one span has only one order.
+    /// Regression: a file that is read densely in random order is one span, which counted as read in ascending order.
     #[test]
     fn one_file_in_any_order_is_not_the_order_of_the_disk() {
         let piece = |index: u64| {

@@ -1,47 +1,46 @@
-//! How fast a plan is carried out: by how many threads, and with how much queued at the device. Shared by the real prefetch and the
-//! simulated one.
+//! The pace of a plan's execution: number of threads, and queued device time. The real prefetch and the simulated one share it.
 
 use ahead_model::DeviceDescription;
 
-/// Threads of one device at most, and so the depth of its queue while paths are looked up.
+/// Maximum number of threads of one device: the queue depth during lookups.
 pub const MOST_WORKERS: usize = 16;
 
-/// Threads where first use is the order and metadata is read by itself: an opening may wait for a block on its way, and
-/// the others go on meanwhile.
+/// Threads in the order of first use if metadata is read without lookups: open(2) may wait for a block in flight, and the other
+/// threads continue meanwhile.
 const WORKERS: usize = 4;
 
-/// Threads where paths are looked up on a rotating disk in the background: each has one read under way, and another program's
-/// read waits for all of these.
+/// Threads for lookups on a rotating disk in the background: each has one read in flight, and a read of another program waits for
+/// all of them.
 const BACKGROUND_WORKERS: usize = 2;
 
-/// Device time that may be queued if the order is that of first use, microseconds: the longest wait of a page that the
-/// plan does not have. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
+/// Maximum device time in the queue in the order of first use, microseconds: the longest wait of a page that is not in the
+/// plan. Measured on a modelled network volume and a modelled solid-state disk: from 4 to 16 ms nothing
 /// changes; without a limit, `git status` on the volume took a fifth longer, because a few late requests waited for 60 ms.
 const QUEUE_US: f64 = 8000.0;
 
-/// The same of a rotating disk in the background, microseconds: two requests with an average access each. The one is read
-/// while the other waits, and so the disk always has something to do.
+/// The same on a rotating disk in the background, microseconds: two requests with an average access each, one in service and one
+/// waiting, so that the disk is never idle.
 const BACKGROUND_QUEUE_US: f64 = 24_000.0;
 
-/// Requests that a worker has under way at most: each holds a file open. With four workers twice what a queue of flash
-/// takes at a time.
+/// Maximum number of requests in flight of a worker: each holds a file open. With four workers, this is twice the queue depth of
+/// a flash disk.
 pub const MOST_WAITING: usize = 32;
 
-/// Reads that are timed to see whether a device is as described. An odd number has a median; as many hops of a rotating disk, waited for
-/// one by one, cost at most as many half turns of the platter more than in a queue: 30 ms.
+/// Number of timed reads that check a description. An odd number has a median. On a rotating disk, waiting for each of them
+/// costs at most half a turn of the platter more per read than a queue: 30 ms in all.
 pub const TIMED_READS: usize = 7;
 
 /// The pace of one device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pacing {
-    /// Threads where order does not matter, or not yet: for all steps of a device that does not seek, else for its metadata.
+    /// Threads for all steps of a device that does not seek; for the metadata of a device that seeks.
     pub workers: usize,
-    /// How much of the device's time each worker has queued at most, microseconds.
+    /// Maximum device time of the requests that a worker has queued, microseconds.
     pub queue_us: f64,
 }
 
 impl Pacing {
-    /// Of a device like this. `looks_up`: paths are looked up on it; `is_background`: other programs come first.
+    /// The pace for a device. `looks_up`: the plan has lookups; `is_background`: other programs have priority.
     pub fn new(device: &DeviceDescription, looks_up: bool, is_background: bool) -> Pacing {
         let workers = match device.seeks() {
             false if !looks_up => WORKERS,
@@ -52,7 +51,7 @@ impl Pacing {
         Pacing::of_workers(workers, device, is_background)
     }
 
-    /// With one thread for everything: a program that has all it needs is not to be disturbed.
+    /// The pace with one thread, beside a program whose pages are resident and which must not be disturbed.
     pub fn alone(device: &DeviceDescription, is_background: bool) -> Pacing {
         Pacing::of_workers(1, device, is_background)
     }
@@ -61,7 +60,7 @@ impl Pacing {
         let queue_us = match (device.seeks(), is_background) {
             (false, _) => QUEUE_US / workers as f64,
             (true, true) => BACKGROUND_QUEUE_US,
-            // The more is queued, the better the disk's scheduler sorts.
+            // With a longer queue, the disk's scheduler sorts better.
             (true, false) => f64::INFINITY,
         };
         Pacing { workers, queue_us }

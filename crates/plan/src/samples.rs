@@ -1,22 +1,22 @@
-//! Fetches that show how long the device takes: moved to the front of a plan, so that they can be timed before the rest.
+//! Sample reads that show the device's access time. They are moved to the front of a plan and timed before the other steps.
 //!
 //! ```text
-//!     steps    a b c d e f g h …                far from one another, and short
+//!     steps    a b c d e f g h …                far apart, and short
 //!                  ▲     ▲   ▲
 //!     after    c f h a b d e g …                the counts of leading steps still end behind the same steps
 //! ```
 
 use crate::{Plan, Span, Step};
 
-/// Closer uses may be in the buffer of a drive that reads ahead. Two tracks of a large disk, bytes.
+/// Minimum distance: closer reads may hit the buffer of a drive that reads ahead. Two tracks of a large disk, bytes.
 const APART_BYTES: u64 = 8 << 20;
 
-/// Longer ones are more transfer than access, bytes.
+/// Maximum length: the time of a longer read is mostly transfer, bytes.
 const LONGEST_BYTES: u64 = 128 << 10;
 
 impl Plan {
-    /// Moves `count` fetches to the front that are short and far from one another, and returns true; returns false and changes
-    /// nothing if there are fewer. `places`: only fetches whose places on the disk are known, since the disk seeks.
+    /// Moves `count` short reads that are far apart to the front, and returns true. If there are fewer, changes nothing and returns
+    /// false. `places`: takes only reads with known places on the disk, because the disk seeks.
     pub fn bring_samples_forward(&mut self, count: usize, places: bool) -> bool {
         let chosen = self.samples(count, places);
         if chosen.len() < count {
@@ -25,7 +25,7 @@ impl Plan {
         for (to, from) in chosen.into_iter().enumerate() {
             self.steps[to..=from].rotate_right(1);
             let counts = [&mut self.metadata_steps, &mut self.first_window_steps, &mut self.head_start_steps];
-            // A count of 0 has no last step: it stays one. `usual_steps` holds all of them already.
+            // A count of 0 has no last step and stays 0. `usual_steps` includes all samples already.
             counts.into_iter().filter(|count| (1..=from).contains(*count)).for_each(|count| *count += 1);
         }
         true
@@ -87,7 +87,7 @@ mod tests {
             assert!(
                 before.steps.iter().all(|step| count(&after, step) == 1) && after.steps.len() == before.steps.len()
             );
-            // What a leading count held, it still holds.
+            // Each count of leading steps still includes the same steps.
             for (was, is) in
                 [(before.metadata_steps, after.metadata_steps), (before.head_start_steps, after.head_start_steps)]
             {

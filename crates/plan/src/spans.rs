@@ -1,9 +1,9 @@
-//! Joining what lies together: the pieces of a window into spans.
+//! Joins adjacent pieces of a window into spans.
 //!
 //! ```text
 //!     file      ──[ w1 ]..[ w1 ]────[w2][ w1 ]────────────────[ w1 ]──▶ offset
 //!     spans       └── a gap: bridged     ▲                      └ too far: another span
-//!                                        └ used in a later window, on our way: taken along
+//!                                        └ used in a later window, between pieces of this one: included
 //! ```
 //!
 //! Gaps are bridged smallest first, as long as [`crate::bridging`] allows.
@@ -12,7 +12,7 @@ use crate::bridging::{Bridging, largest_gap};
 use crate::{Piece, Span, total_bytes};
 use ahead_model::DeviceDescription;
 
-/// Forms the spans of each window. Every piece comes to lie in exactly one span, in its own window or an earlier one.
+/// Forms the spans of each window. Every piece is in exactly one span, which belongs to the same window or to an earlier one.
 pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<Vec<Span>> {
     let count = windows.len();
     let numbered = windows.into_iter().enumerate().flat_map(|(window, all)| all.into_iter().map(move |p| (window, p)));
@@ -37,33 +37,33 @@ pub(super) fn form(windows: Vec<Vec<Piece>>, device: &DeviceDescription) -> Vec<
 }
 
 struct Former {
-    /// All of them, in order of source and place.
+    /// All pieces, in order of source and place.
     pieces: Vec<Piece>,
-    /// Those that are in a span.
+    /// Pieces that are in a span already.
     taken: Vec<bool>,
-    /// Pieces further apart than this are not joined.
+    /// Pieces farther apart than this are not joined.
     max_gap_bytes: u64,
-    /// Nor pieces with more unused bytes than this between them.
+    /// Pieces with more unused bytes than this between them are not joined.
     threshold_bytes: u64,
-    /// What may still be bridged.
+    /// Bytes of gaps that may still be bridged.
     allowance_bytes: u64,
-    /// Spans must be in one place on the disk.
+    /// A span must be contiguous on the disk.
     by_position: bool,
-    /// Spans grow up to this.
+    /// Maximum length of a span.
     max_span_bytes: u64,
 }
 
-/// Where first use is the order, what is used later must not hold up what is used next for long: 2 ms at 125 MB/s. Larger
-/// requests save nothing either: this is the size up to which network volumes count one request. Bytes.
+/// Maximum length of a span in the order of first use, bytes: 2 ms at 125 MB/s, so that pages of later use delay the next pages
+/// only briefly. Longer requests save nothing: network volumes count up to this size as one request.
 const MAX_SPAN_BYTES: u64 = 256 << 10;
 
 impl Former {
-    /// The spans of the window that these pieces are of, in their order.
+    /// The spans of a window, in the order of its pieces.
     fn window(&mut self, indices: Vec<usize>) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         let mut before: Option<usize> = None;
         for index in indices {
-            // Taken along by a span before.
+            // An earlier span includes it.
             if self.taken[index] {
                 continue;
             }
@@ -86,7 +86,7 @@ impl Former {
         spans
     }
 
-    /// Joins the piece, and what is left between, to the span that ends with the one before, if that is worth it.
+    /// Extends the span of the piece before by this piece and the gap between them, if that saves time.
     fn join(&mut self, span: &mut Span, before: usize, index: usize) -> bool {
         let (last, piece) = (&self.pieces[before], &self.pieces[index]);
         if last.source != piece.source {
@@ -118,7 +118,7 @@ impl Former {
     }
 }
 
-/// Whether two pieces of a file are as far apart on the disk as in the file, as far as that is known.
+/// Whether two pieces of a file are as far apart on the disk as in the file; true if their places are unknown.
 fn lie_together(before: &Piece, after: &Piece) -> bool {
     match (before.physical_bytes, after.physical_bytes) {
         (Some(a), Some(b)) => b.checked_sub(a) == Some(after.range.start - before.range.start),

@@ -193,7 +193,8 @@ proptest! {
         }
     }
 
-    /// Regression: on a rotating disk seldom used pieces lay in the sweep, and on other disks between those that every run used.
+    /// Regression: pieces that few runs used were in the sweep of a rotating disk, and on other disks between pieces that every run
+    /// used.
     #[test]
     fn seldom_used_pieces_come_after_all_others(
         profile in profile(), device in device(), compute_us in compute_us()
@@ -205,7 +206,7 @@ proptest! {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
         prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.seldom && holds(seldom, piece)));
-        // A seldom used piece comes earlier only if it lies within a range of the usual steps: never as a separate step.
+        // A piece that few runs used is among the usual steps only within one of their ranges, never as a separate step.
         for span in spans(usual) {
             let of_span = |piece: &&Piece| piece.source == span.source && span.whole().contains(&piece.range.start);
             prop_assert!(!all.iter().find(of_span).unwrap().seldom);

@@ -3,15 +3,15 @@
 /// A page of a file, counted from its beginning.
 pub type Page = u64;
 
-/// A file, shared by all its openings.
+/// A file, shared by all its open files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// One opening of a file: what Linux keeps its read-ahead state for (`struct file`). Numbers are small and used again.
+/// An open file (`struct file`), for which Linux keeps the read-ahead state. Numbers are small and are reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpenId(pub u32);
 
-/// A group of pages that is cached as one: `1 << order` pages from `first` on.
+/// A folio, a group of pages that is cached as a unit: `1 << order` pages from `first` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Folio {
     /// Its first page, a multiple of its length.
@@ -21,7 +21,7 @@ pub struct Folio {
 }
 
 impl Folio {
-    /// How many pages it has.
+    /// The number of its pages.
     pub fn pages(&self) -> u64 {
         1 << self.order
     }
@@ -37,19 +37,19 @@ impl Folio {
     }
 }
 
-/// How a page is touched.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// By a call that reads: `read`, `pread`, io_uring.
+    /// A call that reads: `read`, `pread`, io_uring.
     #[default]
     Read,
-    /// By an access to mapped memory, with what was said of the mapping.
+    /// An access to mapped memory, with the properties of the mapping.
     Fault {
         /// The mapping's advice.
         advice: Advice,
-        /// It wants huge pages (`MADV_HUGEPAGE`), whatever the advice.
+        /// Whether it has `MADV_HUGEPAGE`, in addition to the advice.
         huge: bool,
-        /// It holds a program (`VM_EXEC`).
+        /// Whether it is executable (`VM_EXEC`).
         executable: bool,
         /// First page of the mapping.
         first: Page,
@@ -58,83 +58,83 @@ pub enum By {
     },
 }
 
-/// What a program said of its use of a file or mapping (`posix_fadvise`, `madvise`).
+/// A program's advice on its use of a file or mapping (`posix_fadvise`, `madvise`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing, or that there is nothing to say.
+    /// No advice, or `NORMAL`.
     #[default]
     Normal,
-    /// It reads from front to back.
+    /// `SEQUENTIAL`: it reads in ascending order.
     Sequential,
-    /// It reads here and there.
+    /// `RANDOM`: it reads in random order.
     Random,
 }
 
-/// How a touched page was found.
+/// The state of an accessed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It is not cached: a miss.
+    /// Not cached: a miss.
     Absent,
-    /// It is on its way from the disk: the program will wait for it.
+    /// In flight: the program will wait for it.
     Locked {
-        /// It carries a mark, which this access takes away.
+        /// Whether it has a mark, which this access removes.
         marked: bool,
-        /// What it is a part of.
+        /// Its folio.
         folio: Folio,
     },
-    /// It is there.
+    /// Cached.
     Present {
-        /// It carries a mark, which this access takes away.
+        /// Whether it has a mark, which this access removes.
         marked: bool,
-        /// What it is a part of.
+        /// Its folio.
         folio: Folio,
     },
 }
 
 impl Found {
-    /// Whether the page carries the mark of a policy.
+    /// Whether the page has the mark of a policy.
     pub fn is_marked(self) -> bool {
         matches!(self, Found::Locked { marked: true, .. } | Found::Present { marked: true, .. })
     }
 
-    /// Whether the page is on its way.
+    /// Whether the page is in flight.
     pub fn is_locked(self) -> bool {
         matches!(self, Found::Locked { .. })
     }
 }
 
-/// The call that an access belongs to. Of a fault: the page itself.
+/// The call of an access. For a fault: the page itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Where it began.
+    /// Its file offset.
     pub offset_bytes: u64,
-    /// What it asked for, within the file.
+    /// Its length within the file.
     pub length_bytes: u64,
 }
 
-/// A program touches a page.
+/// An access of a program to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// By which opening.
+    /// The open file.
     pub open: OpenId,
-    /// Of which file.
+    /// The file.
     pub file: FileId,
-    /// Through a call or a mapping.
+    /// A call or a fault.
     pub by: By,
     /// The page.
     pub page: Page,
-    /// Pages that the call still wants, this one included; it may want more than the file has.
+    /// Remaining pages of the call, including this one; may extend beyond the end of the file.
     pub wanted: u64,
     /// The whole call.
     pub call: Call,
-    /// It is the first page of the call.
+    /// Whether it is the first page of the call.
     pub begins: bool,
-    /// How it was found.
+    /// The state of the page.
     pub found: Found,
 }
 
 impl Access {
-    /// A read of `wanted` pages from `page` on, by the one opening of the one file: for examples and tests.
+    /// A read of `wanted` pages from `page` on, of a single file that is open once; for examples and tests.
     pub fn read(page: Page, wanted: u64, found: Found) -> Access {
         Access {
             open: OpenId(0),
@@ -154,7 +154,7 @@ impl Access {
         Access { by, ..Access::read(page, 1, found) }
     }
 
-    /// One after the last page that the call wants.
+    /// The page after the last page of the call.
     pub fn end(&self) -> Page {
         self.page.saturating_add(self.wanted)
     }
@@ -163,115 +163,115 @@ impl Access {
 /// Bytes of a page. Policies count pages; kernels with other page sizes scale their limits.
 pub use ahead_model::PAGE_BYTES;
 
-/// What happens besides accesses.
+/// An event other than an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A file was opened.
     Opened {
-        /// The new opening.
+        /// The new open file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
     },
-    /// An opening is closed; its number may be given out again.
+    /// An open file is closed. Its number may be reused.
     Closed {
-        /// The opening.
+        /// The open file.
         open: OpenId,
     },
-    /// The file position was set (`lseek`), be it to where it was.
+    /// The file position was set (`lseek`), perhaps to the same value.
     Sought {
-        /// Of this opening.
+        /// The open file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// To here, bytes.
+        /// The new position, bytes.
         offset_bytes: u64,
     },
     /// `posix_fadvise` with advice on the whole file.
     Advised {
-        /// On this opening.
+        /// The open file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// What.
+        /// The advice.
         advice: Advice,
     },
-    /// A range was asked for explicitly (`POSIX_FADV_WILLNEED`, `readahead`).
+    /// A range was requested explicitly (`POSIX_FADV_WILLNEED`, `readahead`).
     WillNeed {
-        /// Through this opening.
+        /// The open file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// From this page on.
+        /// First page.
         first: Page,
         /// Number of pages.
         pages: u64,
     },
     /// A program had to wait for a page.
     Waited {
-        /// By this opening.
+        /// The open file.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// For this page.
+        /// The page.
         page: Page,
-        /// So long.
+        /// The duration, nanoseconds.
         wait_ns: u64,
     },
     /// Pages have arrived from the disk.
     Arrived {
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// The first of them.
+        /// First page.
         first: Page,
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
     /// A page was evicted.
     Evicted {
-        /// Of this file.
+        /// The file.
         file: FileId,
         /// The page.
         page: Page,
-        /// No access touched it since it was read.
+        /// Whether no access used it since it was read.
         unused: bool,
     },
-    /// A fault mapped cached pages around it, too.
+    /// A fault also mapped the cached pages around its page.
     Mapped {
-        /// Through a mapping of this opening.
+        /// The open file of the mapping.
         open: OpenId,
-        /// What was said of the mapping, and whether it holds a program.
+        /// The properties of the mapping.
         by: By,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// The page that was touched.
+        /// The accessed page.
         first: Page,
-        /// How many in a row are mapped from it on, itself included.
+        /// Number of consecutive mapped pages from it on, including itself.
         pages: u64,
-        /// How many in a row are mapped before it.
+        /// Number of consecutive mapped pages before it.
         before: u64,
-        /// How many were mapped by this fault, wherever.
+        /// Number of pages that this fault mapped.
         mapped: u64,
     },
-    /// The queue was full, and the rest of a request was left out ([`crate::WhenFull::Drop`]).
+    /// The queue was full, and the rest of a request was dropped ([`crate::WhenFull::Drop`]).
     Dropped {
-        /// On whose behalf it was asked for.
+        /// The open file of the access that caused the request.
         open: OpenId,
-        /// Of this file.
+        /// The file.
         file: FileId,
-        /// The first page that was left out.
+        /// The first dropped page.
         first: Page,
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
 }
 
-/// The accesses and events that a policy receives besides absent and marked pages.
+/// The accesses and events that a policy needs in addition to accesses to absent and marked pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// The first page of each call, however it was found.
+    /// The first page of each call, in any state.
     pub calls: bool,
-    /// Every page.
+    /// Every accessed page.
     pub pages: bool,
     /// Every fault, and [`Event::Mapped`].
     pub faults: bool,

@@ -1,8 +1,8 @@
-//! What to read next: every read-ahead algorithm of Linux since 1.3, those of the papers, and our own.
+//! Read-ahead policies, which decide what to read next: those of Linux since 1.3, those of the papers, and `ahead`.
 //!
-//! A policy is a pure state machine. In: an access to a page (or an event: a wait, an arrival, an eviction), the time,
-//! and a read-only view of the page cache. Out: requests for pages, and the marks on them that will call the policy
-//! again. The simulator and the live engines supply the view and drive the very same object.
+//! A policy is a pure state machine. In: an access to a page (or an event: a wait, an arrival, an eviction), the time, and a
+//! read-only view of the page cache. Out: requests for pages, with marks; an access to a marked page calls the policy again. The
+//! simulator and the live engine supply the view and use the same policy object.
 //!
 //! ```text
 //!                 Access { page, found: absent | locked | present, marked? }      Event { waited, arrived, evicted … }
@@ -14,12 +14,12 @@
 //!                                                     pages, folio order, mark, what to do when the queue is full
 //! ```
 //!
-//! The driver of a policy asks it which accesses and events it wants, calls it at these, and carries its requests out in
-//! their order, without the pages that are cached already. If the accessed page is still absent afterwards, the driver
-//! reads it alone.
+//! The driver of a policy asks it which accesses and events it needs, and calls it for these. The driver executes the requests in
+//! their order, except for pages that are cached already. If the accessed page is still absent afterwards, the driver reads it
+//! alone.
 //!
-//! What it must never do: I/O, read a clock, start a thread, log; request a page that is not in the file; panic,
-//! whatever accesses it receives.
+//! A policy must never do I/O, read a clock, start a thread, log, request a page beyond the file, or panic on any sequence of
+//! accesses.
 //!
 //! ```
 //! use ahead_policy::{Access, Found, Policy, Requests, named, testing::Cache};
@@ -34,7 +34,7 @@
 //! let request = requests.take().remove(0);
 //! assert_eq!((request.first, request.pages, request.mark), (0, 32, Some(16)));
 //!
-//! // The reader comes to the mark: the next window, while half of the first one is still unread.
+//! // The reader reaches the mark: the next window is requested while half of the first one is unread.
 //! cache.fill(&request);
 //! policy.access(&Access::read(16, 16, cache.found(16)), &cache, &mut requests);
 //! let next = requests.take().remove(0);
@@ -43,9 +43,9 @@
 //!
 //! # With another cache
 //!
-//! Anything that caches pages can be driven: a buffer pool, a FUSE file system, a reader over a network. It shows what
-//! it has through [`View`], reports every call and wait, and fetches what comes out. [`policies::ahead`] needs to know
-//! what the storage is like ([`DeviceDescription`]), and how much may lie unread ([`Parameters::budget_pages`]).
+//! A policy works with any cache of pages: a buffer pool, a FUSE file system, a reader over a network. The cache implements
+//! [`View`], reports every call and wait, and reads the requested pages. [`policies::ahead`] needs a description of the storage
+//! ([`DeviceDescription`]), and the maximum number of unread pages ([`Parameters::budget_pages`]).
 //!
 //! ```
 //! use ahead_policy::{
@@ -54,7 +54,7 @@
 //! };
 //! use std::collections::BTreeSet;
 //!
-//! /// Pages of 4 KiB of one object in a store; what is here is complete.
+//! /// Cached pages of 4 KiB of an object in a store. None is ever in flight.
 //! struct Pool(BTreeSet<Page>);
 //!
 //! impl View for Pool {
@@ -89,32 +89,32 @@
 //!         policy.event(&Event::Waited { open, file, page, wait_ns: 30_000_000 }, &pool, &mut requests);
 //!     }
 //! }
-//! // Three until the pattern has shown; what the waits have asked for then suffices.
+//! // Three misses until the pattern is confirmed; then the waits increase the distance sufficiently.
 //! assert!(misses <= 5, "{misses}");
 //! ```
 //!
 //! # A new policy
 //!
-//! Of [`Policy`] only [`Policy::access`] must be written. Here a cache in which everything arrives at once drives it;
-//! the simulator does so over a scenario's machine, disk and workloads (`Scenario::run_with` of `ahead-sim`).
+//! Only [`Policy::access`] is required. This example uses a cache in which all requests arrive at once. `Scenario::run_with` of
+//! `ahead-sim` runs a policy over a scenario's machine, disk and workloads.
 //!
 //! ```
 //! use ahead_policy::{Access, Found, Policy, Request, Requests, View, testing::Cache};
 //!
-//! /// A window on each miss, and the next one as soon as half of it is used: then its mark is touched.
+//! /// Requests a window on each miss, and the next one when half of it is used: the reader then reaches its mark.
 //! struct Halves;
 //!
 //! impl Policy for Halves {
 //!     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests) {
 //!         let window = view.limits(access.file).window_pages;
-//!         // The missing page itself, or where the last window ends.
+//!         // The missing page itself, or the end of the last window.
 //!         let Some(first) = view.next_absent(access.file, access.page, window) else { return };
 //!         let pages = window.min(view.file_pages(access.file).saturating_sub(first));
 //!         requests.add(Request { first, pages, mark: Some(first + window / 2), ..Request::of(access.file) });
 //!     }
 //! }
 //!
-//! // Pages are read one after the other; it wants to hear of no more than absent and marked ones.
+//! // A sequential reader. The policy needs only absent and marked pages.
 //! let (mut halves, mut cache, mut requests) = (Halves, Cache::new(100, 32), Requests::default());
 //! let mut asked = Vec::new();
 //! for page in 0..100 {
@@ -130,10 +130,10 @@
 //! assert_eq!(asked, [(0, 0, 32), (16, 32, 32), (48, 64, 32), (80, 96, 4)]);
 //! ```
 //!
-//! # Which one
+//! # Catalogue
 //!
-//! [`CATALOGUE`] has them all, with their sources; each file under [`policies`] tells its algorithm as a story, and
-//! which of its constants are uncertain. To compare them over a workload, run them in the simulator (`ahead-sim`).
+//! [`CATALOGUE`] has all policies with their sources. Each file under [`policies`] begins with a description of its algorithm and
+//! of uncertain constants. To compare policies over a workload, run them in the simulator (`ahead-sim`).
 
 mod access;
 mod catalogue;
@@ -159,7 +159,7 @@ pub trait Policy: Send {
         Wants::default()
     }
 
-    /// A program touches a page.
+    /// An access of a program to a page.
     fn access(&mut self, access: &Access, view: &dyn View, requests: &mut Requests);
 
     /// Something else has happened.

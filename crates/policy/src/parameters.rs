@@ -1,14 +1,14 @@
-//! What a policy may know of the machine when it is made.
+//! The parameters with which a policy is created.
 
 use ahead_model::DeviceDescription;
 
-/// What a policy is made with.
+/// The parameters of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    /// The disk; only policies that say so look at it.
+    /// The description of the disk. Only some policies use it; they document that.
     pub device: DeviceDescription,
-    /// The most that may be read and not yet used, over all files; `None`: a share of the memory, as the policy says.
+    /// Maximum number of unread pages over all files; `None`: a share of the memory, depending on the policy.
     pub budget_pages: Option<u64>,
-    /// Every access that will come, in order: for the policy that knows the future.
+    /// All future accesses in order, for the clairvoyant policy.
     pub future: Option<std::sync::Arc<[(crate::FileId, crate::Page)]>>,
 }

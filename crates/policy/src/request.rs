@@ -1,60 +1,59 @@
-//! What a policy asks for.
+//! The requests of a policy.
 
 use crate::{FileId, Folio, Page};
 
-/// What becomes of a request that finds the queue full.
+/// The handling of a request if the queue is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The thread that reads ahead waits until there is room.
+    /// The requesting thread waits for room.
     #[default]
     Wait,
-    /// The same, but until there is room for all that is asked for at once, or for half of the queue: on a disk with a
-    /// head, what goes into a full queue piece by piece is read between others' pieces.
+    /// The same, but waits for room for all requests of this call, or for half of the queue. On a disk with a head, pieces that enter a
+    /// full queue one by one alternate with those of other readers, which costs seeks.
     WaitForAll,
-    /// The rest is left out ([`crate::Event::Dropped`]).
+    /// The rest is dropped ([`crate::Event::Dropped`]).
     Drop,
 }
 
-/// Pages to read, without those that are cached already.
+/// Pages to read. Pages that are cached already are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Of this file.
+    /// The file.
     pub file: FileId,
-    /// From this page on.
+    /// First page.
     pub first: Page,
     /// Number of pages; within the file.
     pub pages: u64,
     /// Folios of at most this size ([`folios`]).
     pub order: u8,
-    /// The policy wants to be called when this page is touched. If it was cached already, there is no mark.
+    /// The page with the mark: the policy is called at its next access. A page that is cached already gets no mark.
     pub mark: Option<Page>,
-    /// What to do when the queue is full.
+    /// The handling if the queue is full.
     pub when_full: WhenFull,
-    /// What becomes of the mark where a page of a large folio is cached already, and what is left is read in single
-    /// pages; `None`: it stays where it is.
+    /// The new mark if a page of a large folio is cached already, and the rest is read in single pages; `None`: the mark stays.
     pub rest: Option<Rest>,
-    /// Least number of parts in which its pages should arrive. On today's kernels all pages of a request arrive at the same
-    /// moment; a policy whose reader needs the first of them before the last asks for parts. The simulator does not cut.
+    /// Minimum number of parts in which its pages should arrive. On current kernels all pages of a request arrive at the same time. A
+    /// policy whose reader needs the first pages earlier requests several parts. The simulator does not divide requests.
     pub parts: u32,
 }
 
-/// What is read, and marked, after a page of a large folio was found cached.
+/// The pages to read and to mark after a cached page within a large folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The whole length of the request once more, from there on (Linux 6.12 and before), not what is left of it.
+    /// Whether the whole length of the request is read again from there on (Linux 6.12 and before), instead of the rest.
     pub whole: bool,
-    /// Pages from the mark to the end, or to the file's end. If the mark would lie before the range, there is none.
+    /// Pages from the mark to the end of the range or of the file. A mark before the range is omitted.
     pub look_ahead: u64,
 }
 
 impl Request {
-    /// A request for no page of a file: single pages, without a mark, that wait for room.
+    /// An empty request for a file: single pages, no mark, waits for room.
     pub fn of(file: FileId) -> Request {
         Request { file, first: 0, pages: 0, order: 0, mark: None, when_full: WhenFull::Wait, rest: None, parts: 1 }
     }
 }
 
-/// The requests of one call, in the order in which they are to be sent.
+/// The requests of one call, in the order of submission.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     list: Vec<Request>,
@@ -67,7 +66,7 @@ impl Requests {
         self.add(Request { first, pages, ..Request::of(file) });
     }
 
-    /// Adds a request; one for no page is none, and a mark beyond its pages is none either.
+    /// Adds a request. Ignores a request without pages, and a mark outside its pages.
     pub fn add(&mut self, request: Request) {
         if request.pages > 0 {
             let mark = request.mark.filter(|mark| (request.first..request.first + request.pages).contains(mark));
@@ -75,48 +74,47 @@ impl Requests {
         }
     }
 
-    /// What was asked for waits until there is room for all of it.
+    /// Makes these requests wait until there is room for all of them.
     pub fn wait_for_all(&mut self) {
         self.list.iter_mut().for_each(|request| request.when_full = WhenFull::WaitForAll);
     }
 
-    /// These pages are cached and unread, and about to be evicted: they go back to the list's new end.
+    /// Rescues cached unread pages from eviction: they move to the head of the inactive list.
     pub fn rescue(&mut self, file: FileId, first: Page, pages: u64) {
         self.rescued.push((file, first, pages));
     }
 
-    /// What is to be rescued: file, first page, pages; afterwards there is nothing.
+    /// Takes the pages to rescue: file, first page, number.
     pub fn take_rescued(&mut self) -> Vec<(FileId, Page, u64)> {
         std::mem::take(&mut self.rescued)
     }
 
-    /// The requests so far; afterwards there are none.
+    /// Takes the requests.
     pub fn take(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.list)
     }
 
-    /// Goes through the requests, and forgets them.
+    /// Takes the requests as an iterator.
     pub fn drain(&mut self) -> impl Iterator<Item = Request> + '_ {
         self.list.drain(..)
     }
 
-    /// Whether this page was asked for.
+    /// Whether this page was requested.
     pub fn cover(&self, file: FileId, page: Page) -> bool {
         self.list
             .iter()
             .any(|request| request.file == file && (request.first..request.first + request.pages).contains(&page))
     }
 
-    /// Whether nothing was asked for.
+    /// Whether there is no request.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
-/// The folios that Linux allocates for a request, and which of them is marked: as large as the request's order, the
-/// position's alignment and the end of request and file allow (`page_cache_ra_order` in mm/readahead.c, since 5.18).
-/// Where a page of a large folio is cached already, the rest of the request is read in single pages, without those that
-/// are.
+/// The folios that Linux allocates for a request, and the marked one. They are as large as the request's order, the alignment, and the
+/// end of the request and of the file permit (`page_cache_ra_order` in mm/readahead.c, since 5.18).
+/// If a page of a large folio is cached already, the rest of the request is read in single pages, except cached ones.
 ///
 /// `largest` is the file system's limit as a power of two, `file_pages` the length of the file.
 pub fn folios(

@@ -1,9 +1,9 @@
-//! A page cache of one file, to try policies with: examples and tests.
+//! A simple page cache of one file, for examples and tests of policies.
 
 use crate::{FileId, Folio, Found, Limits, Memory, Page, Queue, Request, View, folios};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is cached of one file. Everything that was requested has arrived, unless it is put on its way.
+/// The cached pages of one file.
 #[derive(Clone, Debug)]
 pub struct Cache {
     /// Length of the file.
@@ -36,7 +36,7 @@ impl Cache {
         }
     }
 
-    /// Carries a request out; its pages are there at once.
+    /// Executes a request. Its pages arrive at once.
     pub fn fill(&mut self, request: &Request) {
         let present = &self.present;
         let is_present = |page| present.contains_key(&page);
@@ -49,19 +49,19 @@ impl Cache {
         }
     }
 
-    /// A folio is cached, and unmarked.
+    /// Adds a cached folio without a mark.
     pub fn hold(&mut self, folio: Folio) {
         self.present.extend(folio.range().map(|page| (page, folio)));
     }
 
-    /// Carries a request out; its pages are on their way.
+    /// Executes a request. Its pages stay in flight.
     pub fn start(&mut self, request: &Request) {
         let before: BTreeSet<Page> = self.present.keys().copied().collect();
         self.fill(request);
         self.locked.extend(self.present.keys().filter(|page| !before.contains(page)));
     }
 
-    /// Everything that was on its way arrives.
+    /// Lets all pages in flight arrive.
     pub fn arrive(&mut self) {
         self.locked.clear();
     }
@@ -72,7 +72,7 @@ impl Cache {
         self.locked.remove(&page);
     }
 
-    /// How a page is found; takes its mark away.
+    /// The state of a page. Removes its mark.
     pub fn found(&mut self, page: Page) -> Found {
         match self.present.get(&page) {
             None => Found::Absent,

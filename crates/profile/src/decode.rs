@@ -30,7 +30,7 @@ pub fn decode_shared(bytes: &Bytes) -> std::result::Result<Profile, DecodeError>
     let mut profile = Profile::default();
     let mut extents_left = check::MAX_EXTENTS;
     let keys = ["recording", "files", "metadata", "lookups", "milestones"];
-    reader.map(&keys, keys.len(), |reader, key| {
+    reader.map(&keys, |reader, key| {
         match key {
             0 => profile.recording = recording(reader)?,
             1 => {
@@ -69,8 +69,7 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
         "read_ahead_kb",
         "cpu_us",
     ];
-    // The last key was added later and is optional.
-    reader.map(&keys, keys.len() - 1, |reader, key| {
+    reader.map(&keys, |reader, key| {
         match keys[key] {
             "command" => {
                 recording.command = reader.list(check::MAX_ARGUMENTS, 1, |reader| {

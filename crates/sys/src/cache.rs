@@ -260,7 +260,7 @@ pub fn wait_for(fd: impl AsFd, offset_bytes: u64) -> Result<bool> {
 }
 
 /// Waits until all pages of a range are present, and reads those that are absent. `scratch` takes their content, and the range is at most
-/// as long. Returns the bytes that lie before the end of the file. One call for many pages costs a tenth of one [`wait_for`] for each.
+/// as long. Returns the bytes that lie before the end of the file. One call does the work of a [`wait_for`] for each page.
 ///
 /// Errors: as [`wait_for`], if the first page could not be read; if a later one could not, the result is short.
 pub fn wait_for_range(fd: impl AsFd, offset_bytes: u64, scratch: &mut [u8]) -> Result<usize> {

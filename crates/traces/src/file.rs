@@ -18,9 +18,8 @@ use std::io::{Read, Write};
 
 /// The first bytes of a trace.
 pub const MAGIC: &[u8; 8] = b"AHDTRACE";
-/// The format version. Version 1, that of the golden traces, lacks a kind of record (`ReadAt`) and can be read, too.
+/// The format version. Only this one is read.
 const VERSION: u32 = 2;
-const OLDEST: u32 = 1;
 /// A block of at least this size is written. Unit: bytes.
 const BLOCK_BYTES: usize = 64 << 10;
 /// Compression level, of at most ten: low, so that the recording is not delayed.
@@ -38,7 +37,7 @@ pub enum TraceError {
     #[error("not a trace of `ahead sim trace` (it does not begin with AHDTRACE)")]
     NotATrace,
     /// Another version of the format.
-    #[error("the trace has format version {0}; this program reads versions {OLDEST} to {VERSION}")]
+    #[error("the trace has format version {0}; this program reads version {VERSION}")]
     Version(u32),
     /// The file ends too early.
     #[error("the trace is truncated at byte {at}, within {within}")]
@@ -148,7 +147,7 @@ impl<R: Read> Reader<R> {
             Err(error) => return Err(error),
         }
         match reader.number("the header")? {
-            OLDEST..=VERSION => {}
+            VERSION => {}
             other => return Err(TraceError::Version(other)),
         }
         let length = reader.number("the header")?;

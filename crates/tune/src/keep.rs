@@ -270,7 +270,6 @@ impl Store {
         let (rule, files) = (self.at(&place.path), self.files(place));
         let text = files.text();
         let rule_kb = text.as_deref().and_then(Rule::kb);
-        // A rule of an older version that could not be written now is not intact.
         let is_as_written =
             |kb: u64| Rule::new(identity, kb).is_ok_and(|rule| text.as_ref() == Some(&rule.text)) && files.is_linked();
         Ok(Checked { rule, rule_kb, running_kb, intact: rule_kb.is_some_and(is_as_written) })

@@ -9,8 +9,7 @@ use crate::identity::{Identity, is_name};
 use crate::value::{MountUnit, RuleValue, UnitValue, comment};
 use std::path::{Path, PathBuf};
 
-/// The path of the file that keeps a window, below the root. Every identity has one, also an identity that no rule can name: an
-/// older version may have written a rule that is to be removed.
+/// The path of the file that keeps a window, below the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RulePlace {
     /// The file.
@@ -258,7 +257,7 @@ mod tests {
         for identity in refused {
             let why = Rule::new(&identity, 512).unwrap_err();
             assert!(!why.contains('\n'), "{why:?}");
-            // The path of an older version's rule is known nevertheless.
+            // A state file may contain any identity. Its path stays inside the directory.
             let path = RulePlace::of(&identity).path.to_str().unwrap().to_owned();
             assert!(!path.chars().any(char::is_control) && path.matches('/').count() == 3, "{path:?}");
         }
@@ -295,7 +294,7 @@ mod tests {
         }
         let rules = write(&Rule::new(&property("a*b?c[d]$e%f"), 64).unwrap());
         match std::process::Command::new("udevadm").arg("verify").arg(&rules).output() {
-            // Older versions have no verify.
+            // Older versions of udev have no verify.
             Ok(output) if !String::from_utf8_lossy(&output.stderr).contains("Unknown") => {
                 assert!(output.status.success(), "{output:?}");
             }

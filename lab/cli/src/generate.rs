@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use clap_mangen::Man;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,10 +24,10 @@ impl Generate {
         }
         clap_mangen::generate_to(without_help(complete_command(laboratory)), &man)
             .with_context(|| format!("write to {}", man.display()))?;
-        let manual = clap_mangen::Man::new(without_help(laboratory.clone()));
-        let page = man.join("ahead-lab.1");
-        let mut file = std::fs::File::create(&page).with_context(|| format!("create {}", page.display()))?;
-        manual.render(&mut file).with_context(|| format!("write {}", page.display()))?;
+        for (name, text) in [("ahead.1", first_page(laboratory)?), ("ahead-lab.1", page(laboratory.clone())?)] {
+            let path = man.join(name);
+            std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        }
         for (mut command, name) in [(complete_command(laboratory), "ahead"), (laboratory.clone(), "ahead-lab")] {
             command.build();
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
@@ -54,6 +55,22 @@ pub fn complete_command(laboratory: &clap::Command) -> clap::Command {
         whole = whole.mut_subcommand(command.get_name(), |_| definition);
     }
     whole.after_help(None::<&str>)
+}
+
+/// The page of `ahead` itself. As in its help, the laboratory's commands have a separate heading, which clap_mangen does not know.
+fn first_page(laboratory: &clap::Command) -> anyhow::Result<String> {
+    let whole = complete_command(laboratory);
+    let text = page(whole.clone())?.replacen(".SH SUBCOMMANDS\n", ".SH COMMANDS\n", 1);
+    let is_first = |command: &&clap::Command| command.get_display_order() >= LABORATORY_PLACE && !command.is_hide_set();
+    let first = whole.get_subcommands().filter(is_first).min_by_key(|command| command.get_display_order());
+    let entry = format!(".TP\nahead\\-{}(1)\n", first.context("the laboratory has no command")?.get_name());
+    Ok(text.replacen(&entry, &format!(".SH LABORATORY\n{entry}"), 1))
+}
+
+fn page(command: clap::Command) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    Man::new(without_help(command)).render(&mut text)?;
+    Ok(String::from_utf8(text)?)
 }
 
 /// Removes the subcommand `help`, which needs no man pages: `ahead help show` prints the same as `ahead show --help`.

@@ -228,8 +228,8 @@ impl Probe {
     /// The model of the disk that was found.
     fn twin(&self, answers: &Answers, name: &str) -> anyhow::Result<Model> {
         let twin = answers.disk.twin.as_ref().context("too little is known of the disk for a model")?;
-        let model = twin.model(name, &format!("what `ahead probe` found of {}", shown(&self.path)));
-        model.context("what was found makes no model")
+        let model = twin.model(name, &format!("result of `ahead probe` for {}", shown(&self.path)));
+        model.context("the results give no valid model")
     }
 
     fn write_outputs(

@@ -1,17 +1,15 @@
-//! The papers that read-ahead comes from, as scenarios: what they say beside what comes out here.
+//! The papers on read-ahead as scenarios: their results beside the simulated ones.
 //!
-//! In: the five sources, one module each, with the scenarios (TOML, beside the module) that stand for the machine and
-//! the workload of their authors. Out: a [`Line`] for every figure and number that a source states, and the pictures
-//! that it draws.
+//! In: the five sources, one module each, with scenarios (TOML, beside the module) that model the authors' machines and workloads.
+//! Out: a [`Line`] for every number that a source states, and its figures.
 //!
 //! ```text
 //!     papers/NAME/*.toml ──▶ sim::Scenario ──▶ counters ──┬─▶ Line { quoted, ours, tolerance, verdict }
 //!                                                         └─▶ Figure ──▶ a picture as in the paper
 //! ```
 //!
-//! What it must never do: adapt a scenario to one number at the cost of another of the same machine; call a number
-//! reproduced that is an input. An input (a disk's data sheet, a processor's speed) is an [`Input`] with its source; a
-//! result is a [`Line`].
+//! This crate must never adapt a scenario to one number at the cost of another of the same machine, or report an input as a
+//! reproduced result. An input (a disk's data sheet, a processor's speed) is an [`Input`] with its source; a result is a [`Line`].
 //!
 //! ```
 //! let roudier = ahead_papers::named("roudier").unwrap();

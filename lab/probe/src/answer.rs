@@ -1,12 +1,12 @@
-//! An answer: a value with its unit, how sure it is and how it was found, or why there is none.
+//! An answer: a value with its unit, confidence and method, or the reason why there is no value.
 
 use crate::statistics::{median, quantile};
 use serde::Serialize;
 
-/// Method of an answer that the caller did not ask for.
+/// Method of an answer that was not requested.
 pub(crate) const NOT_ASKED: &str = "not asked for";
 
-/// A number that was found.
+/// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -17,7 +17,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// As a number.
+    /// The value as a floating point number.
     pub fn number(self) -> f64 {
         match self {
             Value::Whole(whole) => whole as f64,
@@ -26,30 +26,30 @@ impl Value {
     }
 }
 
-/// What was found, or why nothing was.
+/// A result of the probe, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
     /// The value; none: not determined.
     pub value: Option<Value>,
     /// `bytes`, `us`, `bytes_per_s`, `requests`, `blocks`.
     pub unit: &'static str,
-    /// How sure it is, 0 to 1. Of what is counted: the rule of succession over the observations that agree and those that
-    /// don't ([`agreement`]). Of what is measured: that of the interval [`Answer::range`].
+    /// The confidence, 0 to 1. For a counted value: the rule of succession over the agreeing and differing observations
+    /// ([`agreement`]). For a measured value: that of the interval [`Answer::range`].
     pub confidence: Option<f64>,
-    /// How it was found, or why it was not.
+    /// The method, or the reason why there is no value.
     pub method: String,
-    /// Between these the value lies with that confidence, for what is measured.
+    /// The interval of a measured value: it contains the value with that confidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<[f64; 2]>,
 }
 
 impl Answer {
-    /// Not determined, and why.
+    /// An answer without a value, with the reason.
     pub fn none(unit: &'static str, why: impl Into<String>) -> Answer {
         Answer { value: None, unit, confidence: None, method: why.into(), range: None }
     }
 
-    /// Whether it was asked for at all.
+    /// Whether it was requested.
     pub fn is_asked(&self) -> bool {
         self.value.is_some() || self.method != NOT_ASKED
     }
@@ -60,14 +60,14 @@ impl Answer {
         Answer { value: Some(Value::Whole(value)), unit, confidence, method: method.into(), range: None }
     }
 
-    /// Something measured: the middle of the observations and the interval in which it lies with 95 %.
+    /// A measured value: the middle of the observations, and its interval of 95 %.
     pub fn measured(value: f64, unit: &'static str, range: [f64; 2], method: impl Into<String>) -> Answer {
         let value = Some(Value::Real(value));
         Answer { value, unit, confidence: Some(0.95), method: method.into(), range: Some(range) }
     }
 
-    /// The middle of some measurements, and the least and the most of them: the true median lies between these unless all fell on
-    /// one side of it, which happens once in 2^(n-1).
+    /// The median of some measurements, with their minimum and maximum: the true median is between these, unless all measurements are
+    /// on one side of it, with probability 2^(1-n).
     pub fn middle_of(values: &[f64], unit: &'static str, method: impl Into<String>) -> Answer {
         let range = [quantile(values, 0.0), quantile(values, 1.0)];
         let confidence = Some(1.0 - 0.5_f64.powi(values.len() as i32 - 1));
@@ -83,17 +83,17 @@ impl Answer {
     }
 }
 
-/// How sure a list is and how it was found, or why it is empty.
+/// Confidence and method of a list, or the reason why it is empty.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct How {
-    /// As of an [`Answer`]; none: not determined.
+    /// The confidence, as in an [`Answer`]; none: not determined.
     pub confidence: Option<f64>,
-    /// How it was found, or why it was not.
+    /// The method, or the reason why there is no value.
     pub method: String,
 }
 
 impl How {
-    /// Not determined, and why.
+    /// An answer without a value, with the reason.
     pub fn none(why: impl Into<String>) -> How {
         How { confidence: None, method: why.into() }
     }

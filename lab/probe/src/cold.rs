@@ -1,4 +1,4 @@
-//! Makes the probed file or device cold: none of its pages is cached, and no read of them is under way.
+//! Makes the probed file or device cold: none of its pages is cached or in flight.
 
 use crate::Watcher;
 use crate::cold_check::{ColdCheck, UNKNOWN};
@@ -8,41 +8,41 @@ use ahead_sys::{cache, evict};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most evictions while reads are under way. Before each retry the read that eviction waits for has ended.
+/// Maximum number of evictions while reads are in flight. Before each retry, a read has ended.
 const EVICTIONS: u32 = 1000;
-/// In a file larger than twice this, mincore looks at this much of the beginning and around the middle, bytes: readers begin
-/// there and read no further than some windows. To look at a terabyte takes 40 seconds.
+/// In a file larger than twice this, mincore checks only this much at the beginning and around the middle, bytes: the probe's
+/// reads begin there and extend over a few windows. A check of a terabyte takes 40 seconds.
 const LOOKED_BYTES: u64 = 256 << 20;
 
 impl Subject {
-    /// Whether the kernel may be asked, and counts what is cached.
+    /// Whether the kernel may be queried and counts cached pages.
     pub fn is_counted(&self) -> bool {
         matches!(self.cold_check, ColdCheck::Counted)
     }
 
-    /// Whether only times may be looked at.
+    /// Whether only times may be used.
     pub fn is_timing_only(&self) -> bool {
         matches!(self.cold_check, ColdCheck::Timing { .. })
     }
 
-    /// Notes that a read follows, and the kernel's read-ahead with it.
+    /// Records that a read follows, with the kernel's read-ahead.
     pub(crate) fn is_read(&self) {
         if let ColdCheck::Timing { is_under_way, .. } = &self.cold_check {
             is_under_way.set(true);
         }
     }
 
-    /// Notes that reads under way had time `took` to end, which is enough: the next eviction does not wait again.
+    /// Records that reads in flight have had the time `took` to end, so that the next eviction need not wait.
     pub fn has_settled(&self, took: Duration) {
         if let ColdCheck::Timing { given, is_under_way } = &self.cold_check {
-            // Until something is known it is a guess.
+            // A guess until the duration is measured.
             let known = if given.get() == UNKNOWN { Duration::ZERO } else { given.get() };
             given.set(known.max(took));
             is_under_way.set(false);
         }
     }
 
-    /// Evicts all pages. For a page that is under way it waits by touching the page.
+    /// Evicts all pages. Waits for a page in flight by accessing it.
     pub fn make_cold(&self, watcher: &dyn Watcher) -> Result<()> {
         if let ColdCheck::Timing { given, is_under_way } = &self.cold_check {
             if is_under_way.replace(false) {
@@ -54,7 +54,7 @@ impl Subject {
             evict::file(self.held())?;
             let left = match self.left() {
                 Ok(left) => left,
-                // The kernel does not report cached pages: one more eviction after the reads under way is all that is possible.
+                // The kernel does not report cached pages: all that is possible is another eviction after the reads in flight.
                 Err(Error::Kernel(error)) if error.is_unavailable() => return Ok(evict::file(self.held())?),
                 Err(error) => return Err(error),
             };
@@ -88,9 +88,9 @@ impl Subject {
         }
     }
 
-    /// Waits until the page at this place is there, and reads nothing else. A read would: of what is under way a page carries the
-    /// mark that makes the kernel read on, whatever was advised for the file, and eviction would chase that to the file's end.
-    /// Where files are not mapped there is no other way.
+    /// Waits until the page at this place has arrived, without further reads. A read call would trigger read-ahead: one of the pages in
+    /// flight has the kernel's mark, which works with any advice, and so eviction would follow read-ahead to the end of the file. If
+    /// files cannot be mapped, a read call is the only way.
     fn wait_for(&self, offset_bytes: u64) -> Result<()> {
         match self.map_exact(self.held()) {
             Ok(mapping) => mapping.fault(offset_bytes as usize)?,
@@ -101,12 +101,11 @@ impl Subject {
         Ok(())
     }
 
-    /// Evicts the block device's own pages, too, those of a file system's metadata, and what is remembered of where blocks lie.
-    /// `false`: we may not.
+    /// Also evicts the block device's pages (metadata of the file system), and cached block mappings. `false`: not permitted.
     pub fn make_metadata_cold(&self, watcher: &dyn Watcher) -> Result<bool> {
         self.make_cold(watcher)?;
         let Some(device) = self.block_device() else { return Ok(false) };
-        // Blocks that the journal holds stay, be they clean.
+        // Blocks that the journal references stay, also clean ones.
         let evicted = evict::journal(self.held())
             .and_then(|()| evict::block_map(self.held()))
             .and_then(|()| evict::block_device(device));
@@ -118,7 +117,7 @@ impl Subject {
     }
 }
 
-/// Where mincore looks.
+/// The ranges that mincore checks.
 fn looked_at(all_bytes: u64) -> Vec<Range<u64>> {
     if all_bytes <= 2 * LOOKED_BYTES {
         return vec![0..all_bytes];

@@ -1,9 +1,9 @@
 //! Checks whether the probed file or device is cold, as far as the kernel may be asked.
 //!
 //! ```text
-//!     Counted    cachestat counts 0 pages: none is cached, and no read is under way, for a file of any size
-//!     Mincore    cachestat is missing or wrong for this file: mincore looks at the pages that reads use
-//!     Timing     with timing alone the kernel is not asked: reads under way get the time that they take, then eviction
+//!     Counted    cachestat counts 0 pages: none is cached or in flight, for a file of any size
+//!     Mincore    cachestat is missing or wrong for this file: mincore checks the pages that reads use
+//!     Timing     without queries to the kernel: waits for the duration of reads in flight, then evicts
 //! ```
 
 use crate::error::Result;
@@ -13,21 +13,21 @@ use std::cell::Cell;
 use std::fs::File;
 use std::time::Duration;
 
-/// Time for reads under way while their duration is not known: some accesses of any disk. Used with timing alone.
+/// Time for reads in flight until their duration is known: several accesses of any disk. Used with timing alone.
 pub const UNKNOWN: Duration = Duration::from_millis(50);
 
 /// How [`crate::Subject::make_cold`] checks that no page is cached.
 #[derive(Debug)]
 pub enum ColdCheck {
-    /// By cachestat.
+    /// With cachestat.
     Counted,
-    /// By mincore, if at all.
+    /// With mincore, if it works.
     Mincore,
-    /// Not at all: reads that may be under way get some time to end.
+    /// Without a check: waits for reads that may be in flight.
     Timing {
-        /// That time.
+        /// The time to wait.
         given: Cell<Duration>,
-        /// Whether a read has begun since this time passed last.
+        /// Whether a read has begun since the last wait.
         is_under_way: Cell<bool>,
     },
 }

@@ -1,16 +1,15 @@
-//! Whether what is read lies on a disk: a hole, or space that was allocated and never written, is read as zeros without it, and in
-//! no time.
+//! Checks that reads reach the disk: a hole, or allocated space that was never written, is read as zeros without a disk access.
 
 use crate::error::{Error, Result};
 use ahead_sys::{fiemap, sparse};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// Most holes in a file, as a share of its bytes: a hundredth of all reads changes neither a mean nor a median by more than that.
+/// Maximum share of holes in a file: a hundredth of all reads changes a mean or median by at most that share.
 const HOLES: f64 = 0.01;
 /// Unit of `st_blocks`, bytes.
 const SECTOR_BYTES: u64 = 512;
-/// Pieces between holes that are looked for, at most.
+/// Maximum number of data ranges that are searched.
 const PIECES: usize = 65_536;
 
 /// Why times of reads of this file are not those of its disk. `None`: the file is all data, or the file system does not report
@@ -35,8 +34,8 @@ pub fn missing(file: &File, size_bytes: u64, timing_only: bool) -> Result<Option
     }))
 }
 
-/// Bytes that were written to a place of the disk, and bytes that this was asked of: FIEMAP knows what is allocated alone, too.
-/// None where the file system does not tell.
+/// Written bytes and checked bytes according to FIEMAP, which distinguishes allocated from written space. None if the file system does
+/// not report it.
 fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let pieces = fiemap::extents(file, 0, size_bytes).ok()?;
     let end =
@@ -46,7 +45,7 @@ fn placed(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     Some((written.map(|piece| end(piece).saturating_sub(piece.logical_bytes)).sum(), looked_bytes))
 }
 
-/// Bytes between holes, and bytes that were looked at. None where the file system does not tell.
+/// Bytes of data and checked bytes according to SEEK_HOLE. None if the file system does not report it.
 fn between_holes(file: &File, size_bytes: u64) -> Option<(u64, u64)> {
     let (mut data_bytes, mut at) = (0, 0);
     for _ in 0..PIECES {
@@ -68,7 +67,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Regression: a hole of a gigabyte was a disk of 3 us and 20 GB/s.
+    /// Regression: a hole of a gigabyte was reported as a disk with 3 us and 20 GB/s.
     #[test]
     fn holes_are_no_data_and_what_was_written_is() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -1,8 +1,8 @@
-//! The disk itself: access time, bandwidth, how many requests it serves at once; of a rotating disk turns, seeks and its buffer, of
-//! any other the limits that it keeps.
+//! Measures the disk: access time, bandwidth and parallelism; of a rotating disk also rotation, seeks and buffer, of any other its
+//! limits.
 //!
-//! A disk rotates if reading backwards takes the same time again and again, a turn of the platter, whereas places here and there
-//! take times that differ, and the next block is there at once.
+//! A disk rotates if descending reads all take the same time (a turn of the platter), random reads take different times, and
+//! ascending reads take almost no time.
 
 mod reads;
 mod rotating;
@@ -18,49 +18,49 @@ pub(crate) use reads::Reads;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// Random reads that show of what kind the disk is, each with a pause after it.
+/// Number of random reads to find the kind of the disk, each with a pause after it.
 const READS: usize = 100;
-/// But no longer.
+/// Time limit of these reads.
 const READS_TIME: Duration = Duration::from_secs(3);
-/// Random reads where a turn of the platter and seeks are most of it, their spread a third of their mean: it is known within 1.2 %
+/// Number of random reads of a rotating disk. The spread of seek and rotation is a third of the mean, so the mean is known to 1.2 %
 /// (one standard error).
 const TURNING_READS: usize = 900;
-/// But no longer.
+/// Time limit of these reads.
 const TURNING_TIME: Duration = Duration::from_secs(15);
-/// Reads backwards and forwards.
+/// Number of descending and of ascending reads.
 const NEIGHBOURS: u64 = 24;
-/// Turns of platters, nanoseconds: 30,000 to 1,000 per minute.
+/// Range of a turn of the platter, nanoseconds: 30,000 to 1,000 per minute.
 const TURNS_NS: std::ops::Range<f64> = 1.9e6..61e6;
-/// Times count as the same where the quartiles are no farther apart than this part of the middle: the few that were disturbed do not
-/// count, nor the short ones after them, for the platter turned on meanwhile.
+/// Times count as equal if their quartiles differ by at most this share of the median. So a few disturbed reads do not matter, nor the
+/// short times after them, when the platter had turned meanwhile.
 const SAME: f64 = 0.03;
 
-/// Factor from which a disk clearly belongs to its kind: its times are this far from those of the other kind.
+/// Factor between the times of both kinds of disk from which the kind is certain.
 const CLEAR: f64 = 2.0;
 
-/// What a rotating disk has besides.
+/// Additional parameters of a rotating disk.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rotation {
-    /// A turn of the platter, microseconds.
+    /// Time of a turn of the platter, microseconds.
     pub turn: Answer,
-    /// From track to track, microseconds.
+    /// Seek to the next track, microseconds.
     pub seek_track: Answer,
-    /// The mean over all pairs of places.
+    /// Mean seek over all pairs of places, microseconds.
     pub seek_average: Answer,
-    /// The full stroke.
+    /// Seek over the full stroke, microseconds.
     pub seek_full: Answer,
     /// Bandwidth at the end of the disk, bytes per second.
     pub inner_bandwidth: Answer,
-    /// The drive reads on by itself after a read, bytes.
+    /// Bytes that the drive reads ahead by itself after a read.
     pub read_on: Answer,
-    /// The drive's buffer still has a page after reads of this many bytes behind it, at most; bytes.
+    /// Maximum number of bytes that can be read after a page while the page is still in the drive's buffer.
     pub drive_cache: Answer,
 }
 
 /// The limits of a disk that does not rotate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// Requests per second, however many are asked for at once.
+    /// Requests per second at any queue depth.
     pub requests: Answer,
     /// Requests that are served before that limit applies.
     pub burst_requests: Answer,
@@ -68,20 +68,20 @@ pub struct Limits {
     pub burst_bytes: Answer,
 }
 
-/// What was found about the disk.
+/// The results for the disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// A read of a page anywhere, with nothing else under way, microseconds.
+    /// Time of a random read of a page with no other read in flight, microseconds.
     pub access_time: Answer,
-    /// Of a long sequential read, at the disk's beginning where that may be read, bytes per second.
+    /// Bandwidth of a long sequential read, at the beginning of the disk if that may be read, bytes per second.
     pub bandwidth: Answer,
     /// Requests that it serves at the same time.
     pub parallelism: Answer,
-    /// Only of a disk that rotates.
+    /// Parameters of a rotating disk.
     pub rotation: Option<Rotation>,
-    /// Only of one that does not.
+    /// Limits of a disk that does not rotate.
     pub limits: Option<Limits>,
-    /// Whole disk, or a file on it.
+    /// Whether the whole disk was read, not only a file on it.
     pub whole_disk: bool,
     /// The disk's model, if enough is known.
     #[serde(skip)]
@@ -104,17 +104,17 @@ impl Found {
 
 /// Times of single reads, nanoseconds.
 struct Single {
-    /// Anywhere, one after the other.
+    /// Random reads, one after the other.
     anywhere: Vec<f64>,
-    /// Each page just before the last one.
+    /// Descending reads of adjacent pages.
     backwards: Vec<f64>,
-    /// Each just behind it.
+    /// Ascending reads of adjacent pages.
     forwards: Vec<f64>,
-    /// How many of how many tries say of what kind it is.
+    /// Number of tries that found this kind, and number of all tries.
     votes: (usize, usize),
 }
 
-/// What neighbours of a place take.
+/// Times of reads of neighbouring pages.
 struct Neighbours {
     backwards: Vec<f64>,
     forwards: Vec<f64>,
@@ -152,7 +152,7 @@ impl Single {
     /// And whether the disk rotates.
     fn measure(run: &Run, reads: &mut Reads) -> Result<(Single, bool)> {
         let began = Instant::now();
-        // With as long a pause after each as it took: no limit on requests holds.
+        // After each read, a pause of the same length, so that no limit on requests applies.
         let mut anywhere = Vec::new();
         while anywhere.len() < READS && began.elapsed() < READS_TIME {
             run.watcher.go_on("the disk's access time")?;
@@ -162,7 +162,7 @@ impl Single {
             anywhere.push(took);
         }
         let mut tries = vec![Neighbours::measure(run, reads)?];
-        // Near the boundary one try is chance.
+        // Near the boundary, a single try may be wrong.
         if tries[0].turn(&anywhere, 1.0 / CLEAR) && !tries[0].turn(&anywhere, CLEAR) {
             tries.extend([Neighbours::measure(run, reads)?, Neighbours::measure(run, reads)?]);
         }
@@ -175,7 +175,7 @@ impl Single {
         Ok((Single { anywhere, backwards, forwards, votes }, rotates))
     }
 
-    /// Reads anywhere until the mean is known, without pauses: an arm has no limit on requests.
+    /// Random reads until the mean is known, without pauses: a disk with an arm has no limit on requests.
     fn more(&mut self, run: &Run, reads: &mut Reads) -> Result<()> {
         let began = Instant::now();
         while self.anywhere.len() < TURNING_READS && began.elapsed() < TURNING_TIME {
@@ -194,7 +194,7 @@ impl Single {
     }
 }
 
-/// Measures it.
+/// Measures the disk.
 pub fn find(run: &Run) -> Result<Found> {
     run.watcher.go_on("the disk")?;
     let mut reads = match Reads::open(run)? {
@@ -230,7 +230,7 @@ fn access_time(single: &Single, rotates: bool, is_whole: bool) -> Answer {
 mod tests {
     use super::*;
 
-    /// Regression: a few reads of 224 ms among those of 13 ms made 14.3 of it.
+    /// Regression: a few reads of 224 ms among reads of 13 ms increased the result to 14.3 ms.
     #[test]
     fn reads_that_others_have_delayed_are_not_in_the_mean() {
         let mut anywhere: Vec<f64> = (0..100).map(|index| 8e6 + 1e5 * f64::from(index)).collect();

@@ -1,15 +1,14 @@
-//! How to see which pages the kernel has read ahead: by asking the kernel, or by timing alone.
+//! Finds the pages that the kernel has read ahead: by queries to the kernel, or by timing alone.
 //!
 //! ```text
-//!     cachestat   counts cached pages; asking changes nothing: one run sees every step
-//!     timing      a page that is there is touched in about a microsecond, one that is not takes the disk's time. To look at an
-//!                 absent page brings it (and it alone): what is found absent, a fresh run has to find absent once more
+//!     cachestat   counts cached pages without a side effect: one run shows every step
+//!     timing      an access to a cached page takes about a microsecond, to an absent page the time of the disk. The access reads
+//!                 this absent page (only this one). A second run has to find the page absent again
 //! ```
 //!
-//! The touches that look for pages use a separate mapping with the advice for random access (`VM_RAND_READ`). A fault there
-//! brings one page, and it ignores the marks that make the kernel read on and that no program can see. A read would trigger
-//! read-ahead at such a mark, whatever advice the file has, and what the kernel then sends to the disk takes as long as a read of
-//! a drive's buffer.
+//! The accesses use a separate mapping with the advice for random access (`VM_RAND_READ`). A fault there reads a single page, and
+//! ignores the kernel's marks, which trigger read-ahead and are invisible to programs. A read call would trigger read-ahead at
+//! such a mark with any advice for the file. The resulting request would take as long as a read from a drive's buffer.
 
 use crate::Run;
 use crate::error::Result;
@@ -20,23 +19,23 @@ use ahead_sys::mapping::Mapping;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-/// How the cache is looked at.
+/// The method of finding cached pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Eyes {
-    /// By cachestat.
+    /// With cachestat.
     Asking,
-    /// By the times of reads.
+    /// With the times of accesses.
     Timing(Clock),
 }
 
-/// What times tell on this disk.
+/// The times of this disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
-    /// A read of a page that took longer was one of the disk, nanoseconds.
+    /// An access that takes longer than this has read from the disk, nanoseconds.
     pub parting_ns: f64,
-    /// Of a random page, nanoseconds: the slowest of nearly all.
+    /// Time of a random page, nanoseconds: a high percentile.
     pub access_ns: f64,
-    /// How long the transfer of a page takes, nanoseconds.
+    /// Time of the transfer of a page, nanoseconds.
     pub page_ns: f64,
 }
 
@@ -51,15 +50,15 @@ const MISSES: u64 = 40;
 const NEAR_MISSES: u64 = 100;
 /// Pages of the long read by which a page's transfer is learned: 4 MiB.
 const LONG_PAGES: u64 = 1024;
-/// Pages under way that a question waits for, at least: 1 MiB, more than the first windows of any kernel.
+/// Minimum number of pages in flight to wait for: 1 MiB, more than the first windows of any kernel.
 const LEAST_SETTLED_PAGES: u64 = 256;
-/// Pages under way have arrived after this multiple of the slowest access and the transfer.
+/// Pages in flight have arrived after this multiple of the slowest access and the transfer.
 const SETTLE: f64 = 2.0;
 
 impl Eyes {
-    /// Asks the kernel if it answers, and unless timing alone is wanted.
+    /// Selects queries to the kernel if they work, unless timing alone is requested.
     ///
-    /// `Err` as text: neither can be done, and why.
+    /// `Err` as text: why neither works.
     pub fn open(run: &Run) -> Result<std::result::Result<Eyes, String>> {
         if run.subject.is_counted() {
             return Ok(Ok(Eyes::Asking));
@@ -67,7 +66,7 @@ impl Eyes {
         Ok(Clock::learn(run)?.map(Eyes::Timing))
     }
 
-    /// As a method in an answer.
+    /// The method as text in an answer.
     pub fn name(self) -> &'static str {
         match self {
             Eyes::Asking => "cachestat",
@@ -118,7 +117,7 @@ impl Eyes {
         }
     }
 
-    /// Whether this page is there after a run.
+    /// Whether this page is cached after a run.
     pub fn is_there(self, subject: &Subject, page: u64, run: &Prepare) -> Result<bool> {
         Ok(self.end_of_cached(subject, page, page + 1, run)? > page)
     }
@@ -151,12 +150,12 @@ fn look_at(mapping: &Mapping, page: u64, there: u64) -> Result<f64> {
     Ok(began.elapsed().as_nanos() as f64)
 }
 
-/// Looks by timing, with fresh runs.
+/// Finds cached pages by timing, with a new run for each test.
 struct Looks<'a> {
     clock: Clock,
     subject: &'a Subject,
     run: &'a Prepare<'a>,
-    /// Pages that may be under way.
+    /// Maximum number of pages in flight.
     pages: u64,
     ran: Option<(Ran, Mapping)>,
 }
@@ -204,7 +203,7 @@ impl<'a> Looks<'a> {
 }
 
 impl Clock {
-    /// Learns what the times of cached and absent pages are.
+    /// Measures the times of cached and absent pages.
     fn learn(run: &Run) -> Result<std::result::Result<Clock, String>> {
         let subject = run.subject;
         if let Some(why) = subject.missing() {

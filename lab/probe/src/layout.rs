@@ -1,12 +1,12 @@
-//! How a file system lays files out: its block size, and where it has to read a block that says where the next ones are.
+//! The layout of files in a file system: its block size, and the places of indirect blocks.
 //!
 //! ```text
 //!     ext2, ext3    12 direct blocks │ indirect block: block / 4 bytes more │ double indirect: …
 //!     bytes         0      12 blocks ▲ read before block 12                 ▲ read before block 12 + block / 4
 //! ```
 //!
-//! Where the block device's own page cache may be counted, an indirect block is seen when it is read. By timing, the page before
-//! which one is read takes longer: each run needs metadata that is not cached, so the device's cache must be evicted.
+//! If the pages of the block device may be counted, the read of an indirect block is visible there. With timing alone, the page after an
+//! indirect block takes longer. For that, each run needs uncached metadata, so the device's cache must be evicted.
 
 use crate::Run;
 use crate::answer::{Answer, How, agreement};
@@ -18,43 +18,43 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-/// Length of the file that is nearly all hole, bytes: larger than any block.
+/// Length of a sparse file, bytes: larger than any block.
 const SPARSE_BYTES: u64 = 1 << 21;
 /// Block sizes of ext2 and ext3, bytes.
 const BLOCKS: [u64; 3] = [1024, 2048, 4096];
-/// Pages of the file that are looked at: the second indirect block of the largest block size comes before page 1036.
+/// Number of tested pages: the second indirect block of the largest block size comes before page 1036.
 const LAYOUT_PAGES: u64 = 1100;
-/// Runs of which the times are compared, as many as Pelouin's.
+/// Number of runs whose times are compared, as in Pelouin's paper.
 const RUNS: usize = 16;
-/// Pages of these runs.
+/// Number of pages in these runs.
 const TIMED_PAGES: u64 = 24;
-/// A page stands out if it takes longer than the others by this number of median absolute deviations.
+/// A page is slow if it takes longer than the others by this number of median absolute deviations.
 const STANDS_OUT: f64 = 8.0;
-/// Pages besides that may stand out for other reasons; with more of them the times of the disk show nothing.
+/// Maximum number of pages that are slow for other reasons; with more of them, the times show nothing.
 const OTHERS: usize = 2;
 
-/// What was found about the layout.
+/// The results for the layout.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Bytes.
     pub block_size: Answer,
-    /// Blocks that an inode names itself.
+    /// Number of direct blocks in an inode.
     pub direct_blocks: Answer,
-    /// Bytes from the beginning of the file: before these a block of pointers is read.
+    /// File offsets before which an indirect block is read, bytes.
     pub indirect_at: Vec<u64>,
-    /// How these were found.
+    /// Their confidence and method.
     pub indirect_by: How,
 }
 
 impl Layout {
-    /// Nothing is known, and why.
+    /// Results without values, with the reason.
     pub(crate) fn unknown(why: &str) -> Layout {
         let (block_size, direct_blocks) = (Answer::none("bytes", why), Answer::none("blocks", why));
         Layout { block_size, direct_blocks, indirect_at: Vec::new(), indirect_by: How::none(why) }
     }
 }
 
-/// Finds all of it.
+/// Measures the layout.
 pub fn find(run: &Run) -> Result<Layout> {
     run.watcher.go_on("block size and layout")?;
     let (asked, pointers) = match run.subject.is_timing_only() {
@@ -64,7 +64,7 @@ pub fn find(run: &Run) -> Result<Layout> {
     Ok(conclude(asked, pointers))
 }
 
-/// Where blocks of pointers are read, bytes from the beginning of the file; or why that is not known.
+/// The file offsets before which indirect blocks are read, bytes; or why they are unknown.
 type Pointers = std::result::Result<(Vec<u64>, String, f64), String>;
 
 fn conclude(asked: Answer, pointers: Pointers) -> Layout {
@@ -74,7 +74,7 @@ fn conclude(asked: Answer, pointers: Pointers) -> Layout {
             return Layout { block_size: asked, ..Layout::unknown(&why) };
         }
     };
-    // The place of the second block of pointers tells the block size by itself: 12 + block / 4 blocks.
+    // The place of the second indirect block determines the block size: 12 + block / 4 blocks.
     let fits = |block: &&u64| {
         at.first() == Some(&(12 * **block)) && at.get(1).is_none_or(|second| *second == (12 + **block / 4) * **block)
     };
@@ -103,14 +103,14 @@ fn conclude(asked: Answer, pointers: Pointers) -> Layout {
     Layout { block_size, direct_blocks, indirect_at: at, indirect_by }
 }
 
-/// Before Linux 5.14 no call makes a journal drop the blocks that it holds.
+/// Before Linux 5.14, no call makes a journal release its blocks.
 fn none_read(method: &str) -> String {
     format!(
         "{method}: no block of pointers is read in the first {LAYOUT_PAGES} pages: extents, or blocks that a journal holds in memory"
     )
 }
 
-/// The hole behind the first byte of a file begins after its block.
+/// The hole after the first byte of a file begins at the end of its block.
 fn block_size(run: &Run) -> Result<Answer> {
     let Some(directory) = run.subject.directory() else {
         return Ok(Answer::none("bytes", "only a directory lets us make the file that shows it"));
@@ -119,7 +119,7 @@ fn block_size(run: &Run) -> Result<Answer> {
     let mut file = crate::subject::nameless(directory).map_err(|e| Error::io("make a test file", e))?;
     file.set_len(SPARSE_BYTES).map_err(io("size a test file"))?;
     file.write_all(&[1]).and_then(|()| file.sync_all()).map_err(io("write a test file"))?;
-    // What lies in the inode itself (`inline_data` of ext4) is neither data nor a hole, and asking is an error.
+    // Data in the inode itself (`inline_data` of ext4) is neither data nor a hole; the query fails.
     let hole = ahead_sys::sparse::next_data(&file, 0).ok().flatten();
     let allocated = 512 * file.metadata().map_err(io("look at a test file"))?.blocks();
     Ok(match hole {
@@ -148,7 +148,7 @@ fn no_device(subject: &Subject) -> Result<&'static str> {
     })
 }
 
-/// Reads page by page, and counts the pages of the device's own cache.
+/// Reads page by page, and counts the cached pages of the block device.
 fn counted_pointers(run: &Run) -> Result<Pointers> {
     let subject = run.subject;
     let Some(device) = subject.block_device().filter(|_| !subject.is_device()) else {
@@ -179,7 +179,7 @@ fn counted_pointers(run: &Run) -> Result<Pointers> {
         runs.push(at);
     }
     let method = "cachestat of the block device: a page of it is read with these pages of the file".to_owned();
-    // What else reads metadata of the same device is not the same twice.
+    // Metadata reads of other programs on the same device differ between runs.
     Ok(if runs[0] == runs[1] {
         Ok((runs.swap_remove(0), method, agreement(2, 2)))
     } else {
@@ -187,7 +187,7 @@ fn counted_pointers(run: &Run) -> Result<Pointers> {
     })
 }
 
-/// Reads page by page, cold metadata and all, and compares times.
+/// Reads page by page with cold metadata, and compares times.
 fn timed_pointers(run: &Run) -> Result<Pointers> {
     let subject = run.subject;
     if subject.block_device().is_none() || subject.is_device() {
@@ -215,10 +215,10 @@ fn timed_pointers(run: &Run) -> Result<Pointers> {
     })
 }
 
-/// The page before which a block of pointers is read, by the times of each page, and the number of runs in which it was slow. Any
-/// page may be slow at random; only a page at the end of the twelve direct blocks of some block size is accepted.
+/// The page before which an indirect block is read, by the times of each page, and the number of runs in which it was slow. Any page may
+/// be slow at random, so only a page at the end of the twelve direct blocks of a block size is accepted.
 fn slow_page(times: &[Vec<f64>]) -> std::result::Result<(u64, u64), String> {
-    // The first page waits for the arm, whatever the layout.
+    // The first page waits for the arm with any layout.
     let medians: Vec<f64> = times[1..].iter().map(|times| median(times)).collect();
     let above = stands_out_above(&medians, STANDS_OUT);
     let slow: Vec<u64> = (1..).zip(&medians).filter(|(_, ns)| **ns > above).map(|(page, _)| page).collect();
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(found(None, &[5 * 4096]), (None, None));
     }
 
-    /// Regression: one slow page hid the block of pointers, and a page that stood out was certain ("100 %").
+    /// Regression: one slow page hid the indirect block, and any slow page had a confidence of 100 %.
     #[test]
     fn by_times_another_slow_page_hides_nothing() {
         let slow_at = |slow: &[usize]| -> Vec<Vec<f64>> {

@@ -1,21 +1,21 @@
-//! The parameters of a disk and a kernel, from the outside: by timing, by asking what is cached, and by questions about the
-//! layout of files. No settings are read, no superblock.
+//! Finds the parameters of a disk and a kernel from outside: by timed reads, by the state of the page cache (cachestat), and by the
+//! layout of files (SEEK_HOLE, FIEMAP). It reads no setting and no superblock.
 //!
-//! In: a directory, a file or a block device. Out: [`Answers`], each with how sure it is and how it was found, or why it was
-//! not; and a model of the disk, its *twin*, that simulator and emulated disk understand.
+//! In: a directory, a file or a block device. Out: [`Answers`], each with its confidence and method, or with the reason why there is
+//! none; and a model of the disk, its *twin*, for the simulator and the emulated disk.
 //!
 //! ```text
 //!                ┌─ window    sequential reads: first window, growth, window, trigger; WILLNEED
-//!     Subject ───┼─ mapped    faults: what is read around them, what they map
+//!     Subject ───┼─ mapped    page faults: pages read around them, pages that they map
 //!     (the file) ├─ layout    block size, direct and indirect blocks
-//!                └─ disk      access time, seeks, turns, bandwidth, requests at once, limits ──▶ twin (ahead-device)
+//!                └─ disk      access time, seeks, rotation, bandwidth, parallelism, limits ──▶ twin (ahead-device)
 //! ```
 //!
-//! After Pelouin (*Investigating ext2 optimizations in Linux*, 2009), who found read-ahead, block size and layout from the times
-//! of reads alone. What times cannot tell is not guessed: an answer without a value says why.
+//! The method is Pelouin's (*Investigating ext2 optimizations in Linux*, 2009): he found read-ahead, block size and layout from the
+//! times of reads alone. A probe does not guess: an answer without a value has the reason.
 //!
-//! A probe never writes anything but its test file, never reports a setting as a finding, never touches a device that another
-//! process uses, and leaves no file behind.
+//! This crate must never write anything but its test file, report a setting as a finding, use a device that another process uses, or
+//! leave a file behind.
 
 pub mod answer;
 mod cold;
@@ -47,21 +47,21 @@ use std::time::Duration;
 
 /// Receives the progress of a probe, and may end it.
 pub trait Watcher {
-    /// Something begins or goes on.
+    /// A part of the probe begins or continues.
     ///
     /// Errors: [`Error::Stopped`] ends everything.
     fn go_on(&self, what: &str) -> Result<()>;
 }
 
-/// What all questions need.
+/// The context of all measurements.
 pub struct Run<'a> {
-    /// What is probed.
+    /// The file or device under test.
     pub subject: &'a Subject,
-    /// Who watches.
+    /// Receives the progress.
     pub watcher: &'a dyn Watcher,
 }
 
-/// Everything that was found.
+/// All results of a probe.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answers {
     /// The file system's block, bytes.
@@ -69,9 +69,9 @@ pub struct Answers {
     /// Windows of a sequential reader.
     #[serde(flatten)]
     pub windows: Windows,
-    /// What is read around a fault of a mapping, bytes.
+    /// Bytes that a fault of an absent page reads.
     pub read_around: Answer,
-    /// What a fault of cached pages maps, bytes.
+    /// Bytes that a fault of a cached page maps.
     pub fault_around: Answer,
     /// Bytes after which the first bytes that were read are not in the page cache any more.
     pub page_cache: Answer,

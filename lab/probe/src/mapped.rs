@@ -51,10 +51,10 @@ pub fn read_around(run: &Run, eyes: Eyes) -> Result<Answer> {
     if around >= pages {
         return Ok(Answer::none(
             "bytes",
-            format!("all {} bytes of the test file came: it is no less", pages * PAGE_BYTES),
+            format!("the whole test file ({} bytes) was read: the value is at least that", pages * PAGE_BYTES),
         ));
     }
-    let method = format!("{}: what the fault of a page in the middle of a mapping brings, {RUNS} runs", eyes.name());
+    let method = format!("{}: bytes read by the fault of a page in the middle of a mapping, {RUNS} runs", eyes.name());
     Ok(Answer::counted(around * PAGE_BYTES, "bytes", votes, method))
 }
 

@@ -201,7 +201,7 @@ fn first_answer(eyes: Eyes, seen: &Seen, window: &Answer) -> Answer {
     match most_frequent(&seen.firsts) {
         _ if window.whole() == Some(0) => Answer::none("bytes", "nothing is read ahead"),
         Some((pages, (agree, all))) => {
-            let method = format!("{}: what the read of the first page brings, {RUNS} runs", eyes.name());
+            let method = format!("{}: bytes read by the read of the first page, {RUNS} runs", eyes.name());
             Answer::counted(pages * PAGE_BYTES, "bytes", (agree, all + seen.blind_runs()), method)
         }
         None => Answer::none("bytes", "the test file is too small"),
@@ -394,8 +394,10 @@ fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
 fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<Answer>> {
     let doubled = willneed_cap(run, eyes, true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };
-    let method =
-        format!("{}: half of what one WILLNEED brings after advice of sequential reading, {RUNS} runs", eyes.name());
+    let method = format!(
+        "{}: half of the bytes read by one WILLNEED after advice of sequential reading, {RUNS} runs",
+        eyes.name()
+    );
     Ok((bytes > cap_bytes).then_some(Answer { method, value: Some(Value::Whole(bytes / 2)), ..doubled }))
 }
 
@@ -436,10 +438,13 @@ fn willneed_cap(run: &Run, eyes: Eyes, is_doubled: bool) -> Result<Answer> {
     }
     let (pages, votes) = most_frequent(&ends).expect("there were runs");
     if pages >= subject.pages() {
-        let why = format!("all {} bytes of the test file came: it is no less", subject.pages() * PAGE_BYTES);
+        let why = format!(
+            "the whole test file ({} bytes) was read: the value is at least that",
+            subject.pages() * PAGE_BYTES
+        );
         return Ok(Answer::none("bytes", why));
     }
-    let method = format!("{}: what one call for the whole file brings, {RUNS} runs", eyes.name());
+    let method = format!("{}: bytes read by one call for the whole file, {RUNS} runs", eyes.name());
     Ok(Answer::counted(pages * PAGE_BYTES, "bytes", votes, method))
 }
 
@@ -456,7 +461,7 @@ fn max_request(run: &Run, window: &Answer, cap: &Answer) -> Result<Answer> {
         return none("the window is at least as large, and hides it");
     }
     let confidence = cap.confidence;
-    let method = "what one WILLNEED brings, which is more than the window".to_owned();
+    let method = "bytes read by one WILLNEED, which is more than the window".to_owned();
     Ok(Answer { confidence, method, ..cap.clone() })
 }
 

@@ -1,4 +1,4 @@
-//! What a run is described by.
+//! The counters of a run.
 
 use crate::queue::Served;
 
@@ -36,10 +36,10 @@ impl Moved {
     }
 }
 
-/// Everything that is counted. Times in nanoseconds.
+/// All counters of a run. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Every process has ended; false: the run was cut off at its end.
+    /// Whether every process has ended; false: the run ended at its time limit.
     pub ended: bool,
     /// From the beginning to the end of the last process.
     pub elapsed_ns: u64,
@@ -56,15 +56,15 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes that programs have written, again and again included.
     pub write_bytes: u64,
-    /// Accesses to pages that were there: reads, touches, and writes that keep a part of a page.
+    /// Accesses to cached pages: reads, touches, and writes that keep a part of a page.
     pub hits: u64,
-    /// Accesses to pages that were on their way: a wait.
+    /// Accesses to pages in flight: a wait.
     pub locked: u64,
     /// Accesses to pages that were not requested before.
     pub misses: u64,
     /// Waits of processes for room in the queue.
     pub queue_waits: u64,
-    /// Time that processes waited for pages, all of them added up.
+    /// Sum of the processes' waits for pages.
     pub wait_ns: u64,
     /// Blocks that were read to know where pages lie: inodes and pointers, 4 KiB each. None of them is among the pages
     /// issued.
@@ -85,21 +85,21 @@ pub struct Counters {
     pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,
-    /// Pages that were asked of the disk.
+    /// Pages requested from the disk.
     pub issued_pages: u64,
-    /// Of these: used.
+    /// Requested pages that were used.
     pub used_pages: u64,
-    /// Of these: evicted before anybody used them.
+    /// Requested pages that were evicted before their use.
     pub wasted_pages: u64,
-    /// Of these: pages that are still cached, and that no process has used.
+    /// Requested pages that are still cached, and that no process has used.
     pub unread_pages: u64,
-    /// Of these: left out, for the queue was full.
+    /// Requested pages that were dropped because the queue was full.
     pub dropped_pages: u64,
     /// Misses on pages that had been evicted unused.
     pub thrashings: u64,
-    /// How often a policy asked for something.
+    /// Requests of policies.
     pub decisions: u64,
-    /// What the disk did.
+    /// The counters of the disk.
     pub device: Served,
 }
 

@@ -1,22 +1,21 @@
 //! A deterministic machine that runs read-ahead policies over workloads.
 //!
-//! In: a scenario (machine, disk, workloads, policies; TOML). Out: for each policy what it took and where the time
-//! went: user, system and idle time; hits, waits and misses; pages issued, used and wasted; what was written; what the
-//! disk did.
+//! In: a scenario (machine, disk, workloads, policies; TOML). Out: counters for each policy: user, system and idle time; hits,
+//! waits and misses; issued, used and wasted pages; written pages; requests of the disk.
 //!
 //! ```text
 //!     pattern, profile, trace
 //!             ▼
-//!     workload ──▶ processes ──▶ page cache ◀── policy          the very objects that the live engines drive
+//!     workload ──▶ processes ──▶ page cache ◀── policy          the same objects as in the live engine
 //!                  one processor     │  ▲
-//!              locked, then there    ▼  │    dirty, then written
-//!                               request queue ──▶ device model  the very model that the emulated disk sleeps by
+//!              locked, then present  ▼  │    dirty, then written
+//!                               request queue ──▶ device model  the same model as of the emulated disk
 //! ```
 //!
-//! Where the pages of a file lie is `layout`'s business; blocks that must be read to know it are read.
+//! `layout` places the pages of a file on the disk. Metadata blocks that contain these places are read, too.
 //!
-//! The simulator never reads a clock, and uses neither threads nor a random source. Every run of a scenario ends,
-//! and ends with the same result.
+//! The simulator never reads a clock, and uses neither threads nor a random source. Every run of a scenario ends, with the same
+//! result each time.
 //!
 //! ```
 //! use ahead_sim::Scenario;
@@ -37,13 +36,13 @@
 //!
 //! # A custom policy
 //!
-//! It runs beside those of the catalogue, on the scenario's machine, disk and workloads:
+//! A custom policy runs beside those of the catalogue, on the scenario's machine, disk and workloads:
 //!
 //! ```
 //! use ahead_policy::{Access, By, Found, Policy, Requests, View};
 //! use ahead_sim::Scenario;
 //!
-//! /// After each miss of a call: what it wants, and as much again.
+//! /// After each miss of a call, requests twice the pages of the call.
 //! struct Twice;
 //!
 //! impl Policy for Twice {

@@ -1,10 +1,10 @@
-//! The machine: one processor, several processes, one disk, and a policy that reads ahead.
+//! The simulated machine: one processor, several processes, one disk, and a policy that reads ahead.
 //!
 //! ```text
-//!     process: operation ─▶ page there? ── yes ─▶ use it: processor time ─▶ next page
+//!     process: operation ─▶ page cached? ─ yes ─▶ use it: processor time ─▶ next page
 //!                              │ no, or marked
 //!                              ▼
-//!                 policy ─▶ requests ─▶ cache (locked) + queue ─▶ disk … done ─▶ cache (there) ─▶ wakes who waits
+//!                 policy ─▶ requests ─▶ cache (locked) + queue ─▶ disk … done ─▶ cache (present) ─▶ wakes waiting processes
 //! ```
 //!
 //! Time advances by the work of the running process, or, when no process can run, to the next completion of a
@@ -33,41 +33,41 @@ use writeback::Writeback;
 
 pub use writeback::DirtyLimits;
 
-/// What things cost the processor, nanoseconds.
+/// Costs in processor time, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Copying a page out of the cache.
+    /// Copy of a page out of the cache.
     pub copy_per_page_ns: f64,
-    /// A call, besides that.
+    /// A call, without copying.
     pub call_ns: f64,
     /// A fault.
     pub fault_ns: f64,
-    /// Taking a page into the cache and asking the disk for it.
+    /// Adding a page to the cache and requesting it from the disk.
     pub request_per_page_ns: f64,
-    /// Moving a page from the disk to memory by the processor (programmed input); 0: the disk does it (DMA).
+    /// Copy of a page from the disk to memory by the processor (programmed input); 0: by DMA.
     pub pio_per_page_ns: f64,
 }
 
-/// How the machine is run.
+/// The settings of the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// What things cost.
+    /// The costs.
     pub costs: Costs,
-    /// How long a process runs while others wait for the processor, nanoseconds.
+    /// The time slice of a process while others wait for the processor, nanoseconds.
     pub slice_ns: u64,
     /// Cached pages around a fault that the fault maps; 1: only the page itself.
     pub fault_around_pages: u64,
-    /// When what was written goes to the disk.
+    /// When dirty pages are written to the disk.
     pub dirty: DirtyLimits,
-    /// The run ends here at the latest, nanoseconds.
+    /// Time limit of the run, nanoseconds.
     pub end_ns: u64,
 }
 
-/// What a process is at.
+/// The current operation of a process.
 #[derive(Clone, Copy, Debug)]
 enum Doing {
     Pages(Pages),
-    /// Opens a file; its inode has to be there.
+    /// Opens a file, which needs its inode.
     Open {
         open: OpenId,
         file: FileId,
@@ -77,7 +77,7 @@ enum Doing {
     Sync {
         file: FileId,
     },
-    /// What is left of it.
+    /// The rest of the operation.
     Compute {
         left_ns: u64,
     },
@@ -85,7 +85,7 @@ enum Doing {
 
 /// A program.
 pub struct Program {
-    /// What it does.
+    /// Its operations.
     pub ops: Ops,
     /// Its own work on each page that it reads or touches, nanoseconds.
     pub user_per_page_ns: f64,
@@ -95,23 +95,23 @@ struct Process {
     ops: Ops,
     user_per_page_ns: f64,
     doing: Option<Doing>,
-    /// What is still to be asked of the disk before it goes on.
+    /// Requests that must be submitted before it continues.
     requests: VecDeque<Request>,
-    /// On behalf of this opening.
+    /// The open file of these requests.
     asks_for: OpenId,
     waits_since_ns: u64,
     waits_for: Option<(OpenId, FileId, Page)>,
     waits_for_writeback: bool,
-    /// It was woken because the queue has room, and has not tried yet.
+    /// Whether it was woken because the queue has room, and has not submitted yet.
     has_turn: bool,
 }
 
-/// What came of asking the disk for pages.
+/// The result of submitting requests for pages.
 enum Submitted {
     All,
     /// The queue is full.
     NoRoom,
-    /// This block tells where the next page lies, and it is not there yet.
+    /// The block with the place of the next page has not arrived.
     Needs(Block),
 }
 
@@ -121,7 +121,7 @@ enum Step {
     Ended,
 }
 
-/// A machine and what it runs.
+/// The machine with its processes.
 pub struct Machine {
     world: World,
     policy: Box<dyn Policy>,
@@ -137,18 +137,18 @@ pub struct Machine {
     ghosts_in_order: VecDeque<((FileId, Page), u64)>,
     next_ghost: u64,
     counters: Counters,
-    /// When the disk is free again of programmed input.
+    /// When the programmed input of the disk ends.
     moved_until_ns: u64,
-    /// What the processor does, and programmed input interrupts.
+    /// The activity of the processor, which programmed input interrupts.
     at_work: AtWork,
     /// Programs' work that is less than a nanosecond and not yet counted.
     user_rest_ns: f64,
     evicted: Vec<Evicted>,
     /// Processes that have not ended.
     alive: BTreeSet<usize>,
-    /// Requests that no process waits for, until the block is cached that holds the places of their pages.
+    /// Requests without a waiting process that wait for the block with the places of their pages.
     deferred: BTreeMap<Block, Vec<(OpenId, VecDeque<Request>)>>,
-    /// Where the last read of each opening ended, bytes.
+    /// The end of the last read of each open file, bytes.
     positions: Vec<u64>,
     writeback: Writeback,
     finished: Option<Vec<Finished>>,
@@ -195,12 +195,12 @@ impl Machine {
         }
     }
 
-    /// Runs everything to its end.
+    /// Runs all processes to their ends.
     pub fn run(self) -> Counters {
         self.run_to_end().counters
     }
 
-    /// Runs everything to its end, and tells of each call and touch, in the order in which they ended.
+    /// Runs all processes to their ends, and reports each call and access in the order of their ends.
     pub fn run_with_calls(mut self) -> (Counters, Vec<Finished>) {
         self.finished = Some(Vec::new());
         let machine = self.run_to_end();
@@ -231,7 +231,7 @@ impl Machine {
         self
     }
 
-    /// The disk does what it was asked for, so that its account and that of the pages agree; nothing else goes on.
+    /// Lets the disk complete all requests, so that its counters and those of the pages agree; nothing else runs.
     fn drain(&mut self) {
         self.world.queue.unplug(self.world.now_ns);
         while let Some(at_ns) = self.world.queue.next_done_ns().into_iter().chain(self.world.queue.next_turn_ns()).min()
@@ -246,7 +246,7 @@ impl Machine {
         self.counters.drained_ns = self.world.now_ns;
     }
 
-    /// Takes note of what has happened until now.
+    /// Processes all completions until now.
     fn settle(&mut self) {
         while let Some(std::cmp::Reverse((at_ns, process))) = self.sleeping.peek().copied()
             && at_ns <= self.world.now_ns
@@ -306,7 +306,7 @@ impl Machine {
         }
     }
 
-    /// Tells the policy of an event; what it asks for then goes to the disk as far as there is room.
+    /// Reports an event to the policy, and submits its requests as far as there is room.
     fn tell(&mut self, event: &Event) {
         let mut requests = Requests::default();
         self.policy.event(event, &self.world, &mut requests);
@@ -343,8 +343,7 @@ impl Machine {
         }
     }
 
-    /// What is left of a nanosecond is kept for the next time: the same work takes the same time, whatever it is
-    /// divided into.
+    /// Fractions of a nanosecond are carried over, so that the same work takes the same time in any division.
     fn user(&mut self, time_ns: f64) {
         self.at_work = AtWork::User;
         let time_ns = time_ns + self.user_rest_ns;
@@ -359,7 +358,7 @@ impl Machine {
         self.counters.system_ns += time_ns as u64;
     }
 
-    /// The process runs until the machine has to look again. If the process had the turn to use the queue, or has
+    /// The process runs until the machine has to process events. If the process had the turn to use the queue, or has
     /// added requests, and the queue has room left, the next process that waits for room may try: no other event
     /// would wake it.
     fn step(&mut self, process: usize, end_ns: u64) -> Step {
@@ -395,7 +394,7 @@ impl Machine {
         }
     }
 
-    /// The next operations: reads of what is there one after the other, up to one that takes more.
+    /// Executes the next operations: reads of cached pages, up to an operation that takes longer.
     fn next_ops(&mut self, process: usize, end_ns: u64) -> Step {
         let quiet_until_ns = self.next_event_ns().unwrap_or(u64::MAX).min(end_ns);
         loop {
@@ -411,8 +410,8 @@ impl Machine {
         }
     }
 
-    /// When the next thing happens that no process does: a request is done, the disk's turn goes to another reader, a
-    /// sleep ends, dirty pages are old enough.
+    /// Time of the next event: a request is complete, the disk's time slice goes to another reader, a sleep ends, dirty pages are old
+    /// enough.
     fn next_event_ns(&self) -> Option<u64> {
         let done = self.world.queue.next_done_ns();
         let wakes = self.sleeping.peek().map(|std::cmp::Reverse((at_ns, _))| *at_ns);
@@ -427,15 +426,15 @@ impl Machine {
         self.counters.wait_ns += wait_ns;
         if file == METADATA {
             self.counters.metadata_wait_ns += wait_ns;
-            // What it is needed for is asked for next.
+            // The requests that need it are submitted next.
             self.world.cache.use_pages(METADATA, page, 1, Use::Again);
         } else if self.wants.waits {
             self.tell(&Event::Waited { open, file, page, wait_ns });
         }
     }
 
-    /// Asks the disk for what is left to be asked for; false: the process waits, for room in the queue or for a block
-    /// that tells where the next page lies.
+    /// Submits the remaining requests; false: the process waits for room in the queue, or for the block with the place of the next
+    /// page.
     fn submit_for(&mut self, process: usize) -> bool {
         if self.processes[process].requests.is_empty() {
             return true;
@@ -468,7 +467,7 @@ impl Machine {
         self.world.cache.pin(file, page);
     }
 
-    /// A call or touch has ended.
+    /// A call or access has ended.
     fn finish(&mut self, process: usize, call: Call, began_ns: u64) {
         let ended_ns = self.world.now_ns;
         self.processes[process].doing = None;
@@ -483,7 +482,7 @@ impl Machine {
     fn wait_for_room(&mut self, process: usize) {
         self.world.queue.unplug(self.world.now_ns);
         self.counters.queue_waits += 1;
-        // Who waits for room for all stays the first in line: others would take it up piece by piece.
+        // A process that waits for room for all of its requests stays first: others would use up the room piece by piece.
         let asks = &self.processes[process];
         let for_all = asks.requests.front().is_some_and(|request| request.when_full == WhenFull::WaitForAll);
         if asks.has_turn && for_all {
@@ -493,7 +492,7 @@ impl Machine {
         }
     }
 
-    /// The one that has waited longest for room in the queue may try.
+    /// Wakes the process that has waited longest for room in the queue.
     fn wake_for_room(&mut self) {
         if let Some(process) = self.waiting_for_room.pop_front() {
             self.processes[process].has_turn = true;

@@ -8,14 +8,30 @@ use ahead_profile::{File, Profile};
 use std::fs;
 use std::path::PathBuf;
 
-/// A file that is removed in the end.
-struct Removed(PathBuf);
+/// A saved description, removed at the end with the directories that were not there before.
+struct Saved {
+    file: PathBuf,
+    made: Vec<PathBuf>,
+}
 
-impl Drop for Removed {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+impl Saved {
+    fn new(identity: &str, description: DeviceDescription) -> Saved {
+        let before: Vec<PathBuf> = [STORE, ABOVE].map(PathBuf::from).into_iter().filter(|it| !it.exists()).collect();
+        Saved { file: device_store::save(identity, "a test", description).unwrap(), made: before }
     }
 }
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+        // Only empty directories: another process may have saved something meanwhile.
+        self.made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
+    }
+}
+
+/// Where root's descriptions are stored, and the directory above.
+const STORE: &str = "/var/lib/ahead/devices";
+const ABOVE: &str = "/var/lib/ahead";
 
 /// Twenty files, each used whole.
 fn profile(mounted: &mut Mounted) -> Profile {
@@ -36,10 +52,10 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
     };
     // No device takes 9 s for a read.
     let slow = DeviceDescription { access_ns: 9_000_000_000, ..DeviceDescription::FLASH };
-    let kept = Removed(device_store::save(&identity, "a test", slow).unwrap());
+    let kept = Saved::new(&identity, slow);
     let account = replay(&profile, &[]);
     let used = &account["devices"][0];
-    assert_eq!(used["description_file"], kept.0.to_str().unwrap(), "{account}");
+    assert_eq!(used["description_file"], kept.file.to_str().unwrap(), "{account}");
     assert!(used["discarded"].as_str().is_some_and(|why| why.contains("first 7 reads")), "{account}");
     assert!(used["source"] == "assumed" && used["access_us"].as_f64() < Some(1e5), "{account}");
     // Nevertheless, everything is fetched once.

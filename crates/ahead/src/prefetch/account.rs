@@ -1,4 +1,4 @@
-//! What a fetch did, byte by byte.
+//! The account of a prefetch: what became of each byte.
 //!
 //! ```text
 //!     used bytes of the profile
@@ -19,35 +19,35 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// Why something was not fetched.
+/// The reason why bytes were not prefetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// No file is at its path any more, or the path leads through a link now; or the bytes lie beyond the file's end.
+    /// No file exists at the path, the path leads through a symbolic link now, or the bytes are beyond the file's end.
     Missing,
-    /// The file had no name any more when it was recorded.
+    /// The file had no name at the end of the recording.
     Deleted,
-    /// This process may not open the file, or not read its block device.
+    /// This process may not open the file, or may not read its block device.
     NotPermitted,
     /// Not a regular file, or on a file system without a page cache. In a profile that `ahead record` made, this means that
     /// another process has replaced the file.
     Refused,
-    /// The file system's device is not the one that was recorded, or not of a kind whose metadata can be fetched.
+    /// The file system's device is not the recorded one, or not of a kind whose metadata can be prefetched.
     NoDevice,
     /// The limit of open files, of this process or of the machine, was reached, even after closing kept descriptors.
     TooManyOpen,
-    /// The budget was smaller.
+    /// The budget was used up.
     OverBudget,
-    /// Its file system or device has not answered for too long.
+    /// Its file system or device did not answer in time.
     NotAnswering,
     /// The deadline had passed.
     Deadline,
-    /// The program had ended, or the caller stopped the fetch.
+    /// The program had ended, or the caller stopped the prefetch.
     Cancelled,
 }
 
 impl Reason {
-    /// For people.
+    /// The name in tables and messages.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Missing => "missing",
@@ -64,65 +64,60 @@ impl Reason {
     }
 }
 
-/// An amount that was not fetched.
+/// Bytes that were not prefetched for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// In how many spans.
+    /// Number of spans.
     pub spans: u64,
-    /// Used bytes of them.
+    /// Used bytes in them.
     pub bytes: u64,
 }
 
 /// A range that was issued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// Of what, as an index into the profile.
+    /// The source, as an index into the profile.
     pub source: Source,
-    /// Which bytes.
+    /// The bytes.
     pub range: Range<u64>,
-    /// Read only to join two others.
+    /// Whether it was read only to join two used ranges.
     pub bridged: bool,
 }
 
-/// In which order a device is read.
+/// The order in which a device is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Ascending on the disk: it seeks.
+    /// Ascending on the disk, for a device that seeks.
     ByPosition,
-    /// As the program will ask: it does not.
+    /// In the order of first use, for a device that does not seek.
     ByFirstUse,
 }
 
-/// What a device was taken for.
+/// The properties of a device that the plan used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsedDevice {
-    /// In which order it is read.
+    /// The order of reads.
     pub order: Order,
     /// Time of one small read anywhere on it, microseconds.
     pub access_us: f64,
     /// Sequential bandwidth, bytes per second.
     pub bandwidth_bytes_per_s: f64,
-    /// Requests that it works on at a time.
+    /// Requests that it serves at the same time.
     pub parallelism: u32,
-    /// What each request costs it, microseconds; 0: not known, or nothing.
-    #[serde(default)]
+    /// Cost of each request, microseconds; 0: unknown, or none.
     pub request_us: f64,
-    /// Its number, `8:1`; `None`: not known.
-    #[serde(default)]
+    /// Its device number, `8:1`; `None`: unknown.
     pub device: Option<String>,
-    /// Where these figures come from.
-    #[serde(default)]
+    /// The source of these values.
     pub source: DescriptionSource,
-    /// The file of the description that was given or saved, whether it was used or discarded.
-    #[serde(default)]
+    /// The file of the given or saved description, used or discarded.
     pub description_file: Option<String>,
-    /// Why that was discarded, if it was.
-    #[serde(default)]
+    /// Why the description was discarded; `None`: it was used.
     pub discarded: Option<String>,
 }
 
-/// Where a description comes from.
+/// The source of a description.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DescriptionSource {
@@ -130,15 +125,15 @@ pub enum DescriptionSource {
     Given,
     /// `ahead probe --save` wrote it.
     Saved,
-    /// The times in the recording.
+    /// It was derived from times in the recording.
     Recording,
-    /// Nothing is known but whether the kernel says that the disk rotates.
+    /// Default values, by whether the kernel reports a rotating disk.
     #[default]
     Assumed,
 }
 
 impl DescriptionSource {
-    /// For people.
+    /// The name in tables and messages.
     pub fn name(self) -> &'static str {
         match self {
             DescriptionSource::Given => "given",
@@ -150,7 +145,7 @@ impl DescriptionSource {
 }
 
 impl UsedDevice {
-    /// Of a description from this source.
+    /// The properties of a description from this source.
     pub fn new(description: &DeviceDescription, source: DescriptionSource) -> UsedDevice {
         UsedDevice {
             order: if description.seeks() { Order::ByPosition } else { Order::ByFirstUse },
@@ -166,45 +161,45 @@ impl UsedDevice {
     }
 }
 
-/// What a fetch did. Sizes in bytes, times in microseconds since its start.
+/// The result of a prefetch. Sizes in bytes, times in microseconds since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Account {
-    /// Read-ahead calls made.
+    /// Read-ahead calls.
     pub requests: u64,
-    /// Asked of the kernel, bridged bytes and metadata included.
+    /// Bytes requested from the kernel, including bridged bytes and metadata.
     pub issued_bytes: u64,
-    /// Of these: metadata blocks.
+    /// Metadata blocks among the issued bytes.
     pub metadata_bytes: u64,
-    /// Of these: read only to join two used ranges.
+    /// Issued bytes that were read only to join two used ranges.
     pub bridged_bytes: u64,
-    /// Used bytes that were there already.
+    /// Used bytes that were in the page cache already.
     pub already_resident_bytes: u64,
-    /// Used bytes of which we may not ask whether they were there: they are issued, and the kernel passes over what is.
+    /// Used bytes whose residency this process may not query. They are issued; the kernel skips resident pages.
     pub residency_unknown_bytes: u64,
     /// Paths looked up for their metadata.
     pub lookups: u64,
-    /// Files whose size or time of change differ from the recording.
+    /// Files whose size or modification time differs from the recording.
     pub stale_files: u64,
-    /// Used bytes of them.
+    /// Used bytes of these files.
     pub stale_bytes: u64,
     /// Used bytes that the kernel refused to read.
     pub failed_bytes: u64,
-    /// Of the issued: used bytes that the device could not read. Seen only while arrival is waited for.
+    /// Issued used bytes that the device could not read. Known only if the prefetch waits for arrival.
     pub unreadable_bytes: u64,
-    /// The first such refusal or failure.
+    /// The first error.
     pub first_failure: Option<String>,
-    /// Not fetched, by reason.
+    /// Bytes that were not prefetched, by reason.
     pub skipped: BTreeMap<Reason, Skipped>,
-    /// A sample of the profile was resident: the program was started at once and the rest checked beside it.
+    /// A sample of the profile was resident: the program started at once, and the other pages were checked beside it.
     pub looked_warm: bool,
-    /// What the devices were taken for, one entry per device that had something to fetch.
+    /// The devices of the profile, with the properties that the plan used.
     pub devices: Vec<UsedDevice>,
-    /// When the program could start.
+    /// When the program was allowed to start.
     pub head_start_us: u64,
-    /// When everything was submitted, or given up.
+    /// When all requests were submitted or given up.
     pub submitted_us: u64,
-    /// When everything had arrived; `None`: that was not waited for, or not to the end.
+    /// When all pages had arrived; `None`: the prefetch did not wait for that, or not to the end.
     pub arrived_us: Option<u64>,
     /// Of the issued: what the program used. `None`: not judged by [`crate::compare::judge`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,24 +213,24 @@ pub struct Account {
     /// Events that the observer of late bytes lost. `None`: it did not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_events: Option<u64>,
-    /// Every range issued, in order of issue. Kept if [`crate::prefetch::Options::keep_ranges`].
+    /// Every issued range, in order of issue. Kept with [`crate::prefetch::Options::keep_ranges`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,
 }
 
-/// The account of a fetch under way: several threads write it, and the thread that gives up waiting for them reads it.
+/// The account of a prefetch in progress: several threads write it, and a thread that gives up waiting for them reads it.
 #[derive(Debug, Default)]
 pub struct Ledger(Mutex<Account>);
 
 impl Ledger {
-    /// To look at it and to write in it. A thread that panicked has left no entry half written.
+    /// Locks the account for reading and writing. A thread that panicked has left no partial entry.
     pub fn open(&self) -> MutexGuard<'_, Account> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Account {
-    /// Counts something that was not fetched.
+    /// Counts a span that was not prefetched.
     pub fn skip(&mut self, reason: Reason, bytes: u64) {
         let skipped = self.skipped.entry(reason).or_default();
         skipped.spans += 1;
@@ -248,7 +243,7 @@ impl Account {
         self.first_failure.get_or_insert_with(|| why.to_string());
     }
 
-    /// Used bytes of which it is known what became of them: those of the profile, once the fetch is over.
+    /// Used bytes in this account. After the prefetch these are all used bytes of the profile.
     pub fn accounted_bytes(&self) -> u64 {
         let skipped = self.skipped.values().fold(0u64, |sum, skipped| sum.saturating_add(skipped.bytes));
         let fetched = self.issued_bytes - self.bridged_bytes + self.already_resident_bytes;

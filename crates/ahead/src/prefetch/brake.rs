@@ -1,15 +1,15 @@
-//! Never make it worse: what may still be fetched, and when to pause or stop.
+//! Limits a prefetch: bytes that it may still read, and when to pause or stop.
 //!
-//! Workers check the brake before each request: they read the clock, and stop at the deadline. The thread that waits for the
-//! workers looks at the machine's memory, and at the clock on behalf of waiting workers, a few times per second.
+//! Workers check the brake before each request: they read the clock, and stop at the deadline. A few times per second, the thread
+//! that waits for the workers checks the machine's memory, and the clock on behalf of blocked workers.
 //!
 //! ```text
-//!     budget    ├──── spent ────┼──────── left ────────┤         now: half of what is available
+//!     budget    ├──── spent ────┼──────── left ────────┤         at first: half of the available memory
 //!               ├──── spent ────┼── left ──┤                     later: another program has taken memory
 //! ```
 //!
-//! What was fetched stays available (it can be dropped at once), so available memory says at any moment how much may be fetched
-//! in all.
+//! Prefetched pages count as available memory, because they can be evicted at once. So available memory always gives the total that
+//! may be prefetched.
 
 use crate::prefetch::account::Reason;
 use ahead_sys::memory;
@@ -18,42 +18,42 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Share of the available memory that a fetch fills, unless a budget is given. Half: the program needs some memory for
-/// itself, and for the pages that it reads beyond its profile.
+/// Share of the available memory for a prefetch without a given budget. Half: the program needs memory itself, and for pages that
+/// are not in its profile.
 const DEFAULT_SHARE: f64 = 0.5;
 
-/// Tasks waited for memory for more than this share of the last interval: pause. Reclaim of clean cache, which our own
-/// fetch may cause, shows no pressure; 10 % is what users feel (systemd-oomd acts at 60 %).
+/// Pause if tasks waited for memory for more than this share of the last interval. Reclaim of clean cache, which the prefetch
+/// itself may cause, shows no pressure. Users notice 10 % (systemd-oomd acts at 60 %).
 const PAUSE_SHARE: f64 = 0.1;
 
-/// How often the machine is looked at. Long enough that a share of it means something, short against a deadline.
+/// Interval between checks of the machine: long enough for a meaningful share of waiting, short compared with a deadline.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Shared by the workers and the thread that stops them.
+/// The state shared by the workers and the thread that stops them.
 #[derive(Debug)]
 pub struct Brake {
-    /// Whether workers must look at `state` before they go on.
+    /// Whether workers must check `state` before they continue.
     held: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
-    /// What may be fetched at most, whatever memory there is.
+    /// The given limit, independent of memory, bytes.
     asked_bytes: Option<u64>,
-    /// What may be fetched in all, by the last look at memory.
+    /// The total that may be prefetched according to the last check of memory, bytes.
     budget_bytes: AtomicU64,
     spent_bytes: AtomicU64,
     deadline: Option<Instant>,
     began: Instant,
-    /// When a worker was seen last, microseconds since `began`.
+    /// When a worker last made progress, microseconds since `began`.
     seen_us: AtomicU64,
     memory: Memory,
 }
 
-/// What is asked about the machine's memory, where the kernel tells. Tests have their own.
+/// The memory of the machine as the kernel reports it. Tests have another implementation.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
-    /// How long tasks have waited for it since boot.
+    /// How long tasks have waited for memory since boot.
     stalled: fn() -> Option<Duration>,
-    /// Memory that could be taken without evicting another program's pages, bytes.
+    /// Memory that is available without evicting pages of other programs, bytes.
     available: fn() -> Option<u64>,
 }
 
@@ -63,7 +63,7 @@ struct State {
     paused: bool,
 }
 
-/// What the last look saw ([`Brake::look`]).
+/// The result of the last check ([`Brake::look`]).
 #[derive(Debug)]
 pub struct Look {
     at: Instant,
@@ -95,12 +95,12 @@ impl Brake {
         brake
     }
 
-    /// No state is ever left half changed: what a panicking thread leaves can be used.
+    /// The state is always consistent, also after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// For workers, before each piece of work: returns at once, or when a pause is over, or with the reason to stop.
+    /// Called by workers before each piece of work. Returns at once, after a pause, or with the reason to stop.
     pub fn check(&self) -> Result<(), Reason> {
         let now = Instant::now();
         self.see(now);
@@ -117,39 +117,39 @@ impl Brake {
         state.stopped.map_or(Ok(()), |(reason, _)| Err(reason))
     }
 
-    /// A worker comes by.
+    /// Records that a worker makes progress.
     pub fn see(&self, now: Instant) {
         self.seen_us.store(now.saturating_duration_since(self.began).as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// When a worker last came by, or the fetch began.
+    /// When a worker last made progress, or the prefetch began.
     pub fn last_seen(&self) -> Instant {
         self.began + Duration::from_micros(self.seen_us.load(Ordering::Relaxed))
     }
 
-    /// Why and when it was stopped, if it was.
+    /// Why and when the prefetch was stopped; `None`: it was not.
     pub fn stopped(&self) -> Option<(Reason, Instant)> {
-        // Asked for every page that is waited for.
+        // Called for every page that the arrival check waits for.
         self.held.load(Ordering::Acquire).then(|| self.lock().stopped).flatten()
     }
 
-    /// What may be fetched in all, bytes.
+    /// The total that may be prefetched, bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.budget_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes bytes from the budget; `false`: there are not that many left.
+    /// Takes bytes from the budget; `false`: fewer are left.
     pub fn take(&self, bytes: u64) -> bool {
         let budget_bytes = self.budget_bytes();
         let more = |spent: u64| spent.checked_add(bytes).filter(|spent| bytes == 0 || *spent <= budget_bytes);
         self.spent_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Where the kernel does not tell what is available, the budget stays what it was.
+    /// Sets the budget by the available memory. If the kernel does not report it, the budget stays.
     fn look_at_memory(&self) {
         let Some(available_bytes) = (self.memory.available)() else { return };
         let budget_bytes = match self.asked_bytes {
-            // More than there is would push others out.
+            // A larger budget would evict pages of other programs.
             Some(asked_bytes) => asked_bytes.min(available_bytes),
             None => (available_bytes as f64 * DEFAULT_SHARE) as u64,
         };
@@ -163,14 +163,14 @@ impl Brake {
         self.changed.notify_all();
     }
 
-    /// Stops all workers if the time is over.
+    /// Stops all workers if the deadline has passed.
     pub fn look_at_clock(&self) {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             self.stop(Reason::Deadline);
         }
     }
 
-    /// Holds the workers, or lets them go on.
+    /// Pauses or resumes the workers.
     pub fn pause(&self, paused: bool) {
         let mut state = self.lock();
         if state.paused != paused {
@@ -180,19 +180,18 @@ impl Brake {
         }
     }
 
-    /// Whether the workers are held for want of memory.
+    /// Whether the workers are paused because memory is short.
     pub fn is_paused(&self) -> bool {
         self.held.load(Ordering::Acquire) && self.lock().paused
     }
 
-    /// The first look, for [`Brake::look`].
+    /// The first check, for [`Brake::look`].
     pub fn first_look(&self) -> Look {
         Look { at: Instant::now(), stalled: (self.memory.stalled)(), was_short: false }
     }
 
-    /// Looks at the clock, and, if the last look was [`INTERVAL`] ago, at the machine's memory: sets the budget again, and holds
-    /// the workers while the machine is short of memory. Returns whether a pause lasts: this look and the one before found the
-    /// machine short of memory.
+    /// Checks the clock, and the machine's memory if the last check was [`INTERVAL`] ago: updates the budget, and pauses the workers
+    /// while memory is short. Returns whether a pause continues: memory was short at this check and at the one before.
     pub fn look(&self, last: &mut Look) -> bool {
         self.look_at_clock();
         let now = Instant::now();
@@ -210,12 +209,12 @@ impl Brake {
     }
 }
 
-/// How long tasks have waited for memory, where the kernel tells.
+/// How long tasks have waited for memory, if the kernel reports it.
 fn stalled_by_memory() -> Option<Duration> {
     pressure::some(Resource::Memory).ok().map(|pressure| pressure.total)
 }
 
-/// Bytes that could be fetched without evicting another program's pages, if the kernel reports them.
+/// Bytes that can be prefetched without evicting pages of other programs, if the kernel reports them.
 fn available_bytes() -> Option<u64> {
     memory::available_bytes().ok()
 }
@@ -224,7 +223,7 @@ fn available_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Of a machine with plenty of memory.
+    /// A machine with enough memory.
     fn brake(budget_bytes: u64, deadline: Option<Instant>) -> Brake {
         let memory = Memory { stalled: || Some(Duration::ZERO), available: || Some(u64::MAX) };
         Brake::with(Some(budget_bytes), deadline, Instant::now(), memory)
@@ -260,7 +259,7 @@ mod tests {
         assert_eq!(brake(0, Some(Instant::now() + Duration::from_secs(3600))).check(), Ok(()));
     }
 
-    /// Looks until something has come of it, for as long as `look` needs.
+    /// Repeats checks until one has an effect.
     fn looks_until(brake: &Brake, mut is_enough: impl FnMut(bool) -> bool) {
         let (mut last, patience) = (brake.first_look(), Instant::now() + Duration::from_secs(60));
         while !is_enough(brake.look(&mut last)) {
@@ -269,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Regression: the worker of this test looked at the clock itself, and the test passed without a look of the watching thread.
+    /// Regression: the worker of this test checked the clock itself, so that the test passed without a check of the watching thread.
     #[test]
     fn look_at_the_deadline_stops_a_worker_that_does_not_look_at_the_clock() {
         let brake = brake(0, Some(Instant::now()));
@@ -277,11 +276,11 @@ mod tests {
         assert_eq!(brake.stopped().map(|(reason, _)| reason), Some(Reason::Deadline));
     }
 
-    /// Regression: the program waited for its head start until the machine had memory again.
+    /// Regression: the program waited for its head start until memory was available again.
     #[test]
     fn look_reports_a_lasting_pause_and_the_deadline_ends_it() {
         static MEMORY_US: AtomicU64 = AtomicU64::new(0);
-        // Each look finds a second more.
+        // Each check finds one more second of waiting.
         let stalled = || Some(Duration::from_micros(MEMORY_US.fetch_add(1_000_000, Ordering::Relaxed)));
         let memory = Memory { stalled, available: || None };
         let brake = Brake::with(None, Some(Instant::now() + INTERVAL * 20), Instant::now(), memory);
@@ -294,7 +293,7 @@ mod tests {
         });
     }
 
-    /// Regression: the budget was taken once, when the fetch began, and what was asked for was fetched whatever there was.
+    /// Regression: the budget was computed once, at the beginning, and a given budget was used without regard to memory.
     #[test]
     fn the_budget_follows_the_available_memory() {
         static AVAILABLE: AtomicU64 = AtomicU64::new(10_000);

@@ -1,16 +1,16 @@
-//! Waiting until what was issued has arrived.
+//! Waits until issued ranges have arrived.
 
 use crate::prefetch::account::{Issued, Ledger};
 use crate::prefetch::sources::{Readable, Sources};
 use ahead_sys::{cache, machine};
 use std::sync::Arc;
 
-/// Waits for every page of these ranges, which are of one device, and returns whether it has seen all of them. A page that was
-/// evicted meanwhile is read again. A page that the device could not read is counted: the kernel reports this error only to a
-/// reader, not to read-ahead.
+/// Waits for every page of these ranges of one device. Returns whether all of them were seen to arrive. A page that was evicted
+/// meanwhile is read again. A page that the device could not read is counted: the kernel reports this error to a reader only, not
+/// to read-ahead.
 ///
-/// A pause does not hold it: the pages that it waits for are on their way. Once it should stop, it ends when the pages that it
-/// waits for are there: at most [`AT_ONCE_BYTES`].
+/// It does not pause for memory, because its pages are in flight already. When it is stopped, it ends after the pages that it waits
+/// for: at most [`AT_ONCE_BYTES`].
 pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl Fn() -> bool) -> bool {
     let mut last: Option<(&Issued, Arc<Readable>)> = None;
     let mut all = true;
@@ -20,14 +20,14 @@ pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl
             Some((_, readable)) => readable,
             None => match sources.get(issued.source) {
                 Ok(readable) => readable,
-                // The file was replaced since: whether its pages arrived is unknown.
+                // The file was replaced meanwhile: whether its pages arrived is unknown.
                 Err(_) => {
                     all = false;
                     continue;
                 }
             },
         };
-        // Should a page be absent, it and no other is read.
+        // If a page is absent, only this page is read.
         drop(cache::exact_reads(&*readable));
         for at in issued.range.clone().step_by(AT_ONCE_BYTES) {
             if !goes_on() {
@@ -50,7 +50,7 @@ pub fn wait(ranges: &[Issued], sources: &Sources, ledger: &Ledger, goes_on: impl
     all && goes_on()
 }
 
-/// What is waited for by one call, bytes: 16 pages of 4 KiB. Copying 5,000 pages so costs a few milliseconds; a call for each cost 36.
+/// Length of one read, bytes: 16 pages of 4 KiB in one call. A stop waits for no more.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
 fn wait_for_page(readable: &Readable, at: u64, issued: &Issued, ledger: &Ledger) {

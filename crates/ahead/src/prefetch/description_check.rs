@@ -1,4 +1,4 @@
-//! Whether a described device is still as described: its first reads are timed.
+//! Checks a device's description by timing the first reads.
 //!
 //! ```text
 //!     plan as described ──▶ the first reads, far apart, one at a time (or as many as it serves at once) ──▶ median of measured / expected
@@ -6,7 +6,7 @@
 //!                                                                                             ╰ beyond: the rest is planned again without it
 //! ```
 //!
-//! The disk may have been exchanged, the image moved to another machine, the volume given other limits.
+//! A description is wrong if, for example, the disk was replaced, the image moved to another machine, or the volume's limits changed.
 
 use crate::prefetch::sources::Readable;
 use ahead_model::DeviceDescription;
@@ -16,12 +16,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A median this many times shorter or longer than described contradicts. One disk differs from itself by less: a far access takes 2.5
+/// The description is discarded if the median time is this many times shorter or longer than expected. One disk differs from itself by less: a far access takes 2.5
 /// times as long as a hop, a busy volume twice as long as an idle one. Kinds of devices differ by more: flash, volume and rotating disk
 /// take 0.1, 1 and 8 ms.
 const CONTRADICTION: f64 = 3.0;
 
-/// A read that was issued, to be waited for.
+/// An issued read that is timed.
 #[derive(Debug)]
 pub struct TimedRead {
     readable: Arc<Readable>,
@@ -30,12 +30,12 @@ pub struct TimedRead {
 }
 
 impl TimedRead {
-    /// Of this range, from now on.
+    /// Starts the timer of a range.
     pub fn new(readable: &Arc<Readable>, range: Range<u64>, issued: Instant) -> TimedRead {
         TimedRead { readable: readable.clone(), range, issued }
     }
 
-    /// Waits for its arrival, and gives measured time / expected time. `before`: reads that were issued at the same time before this one.
+    /// Waits for the arrival, and returns measured time / expected time. `before`: reads issued at the same time before this one.
     pub fn ratio(&self, description: &DeviceDescription, before: usize) -> f64 {
         drop(cache::exact_reads(&*self.readable));
         drop(cache::wait_for(&*self.readable, self.range.end - 1));
@@ -46,7 +46,7 @@ impl TimedRead {
     }
 }
 
-/// What is wrong with the description, if anything is: a sentence. Fewer reads than [`TIMED_READS`] contradict nothing.
+/// How the times contradict the description, as text; `None`: they do not, or there are fewer than [`TIMED_READS`].
 pub fn contradiction(ratios: &mut [f64]) -> Option<String> {
     if ratios.len() < TIMED_READS {
         return None;

@@ -1,4 +1,4 @@
-//! The devices of a profile, and what it lists on each.
+//! The devices of a profile, with the pieces and lookups on each.
 
 use crate::prefetch::Options;
 use crate::prefetch::account::{DescriptionSource, UsedDevice};
@@ -10,20 +10,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One device, by the number that it had when the profile was recorded.
+/// A device, identified by its number at the recording.
 #[derive(Debug)]
 pub struct Device {
-    /// What it is like, as far as is known before its first read.
+    /// Its description before the first read.
     pub description: DeviceDescription,
-    /// Where that comes from.
+    /// The source of the description.
     source: DescriptionSource,
-    /// The file of a description that was given or saved.
+    /// The file of a given or saved description.
     file: Option<PathBuf>,
-    /// Its number today.
+    /// Its current number.
     number: Option<DeviceNumber>,
-    /// What it is taken for if its description is discarded, and where that comes from.
+    /// The description to use if this one is discarded, and its source.
     fallback: (DeviceDescription, DescriptionSource),
-    /// The pieces to fetch; the thread that plans takes them.
+    /// The pieces to prefetch. The planning thread takes them.
     pieces: Mutex<Vec<Piece>>,
     /// Indices into `profile.metadata`.
     pub metadata: Vec<usize>,
@@ -31,12 +31,12 @@ pub struct Device {
     pub files: Vec<usize>,
     /// Indices into `profile.lookups`.
     pub lookups: Vec<usize>,
-    /// How much of it may be fetched.
+    /// Its part of the budget, bytes.
     pub budget_bytes: u64,
 }
 
 impl Device {
-    /// What it is taken for, as the account has it.
+    /// Its entry in the account.
     pub fn used(&self) -> UsedDevice {
         UsedDevice {
             device: self.number.map(|number| number.to_string()),
@@ -50,12 +50,12 @@ impl Device {
         self.file.is_some()
     }
 
-    /// What it is taken for if its description is discarded.
+    /// The description to use if its own is discarded.
     pub fn fallback(&self) -> DeviceDescription {
         self.fallback.0
     }
 
-    /// The same as [`Device::used`] once its description is discarded.
+    /// Its entry in the account after its description was discarded.
     pub fn used_without_description(&self, why: String) -> UsedDevice {
         let (description, source) = &self.fallback;
         let fallback = UsedDevice::new(description, *source);
@@ -63,13 +63,13 @@ impl Device {
         UsedDevice { device, description_file, discarded: Some(why), ..fallback }
     }
 
-    /// To look at what is to be fetched, or to take it.
+    /// Locks the pieces to prefetch.
     pub fn pieces(&self) -> MutexGuard<'_, Vec<Piece>> {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All of them, in order of their numbers.
+/// All devices of a profile, in order of their numbers.
 #[derive(Debug)]
 pub struct Devices {
     all: Vec<Device>,
@@ -77,7 +77,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Of a profile and its pieces. Nothing is opened.
+    /// The devices of a profile and its pieces. Opens no file.
     pub fn new(profile: &Profile, pieces: Vec<Piece>, options: &Options, mut budget_bytes: u64) -> Devices {
         let numbers = pieces.iter().map(|piece| number_of(profile, piece.source));
         let numbers = numbers.chain(profile.lookups.iter().map(|lookup| lookup.device));
@@ -98,7 +98,7 @@ impl Devices {
             budget_bytes: 0,
         };
         let mut all: Vec<Device> = by_number.values().map(|_| empty()).collect();
-        // What has nothing to be fetched may lie on a device that is not among them.
+        // Files without pieces may be on a device that is not in the list.
         let mut list = |number: u64, index: usize, of: fn(&mut Device) -> &mut Vec<usize>| {
             if let Some(device) = by_number.get(&number) {
                 of(&mut all[*device]).push(index);
@@ -138,27 +138,27 @@ impl Devices {
         Devices { all, by_number }
     }
 
-    /// How many there are.
+    /// The number of devices.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// One of them.
+    /// The device with this index.
     pub fn get(&self, index: usize) -> &Device {
         &self.all[index]
     }
 
-    /// Which of them holds this.
+    /// The index of the device that has this source.
     pub fn of(&self, profile: &Profile, source: Source) -> usize {
         self.by_number[&number_of(profile, source)]
     }
 
-    /// What they are taken for.
+    /// Their entries in the account.
     pub fn used(&self) -> impl Iterator<Item = UsedDevice> {
         self.all.iter().map(Device::used)
     }
 
-    /// Whether order does not matter on any.
+    /// Whether no device seeks, so that all are read by first use.
     pub fn are_by_first_use(&self) -> bool {
         !self.all.iter().any(|device| device.description.seeks())
     }
@@ -172,7 +172,7 @@ pub fn number_of(profile: &Profile, source: Source) -> u64 {
     }
 }
 
-/// Whether the kernel reports that the disk with this number rotates. `None`: it is no disk.
+/// Whether the kernel reports that the disk with this number rotates. `None`: it is not a disk.
 fn rotates(device: DeviceNumber) -> Option<bool> {
     let setting = block::disk_setting(device, "rotational")?;
     Some(setting == "1")

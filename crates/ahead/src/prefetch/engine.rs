@@ -1,4 +1,4 @@
-//! A fetch as its caller sees it: started, held for, stopped, and its account at the end.
+//! The handle of a prefetch for its caller: start it, hold the program for its head start, stop it, get its account.
 
 #[cfg(test)]
 mod tests;
@@ -18,19 +18,19 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A fetch under way.
+/// A prefetch in progress.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// Disconnected when the thread is over.
+    /// Disconnected when the thread has ended.
     over: Receiver<()>,
 }
 
-/// Starts to fetch the profile's pages and returns at once. If no thread can be started and no program waits, it returns when
-/// all pages are fetched.
+/// Starts to prefetch the profile's pages and returns at once. If no thread can be started and no program waits, it returns when
+/// all pages are prefetched.
 ///
-/// Errors: no thread could be started. The caller then goes on without a fetch.
+/// Errors: no thread could be started. The caller then goes on without a prefetch.
 pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     let began = Instant::now();
     let since = options.since.unwrap_or(began);
@@ -66,7 +66,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     Ok(Running { shared, thread, over })
 }
 
-/// Opens the gate when the fetch ends for any reason, a panic included: the program waits for it no longer.
+/// Opens the gate when the prefetch ends for any reason, including a panic, so that the program starts.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -76,7 +76,7 @@ impl Drop for OpenAtEnd<'_> {
 }
 
 impl Running {
-    /// Returns when the program should start, and is taken to do so: the head start is over, or lasts too long.
+    /// Returns when the program should start: the head start is over, or has lasted too long. The caller starts it then.
     pub fn hold(&self) {
         let shared = &self.shared;
         while shared.gate.is_closed() {
@@ -89,18 +89,18 @@ impl Running {
         }
     }
 
-    /// Something that stops it from another thread.
+    /// A handle that stops the prefetch from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
     }
 
-    /// Waits until everything is submitted (or has arrived, with [`Options::wait`]) and tells what was done.
+    /// Waits until everything is submitted (with [`Options::wait`]: has arrived), and returns the account.
     ///
-    /// Once the fetch is stopped, or has made no progress for [`NOT_ANSWERING`], it waits no longer than a moment: a device that
-    /// does not answer blocks the worker threads, but not the caller.
+    /// If the prefetch is stopped, or has made no progress for [`NOT_ANSWERING`], this waits at most 250 ms longer: a device
+    /// that does not answer blocks the worker threads, but not the caller.
     pub fn finish(mut self) -> Account {
         let over = self.wait_for_end();
-        // The panic has printed itself; it must not become the program's end, too.
+        // The panic has printed its message. It must not end the program.
         let panicked = self.thread.take().is_some_and(|thread| over && thread.join().is_err());
         let has_panicked = panicked || self.shared.has_panicked.load(Ordering::Acquire);
         let mut account = self.shared.ledger.open().clone();
@@ -114,13 +114,13 @@ impl Running {
             account.ranges = Vec::new();
         }
         if !over || self.shared.is_left.load(Ordering::Acquire) {
-            // To close a file waits, too, where a device does not answer. So its files stay open until our process ends.
+            // close(2) waits, too, for a device that does not answer. So the files stay open until our process ends.
             std::mem::forget(self.shared.clone());
         }
         account
     }
 
-    /// Whether it has ended, and not only was stopped.
+    /// Returns whether the prefetch has ended; false: it was stopped, and its thread still runs.
     fn wait_for_end(&self) -> bool {
         let brake = &self.shared.brake;
         loop {
@@ -128,7 +128,7 @@ impl Running {
                 return true;
             }
             brake.look_at_clock();
-            // The fetch gives devices up by itself. But where there was no thread for them, its own may wait for one.
+            // The thread of the prefetch gives up devices that do not answer. But if it had to do their work itself, it may wait.
             if brake.last_seen().elapsed() > NOT_ANSWERING + LAST_WORD && !brake.is_paused() {
                 brake.stop(Reason::NotAnswering);
             }
@@ -139,8 +139,8 @@ impl Running {
     }
 }
 
-/// Three quarters of what the recorded run took are a head start at most: cold and without us it would be on its way by
-/// then. But a profile may be wrong, and a device may not answer.
+/// The latest start of the program. A head start takes at most three quarters of the duration of the recorded run. It is limited,
+/// too, by [`LONGEST_HEAD_START`], because a profile may be wrong, and ends early if a device does not answer.
 fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
     let recorded = match recorded_us {
         0 => UNKNOWN_HEAD_START,
@@ -150,7 +150,7 @@ fn held_until(recorded_us: u64, began: Instant, last_seen: Instant) -> Instant {
 }
 
 impl Drop for Running {
-    /// Stops a fetch that no caller waits for; its thread ends by itself.
+    /// Stops a prefetch that no caller waits for. Its thread ends by itself.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.stopper().stop();
@@ -158,25 +158,25 @@ impl Drop for Running {
     }
 }
 
-/// Stops a fetch.
+/// Stops a prefetch.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Stops it; what was submitted arrives nevertheless.
+    /// Stops the prefetch. Submitted requests arrive nevertheless.
     pub fn stop(&self) {
         self.0.brake.stop(Reason::Cancelled);
         self.0.gate.open();
     }
 }
 
-/// The longest head start where the recording does not say how long the program ran.
+/// The longest head start if the recording has no duration.
 const UNKNOWN_HEAD_START: Duration = Duration::from_secs(5);
 
-/// The longest head start of all. The longest sweep measured, Chromium's 175 MiB on a 7200 rpm disk, takes half of it; and
-/// ten seconds are what a person waits before turning to another task (Nielsen, Usability Engineering, 1993).
+/// The longest head start. The longest measured sweep, the 175 MiB of Chromium on a 7200 rpm disk, takes half of it. After ten
+/// seconds, a person turns to another task (Nielsen, Usability Engineering, 1993).
 pub const LONGEST_HEAD_START: Duration = Duration::from_secs(10);
 
-/// How long a stopped fetch may take to end by itself. Workers that are not stuck look at the brake before each request,
-/// and one request waits for 30 ms on a busy rotating disk.
+/// How long a stopped prefetch may take to end by itself. Workers check the brake before each request, and one request waits
+/// for 30 ms on a busy rotating disk.
 const LAST_WORD: Duration = Duration::from_millis(250);

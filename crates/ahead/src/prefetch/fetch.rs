@@ -14,53 +14,53 @@ use std::sync::{Arc, Mutex};
 
 /// What the threads of a fetch work on.
 pub struct Fetch {
-    /// Shared with the thread that has started the fetch.
+    /// The state that is shared with the caller, too.
     pub shared: Arc<Shared>,
-    /// What there is to do.
+    /// The devices and the work on each.
     pub devices: Devices,
-    /// The threads that do it.
+    /// The worker threads.
     pub pool: Arc<WorkerPool>,
-    /// Files found stale, to count each once.
+    /// Files that are stale, to count each once.
     pub stale: Mutex<HashSet<usize>>,
-    /// How long the program computes, microseconds, if that is known.
+    /// The program's processor time, microseconds, if known.
     pub compute_us: Option<f64>,
-    /// The program runs at full speed: what is left is done with idle priority.
+    /// The sample was resident: the program runs at full speed, and the remaining work has idle priority.
     pub looked_warm: AtomicBool,
 }
 
-/// What is to be done on one device.
+/// The work on one device.
 pub struct Job {
-    /// Which.
+    /// The index of the device.
     pub device: usize,
-    /// What it is like.
+    /// The description of the device.
     pub description: DeviceDescription,
-    /// What to do.
+    /// The plan.
     pub plan: Plan,
-    /// After how many steps it holds the program no longer.
+    /// The number of steps for which the program waits.
     pub head_start_steps: usize,
-    /// The ranges of inodes that steps speak of.
+    /// The ranges of inodes that steps refer to.
     pub inodes: Inodes,
-    /// How much of the device's time each worker has queued at most, microseconds.
+    /// Maximum device time of the requests that a worker has queued, microseconds.
     pub queue_us: f64,
-    /// The next step.
+    /// The index of the next step.
     pub cursor: AtomicUsize,
-    /// What was planned, where the description may turn out to be wrong.
+    /// The planned pieces, kept if the description may turn out to be wrong.
     pub pieces: Vec<Piece>,
-    /// The lookups that were planned with it.
+    /// The planned lookups, kept for the same reason.
     pub lookups: Vec<LookUp>,
 }
 
-/// What is read by inode numbers instead of looked up.
+/// Inodes that are read by ranges of their numbers instead of by lookups.
 #[derive(Debug, Default)]
 pub struct Inodes {
-    /// Through what; `None`: there are no ranges.
+    /// An open file of their file system; `None`: there are no ranges.
     pub file_system: Option<OwnedFd>,
-    /// Which.
+    /// The ranges.
     pub ranges: Vec<InodeRange>,
 }
 
 impl Fetch {
-    /// Notes what was done on a device, unless that was given up: then it is accounted for.
+    /// Adds work on a device to the account. The bytes of a device that was given up are in the account already.
     pub fn note(&self, device: usize, what: impl FnOnce(&mut Account)) {
         let mut account = self.shared.ledger.open();
         if !self.pool.is_given_up(device) {
@@ -68,7 +68,7 @@ impl Fetch {
         }
     }
 
-    /// The program does not wait for this device any more.
+    /// Lets the program start as far as this device is concerned.
     pub fn release(&self, device: usize) {
         self.pool.release(device);
         if !self.pool.holds() {

@@ -3,17 +3,17 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Opened once.
+/// Opens once, and stays open.
 #[derive(Debug)]
 pub struct Gate {
-    /// How long after its creation it was opened.
+    /// The time from its creation to its opening.
     opened_after: Mutex<Option<Duration>>,
     opened: Condvar,
     began: Instant,
 }
 
 impl Gate {
-    /// Closed; its clock starts.
+    /// A closed gate. Its clock starts now.
     pub fn new() -> Gate {
         Gate { opened_after: Mutex::new(None), opened: Condvar::new(), began: Instant::now() }
     }
@@ -29,13 +29,13 @@ impl Gate {
         self.lock().is_none()
     }
 
-    /// Waits until it is opened, at most for `longest`.
+    /// Waits until the gate is open, at most for `longest`.
     pub fn wait(&self, longest: Duration) {
         let waited = self.opened.wait_timeout_while(self.lock(), longest, |opened| opened.is_none());
         drop(waited);
     }
 
-    /// How long after its creation it was opened; zero while it is closed.
+    /// The time from its creation to its opening; zero while it is closed.
     pub fn opened_after(&self) -> Duration {
         self.lock().unwrap_or_default()
     }

@@ -1,18 +1,18 @@
-//! Threads for any number of devices: a bounded number of them, and none that one device could keep from the others.
+//! A limited number of threads for any number of devices. A device that does not answer cannot take the threads of the others.
 //!
 //! ```text
 //!     waiting   d7 d8 d9 …                        a thread for each device in turn
-//!     at work   d1 ████  d2 █  d3 █  d4 ▒▒▒▒      the others help where there is more to do
-//!                                    ╰── d4 has not answered for 2 s: others get threads in place of these
+//!     at work   d1 ████  d2 █  d3 █  d4 ▒▒▒▒      the remaining threads help devices with more work
+//!                                    ╰── d4 has not answered for 2 s: other threads replace these
 //!                                        30 s: given up, its bytes are skipped
 //! ```
 //!
-//! The kernel ends no thread that waits for a device. So a device that does not answer keeps the threads that wait for it,
-//! and the pool does not wait for these threads: the same number of other threads replaces them, up to a limit. If the device
-//! answers after all, its threads go on, unless it was given up.
+//! The kernel does not end a thread that waits for a device. So the pool does not wait for the threads of a device that does not
+//! answer: the same number of new threads replaces them, up to a limit. If the device answers later, its threads continue,
+//! unless the device was given up.
 //!
-//! A thread that the system refuses (`ulimit -u`, a control group) is one worker less. Where there is none at all the calling
-//! thread does the work.
+//! If the system refuses a thread (`ulimit -u`, a control group), there is one worker less. If there is no thread at all, the
+//! calling thread does the work.
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::brake::{self, Brake};
@@ -24,40 +24,40 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Threads in all: as many as two devices use where paths are looked up.
+/// Maximum number of threads: as many as two devices use for lookups.
 const MOST_THREADS: usize = 32;
 
-/// Up to this number of threads the system's limits are not looked at: that takes 60 us, which a program that is in memory
-/// would have to wait.
+/// Number of threads below which the system's limits are not read. Reading them takes 60 us, for which the program would have to
+/// wait even if its pages are resident.
 const FEW: usize = 4;
 
-/// The pool takes one in this number of the threads that the system still allows: the program may fork, too.
+/// The pool uses one in this number of the threads that the system still permits: the program may fork, too.
 const SHARE_OF_ROOM: u64 = 4;
 
-/// A device is not waited for any longer if none of its threads was seen for this time. A worker that waits for a place in
-/// the queue of a rotating disk is seen after each request, 8 ms; for a whole queue (`nr_requests` is 256 by
-/// default) it takes about this time.
+/// The program does not wait for a device whose threads have made no progress for this time. A worker that waits for room in the
+/// queue of a rotating disk makes progress after each request, 8 ms. A whole queue (`nr_requests` is 256 by default) takes about
+/// this time.
 pub const LONGEST_STILL: Duration = Duration::from_secs(2);
 
-/// A device is given up if none of its threads was seen for this time: the kernel's own time for one command to a disk
-/// (`SD_TIMEOUT` of drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
+/// A device is given up if its threads have made no progress for this time: the kernel's timeout of a disk command
+/// (`SD_TIMEOUT` in drivers/scsi/sd.h). A disk that has to spin up takes 5 to 15 seconds.
 pub const NOT_ANSWERING: Duration = Duration::from_secs(30);
 
-/// What is done on a device, by its index.
+/// The work on a device, which is given by its index.
 type Work = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Starts a thread. Tests refuse some.
+/// Starts a thread. Tests replace it by a function that refuses some.
 type Start = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 fn start(work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     std::thread::Builder::new().name("ahead-worker".into()).spawn(work).map(drop)
 }
 
-/// The threads of a fetch, and what is known of its devices, which are indices here.
+/// The threads of a prefetch, and the state of its devices, which are indices here.
 #[derive(Debug)]
 pub struct WorkerPool {
     devices: Vec<Device>,
-    /// How many devices the program still waits for.
+    /// Number of devices for which the program still waits.
     holding: AtomicUsize,
     began: Instant,
     state: Mutex<State>,
@@ -67,7 +67,7 @@ pub struct WorkerPool {
 
 #[derive(Debug)]
 struct Device {
-    /// When one of its threads was seen last, microseconds since the pool began.
+    /// When one of its threads last made progress, microseconds since the pool began.
     seen_us: AtomicU64,
     given_up: AtomicBool,
     /// The program waits for its head start.
@@ -84,13 +84,13 @@ impl Device {
 struct State {
     /// Threads that may still be started.
     free: usize,
-    /// Threads that may still be started in place of such as do not answer.
+    /// Threads that may still be started to replace threads of devices that do not answer.
     replacements: usize,
     waiting: VecDeque<usize>,
-    /// What is done with those that wait.
+    /// The work on the waiting devices.
     work: Option<Work>,
     at_work: BTreeMap<usize, AtWork>,
-    /// The last thread that was asked for was refused, and none has ended since.
+    /// The system refused the last thread, and no thread has ended since.
     refused: bool,
     panicked: bool,
 }
@@ -99,11 +99,11 @@ struct State {
 #[derive(Default)]
 struct AtWork {
     threads: usize,
-    /// Of these: others have taken their place.
+    /// Whether other threads have replaced these.
     replaced: usize,
     helpers: usize,
     help: Option<Work>,
-    /// Its next turn has come, though threads of the last one are still at work.
+    /// Its next stage has begun, although threads of the last stage still work.
     waits: bool,
 }
 
@@ -113,7 +113,7 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// A thread of a device, until it ends, however it ends.
+/// A thread of a device. Dropped when the thread ends, also by a panic.
 struct RunningWorker {
     pool: Arc<WorkerPool>,
     device: usize,
@@ -149,7 +149,7 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerPool {
-    /// A pool for this number of devices, all of which hold the program. `began`: since when it is held.
+    /// A pool for this number of devices. The program waits for all of them, since `began`.
     pub fn new(devices: usize, began: Instant) -> WorkerPool {
         let device = || Device { seen_us: AtomicU64::new(0), given_up: false.into(), holds: true.into() };
         let pool = WorkerPool {
@@ -166,22 +166,22 @@ impl WorkerPool {
         pool
     }
 
-    /// Finds out how many threads there may be.
+    /// Reads the system's limits of threads.
     pub fn look_at_limits(&self) {
         let most = (tasks::room() / SHARE_OF_ROOM).clamp(1, MOST_THREADS as u64) as usize;
         let mut state = self.lock();
-        // Threads of a device that does not answer may be at work already.
+        // Threads of a device that does not answer may exist already.
         let replaced: usize = state.at_work.values().map(|at_work| at_work.replaced).sum();
         let others = state.at_work.values().map(|at_work| at_work.threads).sum::<usize>() - replaced;
         (state.free, state.replacements) = (most.saturating_sub(others), most.saturating_sub(replaced));
     }
 
-    /// No state is ever left half changed: what a panicking thread leaves can be used.
+    /// The state is always consistent, also after a panic of a thread that held the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// For workers, before each piece of work on a device: returns at once, or when a pause is over, or with the reason to stop.
+    /// Called by workers before each piece of work on a device. Returns at once, after a pause, or with the reason to stop.
     pub fn check(&self, device: usize, brake: &Brake) -> Result<(), Reason> {
         self.see(device);
         if self.is_given_up(device) {
@@ -190,7 +190,7 @@ impl WorkerPool {
         brake.check()
     }
 
-    /// A thread of the device goes on.
+    /// Records that a thread of the device makes progress.
     pub fn see(&self, device: usize) {
         self.devices[device].seen_us.store(self.began.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
@@ -200,12 +200,12 @@ impl WorkerPool {
         self.began.elapsed().saturating_sub(Duration::from_micros(seen_us))
     }
 
-    /// Whether it does not answer, for good.
+    /// Whether the device was given up.
     pub fn is_given_up(&self, device: usize) -> bool {
         self.devices[device].given_up.load(Ordering::Acquire)
     }
 
-    /// Whether any device is given up, or has threads at work still.
+    /// Whether any device was given up, or still has threads at work.
     pub fn is_incomplete(&self) -> bool {
         self.devices.iter().any(|device| device.given_up.load(Ordering::Acquire)) || !self.lock().at_work.is_empty()
     }
@@ -215,7 +215,7 @@ impl WorkerPool {
         self.lock().panicked
     }
 
-    /// The program does not wait for this device any more.
+    /// Records that the program does not wait for this device any more.
     pub fn release(&self, device: usize) {
         if self.devices[device].holds.swap(false, Ordering::AcqRel) {
             self.holding.fetch_sub(1, Ordering::AcqRel);
@@ -227,9 +227,9 @@ impl WorkerPool {
         self.holding.load(Ordering::Acquire) > 0
     }
 
-    /// Does this work on each of these devices, each in a separate thread, and returns when the work is over on all devices that
-    /// answer. `enough`, called a few times per second and after each end, returns true to end it before: devices that are at work
-    /// then go on, and no other device begins.
+    /// Does this work on each of these devices, each in a separate thread. Returns when it has ended on all devices that answer.
+    /// `enough` is called a few times per second, and whenever a device ends. If it returns true, this returns early: devices at
+    /// work continue, and no other device begins.
     pub fn run(
         self: &Arc<WorkerPool>,
         devices: impl IntoIterator<Item = usize>,
@@ -258,7 +258,7 @@ impl WorkerPool {
                     break;
                 }
                 if !is_alone && (state.free == 0 || state.refused) {
-                    // No thread is left for these, and none will be.
+                    // There is no thread for these devices, and there will be none.
                     state.waiting.iter().for_each(|device| self.devices[*device].give_up());
                     break;
                 }
@@ -275,13 +275,13 @@ impl WorkerPool {
         state.at_work.values_mut().for_each(|at_work| at_work.waits = false);
     }
 
-    /// Whether any device waits for a thread, or has one that was seen lately.
+    /// Whether any device waits for a thread, or has one that made progress recently.
     pub fn is_at_work(&self) -> bool {
         let state = self.lock();
         !state.waiting.is_empty() || state.at_work.keys().any(|device| self.still(*device) < LONGEST_STILL)
     }
 
-    /// In the calling thread, since there is no other.
+    /// Works in the calling thread, because there is no other.
     fn work_here<'a>(
         self: &'a Arc<WorkerPool>,
         mut state: MutexGuard<'a, State>,
@@ -298,7 +298,7 @@ impl WorkerPool {
         state
     }
 
-    /// Lets up to `helpers` other threads do this work on a device, as they become free, while the device's thread is at work.
+    /// Lets up to `helpers` other threads do this work on a device when they are free, while the device's thread works.
     pub fn help(self: &Arc<WorkerPool>, device: usize, helpers: usize, work: Work) {
         let mut state = self.lock();
         let at_work = state.at_work.entry(device).or_default();
@@ -306,7 +306,7 @@ impl WorkerPool {
         self.start_workers(&mut state);
     }
 
-    /// Waits, in the device's own thread, until no other is at work on the device, or it is given up.
+    /// Waits, in the device's own thread, until no other thread works on the device, or the device was given up.
     pub fn join(&self, device: usize) {
         let mut state = self.lock();
         loop {
@@ -319,8 +319,8 @@ impl WorkerPool {
         }
     }
 
-    /// Looks for devices that do not answer: lets the program start without them, and others have their threads. Gives those that
-    /// should be given up ([`Self::give_up`]).
+    /// Checks for devices that do not answer: the program no longer waits for them, and other threads replace theirs. Returns the
+    /// devices to give up ([`Self::give_up`]).
     pub fn look(self: &Arc<WorkerPool>) -> Vec<usize> {
         let mut state = self.lock();
         let still: Vec<(usize, Duration)> = state.at_work.keys().map(|device| (*device, self.still(*device))).collect();
@@ -345,21 +345,21 @@ impl WorkerPool {
         silent
     }
 
-    /// The time until now does not count: no thread could be seen.
+    /// Restarts the timeouts of all devices, because paused threads make no progress.
     pub fn see_all(&self) {
         let at_work: Vec<usize> = self.lock().at_work.keys().copied().collect();
         at_work.into_iter().for_each(|device| self.see(device));
     }
 
-    /// Nothing more is done on this device. Its threads end when it answers.
+    /// Gives up a device: no further work is done on it, and its threads end when it answers.
     pub fn give_up(&self, device: usize) {
-        // A thread that waits for a change reads this only while it holds the lock.
+        // Threads that wait for a change read this only while they hold the lock.
         let _state = self.lock();
         self.devices[device].give_up();
         self.changed.notify_all();
     }
 
-    /// Starts threads, as they are free: for devices that wait first, then to help.
+    /// Starts threads up to the limit: first for waiting devices, then to help others.
     fn start_workers(self: &Arc<WorkerPool>, state: &mut State) {
         while let Some(work) = state.work.clone()
             && let Some(device) = state.waiting.pop_front()
@@ -388,7 +388,7 @@ impl WorkerPool {
         }
     }
 
-    /// Whether there was a thread.
+    /// Returns whether a thread was started.
     fn start_worker(self: &Arc<WorkerPool>, state: &mut State, device: usize, work: Work) -> bool {
         if state.free == 0 || state.refused {
             return false;
@@ -413,7 +413,7 @@ impl WorkerPool {
         true
     }
 
-    /// A thread of the device begins.
+    /// Counts a new thread of the device.
     fn count_in(&self, state: &mut State, device: usize) {
         self.see(device);
         state.free = state.free.saturating_sub(1);
@@ -437,7 +437,7 @@ mod tests {
         Arc::new(pool)
     }
 
-    /// Counts how many do something at a time.
+    /// Counts the threads that work at the same time.
     #[derive(Default)]
     struct Count {
         now: AtomicUsize,
@@ -455,7 +455,7 @@ mod tests {
         }
     }
 
-    /// Regression: each device had a thread, and 15 that helped it.
+    /// Regression: each device had a thread and 15 helpers.
     #[test]
     fn there_are_never_more_threads_than_the_limit_and_every_device_has_its_turn() {
         let (pool, count) = (pool(100, 8), Arc::new(Count::default()));
@@ -473,7 +473,7 @@ mod tests {
         assert!(!pool.is_incomplete() && pool.lock().free == 8);
     }
 
-    /// Regression: `std::thread::scope` panics where the system refuses a thread.
+    /// Regression: `std::thread::scope` panics if the system refuses a thread.
     #[test]
     fn refused_threads_are_fewer_workers_and_without_any_the_calling_one_works() {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
@@ -500,13 +500,13 @@ mod tests {
         }
     }
 
-    /// A panic on one device must not keep the program from starting, nor the other devices from being fetched.
+    /// A panic on one device must neither prevent the program's start nor the prefetch on other devices.
     #[test]
     fn a_thread_that_panics_is_known_and_holds_nothing() {
         let (pool, count) = (pool(10, 2), Arc::new(Count::default()));
         let (own, counted) = (pool.clone(), count.clone());
         let work = move |device: usize| {
-            // Without the text that a panic prints.
+            // Suppresses the panic message.
             if device == 4 {
                 std::panic::resume_unwind(Box::new("a bug"));
             }
@@ -518,7 +518,7 @@ mod tests {
         assert_eq!(count.done.lock().unwrap().len(), 9);
     }
 
-    /// Regression: a device that did not answer kept the threads of all other devices.
+    /// Regression: a device that did not answer blocked the threads of all other devices.
     #[test]
     fn device_that_does_not_answer_holds_neither_the_program_nor_other_devices() {
         let (pool, (answer, silence)) = (pool(6, 2), mpsc::channel::<()>());
@@ -527,7 +527,7 @@ mod tests {
         let (own, by) = (pool.clone(), done.clone());
         let work = move |device: usize| {
             if device < 3 {
-                // Until the test is over.
+                // Blocks until the test ends.
                 let _ = silence.lock().unwrap().recv();
             } else {
                 own.release(device);

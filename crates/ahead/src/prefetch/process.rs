@@ -5,8 +5,9 @@
 //!                                                                                        "e" and why: it failed ◀─┘
 //! ```
 //!
-//! A process cannot end while one of its threads waits for a device that does not answer. This process can be left to the device; its caller
-//! ends in time. It has none of the caller's descriptors, and it touches every file for the caller: the profile lies on a file system, too.
+//! A process cannot end while one of its threads waits for a device that does not answer. So the prefetch has its own process,
+//! which may wait, and the caller ends in time. This process has none of the caller's descriptors. It also loads the profile,
+//! because the profile's file system may not answer either.
 
 use super::sources::most_descriptors;
 use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
@@ -21,24 +22,24 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Which profile. Even looking for it may have to wait for a file system, so the process does that.
+/// The profile to load. The process also searches for it, because a file system may not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileFile {
     /// This file.
     Named(PathBuf),
-    /// The profile that the store has for this command in this directory.
+    /// The stored profile of this command in this directory.
     OfCommand(Vec<OsString>),
 }
 
-/// What the process shall do.
+/// The task of the process.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The profile.
     pub profile: ProfileFile,
-    /// How to prefetch it.
+    /// The options of the prefetch.
     pub options: Options,
-    /// A description of the devices, or a disk model, in place of the saved descriptions. Where no program waits, an unusable file is an
-    /// error; otherwise a notice.
+    /// A device description or disk model to use instead of the saved descriptions. An unusable file is an error if no program waits,
+    /// otherwise a notice.
     pub device: Option<PathBuf>,
     /// The file for the account, as JSON.
     pub account_file: Option<PathBuf>,
@@ -46,7 +47,7 @@ pub struct Request {
     pub send_account: bool,
 }
 
-/// How far the process has come.
+/// The progress of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// It loads the profile.
@@ -57,7 +58,7 @@ pub enum Stage {
     Started,
 }
 
-/// A process that prefetches. Dropped, it is cancelled and continues to its end alone.
+/// A process that prefetches. On drop it is cancelled, and ends by itself.
 #[derive(Debug)]
 pub struct PrefetchProcess {
     worker: Worker,
@@ -65,33 +66,32 @@ pub struct PrefetchProcess {
 
 const LOADED: u8 = b'l';
 const STARTED: u8 = b's';
-/// The reason follows.
+/// Sent before the reason of a failure.
 const FAILED: u8 = b'e';
 
-/// How long it may take to end when it is not needed any more. One that does not wait for a device needs some milliseconds, and 250 to give up
-/// those of its threads that do.
+/// Time limit for its end after it was cancelled. It takes some milliseconds, or 250 ms if some of its threads wait for a device.
 const END_TIME: Duration = Duration::from_secs(1);
 
-/// How long it may take to write the account when it is not needed any more. The account is never written by a thread that waits for a
-/// device, but the machine may be busy, and the account's own file system may not answer.
+/// Time limit for the account after it was cancelled. The thread that writes it does not wait for a device of the profile, but the
+/// machine may be busy, and the file system of the account may not answer.
 const ACCOUNT_TIME: Duration = Duration::from_secs(10);
 
 impl PrefetchProcess {
-    /// Starts it. `explain`: makes the message for a profile that cannot be used; it runs in that process, as it may have to look at files.
+    /// Starts the process. `explain` makes the message for an unusable profile; it runs in that process, because it may read files.
     ///
     /// # Errors
-    /// No process could be had; this process has threads already.
+    /// The process could not be started; the calling process has threads already.
     pub fn start(request: &Request, notify: Notify<'_>, explain: &dyn Fn(&Error) -> String) -> Result<PrefetchProcess> {
         let worker = Worker::fork(|results, cancelled| work(request, results, cancelled, notify, explain))?;
         Ok(PrefetchProcess { worker })
     }
 
-    /// Its pipes, to wait for ([`PrefetchProcess::receive`] reads them).
+    /// Its pipes, for poll(2); [`PrefetchProcess::receive`] reads them.
     pub fn worker(&mut self) -> &mut Worker {
         &mut self.worker
     }
 
-    /// How far it has come.
+    /// Its progress.
     pub fn stage(&self) -> Stage {
         match self.worker.received() {
             [LOADED, STARTED, ..] => Stage::Started,
@@ -100,7 +100,7 @@ impl PrefetchProcess {
         }
     }
 
-    /// Why it failed, if it did.
+    /// Why it failed; `None`: it did not.
     pub fn failure(&self) -> Option<String> {
         match self.after_stages() {
             [FAILED, why @ ..] => Some(String::from_utf8_lossy(why).into_owned()),
@@ -108,7 +108,7 @@ impl PrefetchProcess {
         }
     }
 
-    /// The account, once it is complete; `None`: it was not asked for, or nothing was prefetched.
+    /// The complete account; `None`: it was not requested, or nothing was prefetched.
     ///
     /// # Errors
     /// The account is not complete.
@@ -127,12 +127,12 @@ impl PrefetchProcess {
         &received[stages..]
     }
 
-    /// Whether it has sent everything.
+    /// Whether all of its messages have arrived.
     pub fn is_complete(&self) -> bool {
         self.worker.is_complete()
     }
 
-    /// Waits for it to its end, or as long as it may take, for a caller that starts no program. Returns the signal that has stopped it.
+    /// Waits for its end within the time limits, for a caller that starts no program. Returns the signal that stopped it.
     ///
     /// `began`: when the caller was started, the beginning of `deadline`.
     ///
@@ -142,7 +142,7 @@ impl PrefetchProcess {
         let mut stopped = None;
         let mut until = deadline.and_then(|deadline| began.checked_add(deadline)?.checked_add(END_TIME));
         while !self.worker.is_complete() {
-            // Once it has loaded the profile, it gives up a device that does not answer.
+            // After it has loaded the profile, it gives up devices that do not answer by itself.
             let loads_until = (self.stage() == Stage::Loading).then(|| began + NOT_ANSWERING);
             let limit = [until, loads_until].into_iter().flatten().min();
             if limit.is_some_and(|limit| Instant::now() >= limit) {
@@ -157,7 +157,7 @@ impl PrefetchProcess {
         Ok(stopped)
     }
 
-    /// Ends it when its work is not needed any more; its account is complete then, or a notice says that it is not.
+    /// Cancels it and waits for its end. Then its account is complete, or a notice reports that it is not.
     pub fn end(&mut self, is_account_wanted: bool, notify: Notify<'_>) {
         self.worker.cancel();
         if is_account_wanted && !self.worker.wait_complete(ACCOUNT_TIME).unwrap_or(false) {
@@ -177,7 +177,7 @@ fn work(
     explain: &dyn Fn(&Error) -> String,
 ) {
     if let Err(error) = prefetch(request, &mut results, cancelled, notify) {
-        // The caller may have ended: then there is no reader.
+        // The caller may have ended: then the pipe has no reader.
         drop(results.write_all(&[FAILED]).and_then(|()| results.write_all(explain(&error).as_bytes())));
     }
 }
@@ -187,7 +187,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
         ProfileFile::Named(path) => ahead_profile::load(path)?,
         ProfileFile::OfCommand(command) => ahead_profile::load(&store::profile_path_for(command, None))?,
     };
-    // Before the caller hears of the profile: from then on, only devices of the profile are waited for.
+    // Before the message that the profile is loaded: after that, the caller waits only for devices of the profile.
     let descriptions = find_descriptions(request, &profile, notify)?;
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
@@ -200,7 +200,7 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     }
     let _ = results.write_all(&[STARTED]);
     let account = running.finish();
-    // The program does its work without an account, too.
+    // The program does not need the account: an error is not fatal.
     if let Err(error) = hand_over(request, results, &account) {
         notify(&format!("the account is not kept: {error}"));
     }
@@ -225,8 +225,8 @@ fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> 
     request.account_file.as_deref().map_or(Ok(()), |file| output::replace(file, &json))
 }
 
-/// Stops prefetching when its caller does not need it any more. The thread ends with the process. Where there is none for it, prefetching
-/// goes on to its end.
+/// Starts a thread that stops the prefetch when the caller cancels it. The thread ends with the process. If it cannot be started, the
+/// prefetch goes on to its end.
 fn stop_when(cancelled: CancelToken, stopper: Stopper) {
     let wait = move || {
         cancelled.wait();

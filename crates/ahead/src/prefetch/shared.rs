@@ -12,33 +12,33 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// What a fetch and its caller share.
+/// The state that a prefetch and its caller share.
 #[derive(Debug)]
 pub struct Shared {
-    /// What to fetch.
+    /// The pages to prefetch.
     pub profile: Arc<Profile>,
-    /// How.
+    /// The options.
     pub options: Options,
     /// Opened files and devices.
     pub sources: Sources,
-    /// Stops and pauses.
+    /// Stops and pauses the threads.
     pub brake: Brake,
-    /// Lets the program start.
+    /// Holds the program until it may start.
     pub gate: Gate,
-    /// What was done so far.
+    /// The account so far.
     pub ledger: Ledger,
-    /// When the fetch began.
+    /// When the prefetch began.
     pub began: Instant,
-    /// Since when the program waits for it.
+    /// When the program began to wait.
     pub since: Instant,
     /// A thread has panicked.
     pub has_panicked: AtomicBool,
-    /// Threads are left to devices that do not answer.
+    /// Threads still wait for devices that do not answer.
     pub is_left: AtomicBool,
 }
 
 impl Shared {
-    /// Accounts for what will not be done any more.
+    /// Counts the bytes that will not be prefetched any more as skipped.
     pub fn give_up(&self, account: &mut Account) {
         self.skip_the_rest(account, self.brake.stopped().map_or(Reason::Cancelled, |(reason, _)| reason));
         if account.submitted_us == 0 {
@@ -47,14 +47,14 @@ impl Shared {
         }
     }
 
-    /// For the thread that waits for arrival: whether to wait for another page.
+    /// Whether the thread that waits for arrival may wait for another page.
     pub fn waits_on(&self) -> bool {
         self.brake.see(Instant::now());
         self.brake.look_at_clock();
         self.brake.stopped().is_none()
     }
 
-    /// What is not yet accounted for will not be fetched any more, for this reason.
+    /// Counts all bytes that are not in the account yet as skipped for this reason.
     pub fn skip_the_rest(&self, account: &mut Account, reason: Reason) {
         let pieces = ahead_plan::pieces(&self.profile, machine::page_size());
         let deleted = self.profile.files.iter().filter(|file| file.deleted).map(ahead_profile::File::used_bytes);
@@ -67,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Microseconds, as accounts have them.
+/// Converts to microseconds, the unit of accounts.
 pub fn as_us(duration: Duration) -> u64 {
     duration.as_micros().try_into().unwrap_or(u64::MAX)
 }

@@ -1,9 +1,9 @@
-//! The files and block devices of a profile, opened on demand and under suspicion.
+//! The files and block devices of a profile, opened on demand. A profile is untrusted input.
 //!
-//! A profile may come from anywhere. So a file is opened by the rules of [`ahead_sys::openat`], and read only if it is
-//! a regular file of a file system with a page cache and still as large and as old as recorded; a block device is never
-//! opened by the name that the profile gives, but only as the device on which the recorded mount point lies now, and
-//! only if that holds an ext file system, whose metadata is read through the device.
+//! - A file is opened by the rules of [`ahead_sys::openat`]. It is read only if it is a regular file on a file system with a page
+//!   cache, and if its size and modification time are the recorded ones.
+//! - A block device is never opened by the name in the profile. The device of the recorded mount point is opened, and only if
+//!   it has an ext file system, whose metadata is read through the device.
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::devices::number_of;
@@ -20,8 +20,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Descriptors that are kept open at a time: half of the 1024 that most systems allow a process by default; fewer if that
-/// turns out to be too many. Beyond this number a file is opened again for each of its spans.
+/// Maximum number of kept descriptors: half of the usual limit of 1024 for a process; fewer after open(2) has failed at the limit.
+/// Beyond this number, a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
 /// Descriptors that prefetching this profile has open at a time, about.
@@ -32,16 +32,16 @@ pub fn most_descriptors(profile: &Profile) -> u32 {
 /// Descriptors that are not kept, about: standard streams and pipes, and two for each of some twenty threads that open a file.
 const OTHERS: u32 = 64;
 
-/// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata lies in the block device's page cache.
+/// Magic number of ext2, ext3 and ext4 (linux/magic.h): their metadata is in the block device's page cache.
 const EXT_MAGIC: u64 = 0xef53;
 
-/// Something to read ahead from.
+/// An open file or block device.
 #[derive(Debug)]
 pub struct Readable {
     fd: OwnedFd,
     /// Its size, bytes.
     pub size_bytes: u64,
-    /// What one read-ahead call brings at most, bytes.
+    /// Maximum length of one read-ahead call, bytes.
     pub cap_bytes: u64,
 }
 
@@ -51,25 +51,25 @@ impl AsFd for Readable {
     }
 }
 
-/// Why there is nothing to read.
+/// Why a source cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// The file is not as it was recorded.
+    /// The file has changed since the recording.
     Stale,
-    /// The disk could not be read on the way to it; the system's error number.
+    /// The disk could not be read during open(2); the error number.
     Failed(i32),
     /// Another reason.
     Skipped(Reason),
 }
 
 impl Closed {
-    /// Whether it says something about us and this moment, and nothing about the source: to be asked again.
+    /// Whether the error concerns this process and this moment only, so that a later attempt may succeed.
     pub fn is_passing(&self) -> bool {
         *self == Closed::Skipped(Reason::TooManyOpen)
     }
 }
 
-/// What came of opening.
+/// The result of opening.
 pub type Opened = Result<Arc<Readable>, Closed>;
 
 /// All sources of a profile.
@@ -79,16 +79,16 @@ pub struct Sources {
     metadata: Vec<Slot>,
     files: Vec<Slot>,
     open: AtomicUsize,
-    /// How many may be.
+    /// Maximum number of kept descriptors.
     most_open: AtomicUsize,
-    /// By device as stat reports it: the cap of one call, and whether its files have a page cache.
+    /// By device number of stat: maximum length of a call, and whether files on it have a page cache.
     devices: Mutex<HashMap<u64, Device>>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     opened: Mutex<Option<Opened>>,
-    /// Spans that still need it.
+    /// Number of spans that still need it.
     needed: AtomicUsize,
 }
 
@@ -99,7 +99,7 @@ struct Device {
 }
 
 impl Sources {
-    /// Nothing is opened yet.
+    /// The sources of a profile. Opens no file.
     pub fn new(profile: Arc<Profile>) -> Sources {
         let slots = |count: usize| (0..count).map(|_| Slot::default()).collect();
         let (metadata, files) = (slots(profile.metadata.len()), slots(profile.files.len()));
@@ -114,15 +114,15 @@ impl Sources {
         }
     }
 
-    /// Announces a later [`Self::get`].
+    /// Announces one later [`Self::get`].
     pub fn need(&self, source: Source) {
         self.slot(source).needed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Opens it, or gives what came of opening it before.
+    /// Opens a source, or returns the result of an earlier call.
     pub fn get(&self, source: Source) -> Opened {
         let slot = self.slot(source);
-        // A panic while the lock is held leaves the slot as it was: it can be used.
+        // The slot is consistent after a panic of a thread that held the lock.
         let mut opened = slot.opened.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(opened) = &*opened {
             return opened.clone();
@@ -144,14 +144,13 @@ impl Sources {
         fresh
     }
 
-    /// How many are kept open at most: fewer than at the beginning once that was too many.
+    /// Maximum number of kept descriptors; lower after the limit was reached.
     pub fn most_open(&self) -> usize {
         self.most_open.load(Ordering::Relaxed)
     }
 
-    /// Closes every descriptor on this device that no thread uses at this moment, and halves the number that is kept from now on:
-    /// each file is opened again when its turn comes. Descriptors on other devices stay: close(2) waits for a device that does not
-    /// answer.
+    /// Closes all unused descriptors on this device, and halves the number of kept descriptors. Later spans open their files again.
+    /// Descriptors on other devices stay open, because close(2) waits for a device that does not answer.
     fn close_all(&self, device: u64) {
         let open = self.open.load(Ordering::Relaxed);
         self.most_open.fetch_min(open / 2, Ordering::Relaxed);
@@ -161,7 +160,7 @@ impl Sources {
         let metadata = self.metadata.iter().zip(self.profile.metadata.iter().map(|metadata| metadata.device));
         let files = self.files.iter().zip(self.profile.files.iter().map(|file| file.device));
         for (slot, _) in metadata.chain(files).filter(|(_, number)| *number == device) {
-            // The thread that holds a lock is opening this very source, and may be waiting for a lock of this thread.
+            // The thread that holds the lock is opening this source, and may wait for a lock of this thread.
             let Ok(mut opened) = slot.opened.try_lock() else { continue };
             if opened.take_if(|opened| opened.is_ok()).is_some() {
                 self.open.fetch_sub(1, Ordering::Relaxed);
@@ -169,7 +168,7 @@ impl Sources {
         }
     }
 
-    /// One of the announced uses is over; after the last one the descriptor is closed.
+    /// Ends one of the announced uses. After the last one the descriptor is closed.
     pub fn done(&self, source: Source) {
         let slot = self.slot(source);
         if slot.needed.fetch_sub(1, Ordering::Relaxed) > 1 {
@@ -214,7 +213,7 @@ impl Sources {
         if let Some(known) = devices().get(&key) {
             return Ok(*known);
         }
-        // Without the lock: a file system that does not answer would keep it from all others.
+        // Without the lock: a file system that does not answer would block all other threads.
         let magic = handle.file_system_magic().map_err(closed_by)?;
         let device = Device {
             cap_bytes: cache::read_ahead_cap_bytes(DeviceNumber::from_key(key)),
@@ -229,7 +228,7 @@ impl Sources {
         let root = openat::handle(mount_point).map_err(closed_by)?;
         let key = root.identity().device;
         let no_device = |error| closed_or(error, Reason::NoDevice);
-        // Where nothing is mounted (any more) this is a directory of the file system below.
+        // If the file system is not mounted, this is a directory of the file system below.
         let is_mounted = mounting::is_mount_point(mount_point).map_err(no_device)?;
         if !is_mounted || root.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
             return Err(Closed::Skipped(Reason::NoDevice));
@@ -247,11 +246,11 @@ impl Sources {
 }
 
 fn closed_by(error: ahead_sys::Error) -> Closed {
-    // Everything else (no such file, a link on the way, no directory) means that it is not there.
+    // All other errors (no such file, a symbolic link in the path, not a directory) mean that the file is missing.
     closed_or(error, Reason::Missing)
 }
 
-/// What an error means, where it would be `otherwise` were it not one of those that say something about us.
+/// Converts an error; errors that do not concern this process become `otherwise`.
 fn closed_or(error: ahead_sys::Error, otherwise: Reason) -> Closed {
     match error.raw_os_error() {
         // EIO, and the errors of a damaged file system: EBADMSG, EUCLEAN.

@@ -1,13 +1,13 @@
-//! The stages of a fetch: a sample, the work, and waiting for arrival, each on all devices side by side.
+//! The stages of a prefetch: test a sample for residency, read ahead, wait for arrival. Each stage runs on all devices in parallel.
 //!
 //! ```text
-//!     this thread      what is where ▸ ·······looks at the clock, at memory, at who does not answer·······▸ account
-//!     device 1         sample ▸   ┊ names ▸ plan ▸ head start ▸ the rest       ▸ ┊ has it arrived?
-//!     device 2         sample ▸   ┊ names ▸ plan ▸ the rest ▸                    ┊ …
+//!     this thread      devices of the profile ▸ ······ checks time limits, memory, devices that do not answer ······▸ account
+//!     device 1         sample ▸   ┊ lookups ▸ plan ▸ head start ▸ the rest       ▸ ┊ wait for arrival
+//!     device 2         sample ▸   ┊ lookups ▸ plan ▸ the rest ▸                    ┊ …
 //!     device 3         sample ·············································(given up)
 //! ```
 //!
-//! This thread asks no file system and no device for anything, unless there is no other thread.
+//! This thread does no I/O, because a device that does not answer would block it. Exception: no other thread can be started.
 
 use crate::prefetch::account::Reason;
 use crate::prefetch::brake::Look;
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Fetches what the profile lists. In the thread of the fetch.
+/// Prefetches the pages of the profile. Runs in the thread of the prefetch.
 pub fn fetch(shared: &Arc<Shared>) {
     if shared.options.priority == Priority::Idle
         && let Err(error) = priority::yield_disk()
@@ -62,7 +62,7 @@ pub fn fetch(shared: &Arc<Shared>) {
     let fetch = Arc::new(Fetch { shared: shared.clone(), devices, pool, stale, compute_us, looked_warm });
     fetch.stages(sample);
     if fetch.pool.has_panicked() {
-        // It has printed itself; what is not accounted for is found at the end.
+        // The panic has printed its message. Bytes that are not in the account are counted at the end.
         shared.has_panicked.store(true, Ordering::Release);
     }
     if fetch.pool.is_incomplete() {
@@ -78,10 +78,10 @@ impl Fetch {
         if looked_warm {
             shared.gate.open();
             self.looked_warm.store(true, Ordering::Release);
-            // What is left is to check the rest, beside a program that runs at full speed.
+            // The remaining work is to check the other pages, beside a program that runs at full speed.
             yield_processor();
         }
-        // It may be over before there was anything to do.
+        // The time limit may have passed before the work begins.
         shared.brake.look_at_clock();
         self.pool.look_at_limits();
         let own = self.clone();
@@ -116,20 +116,20 @@ impl Fetch {
         self.pool.run(devices, Arc::new(work), enough);
     }
 
-    /// A few times per second, while others work.
+    /// Checks limits a few times per second, while the workers run.
     fn look(&self, last: &mut Look) {
         let Shared { brake, gate, ledger, .. } = &*self.shared;
         if brake.look(last) {
-            // A program that waits for a fetch that waits for memory would wait for no use.
+            // The prefetch waits for memory: the program must not wait for the prefetch.
             gate.open();
         }
         if brake.is_paused() {
-            // A paused thread cannot be seen.
+            // Paused threads report no progress. They must not count as blocked.
             brake.see(Instant::now());
             self.pool.see_all();
         }
         for device in self.pool.look() {
-            // No thread of the device writes in the account from now on.
+            // With the ledger open: from now on no thread of this device changes the account.
             let _account = ledger.open();
             self.pool.give_up(device);
         }
@@ -143,7 +143,7 @@ impl Fetch {
         let ask = move |device| {
             let Shared { sources, brake, gate, .. } = &*own.shared;
             asked.ask(device, sources, || own.pool.check(device, brake).is_ok());
-            // The last one lets the program start at once.
+            // The last answer lets the program start at once.
             if asked.is_over() && asked.looks_warm() && brake.stopped().is_none() {
                 gate.open();
             }
@@ -156,7 +156,7 @@ impl Fetch {
         sample.looks_warm() && self.shared.brake.stopped().is_none()
     }
 
-    /// The work on one device, in a separate thread.
+    /// Does the work on one device, in a thread of that device.
     fn carry_out(self: &Arc<Fetch>, device: usize) {
         if self.looked_warm.load(Ordering::Acquire) {
             yield_processor();
@@ -186,7 +186,7 @@ impl Fetch {
         }
     }
 
-    /// Works until all steps up to `end` are taken, with `workers` threads, the calling one among them.
+    /// Executes all steps before `end` with `workers` threads, including the calling one.
     fn side_by_side(self: &Arc<Fetch>, job: &Arc<Job>, end: usize, workers: usize) {
         if workers > 1 {
             let (fetch, shared_job) = (self.clone(), job.clone());
@@ -197,8 +197,8 @@ impl Fetch {
         self.pool.join(job.device);
     }
 
-    /// Times the first reads of a device that was described; if they contradict the description, plans the remaining steps again
-    /// without it.
+    /// Times the first reads of a device that has a saved or given description. If they contradict it, plans the remaining steps
+    /// again without it.
     fn check_description(&self, job: &mut Job) {
         let device = self.devices.get(job.device);
         let looked_warm = self.looked_warm.load(Ordering::Acquire);
@@ -242,7 +242,7 @@ impl Fetch {
         planned.iter().for_each(|span| self.shared.sources.done(span.source));
         job.description = description;
         job.cursor = AtomicUsize::new(0);
-        // A program that was started stays started.
+        // If the program has started already, there is no head start.
         job.head_start_steps = if was_held { job.plan.head_start_steps } else { 0 };
         job.queue_us = self.pacing(job).queue_us;
         if job.head_start_steps == 0 {
@@ -250,7 +250,7 @@ impl Fetch {
         }
     }
 
-    /// Announces the fetches of a plan.
+    /// Tells the sources how often each of them will be used.
     fn announce(&self, plan: &Plan) {
         plan.steps.iter().filter_map(Step::span).for_each(|span| self.shared.sources.need(span.source));
     }
@@ -260,7 +260,7 @@ impl Fetch {
         let may_ask = self.pool.check(index, &shared.brake).is_ok();
         let (inodes, lookups) = if may_ask { self.names_needed(device) } else { Default::default() };
         let pieces = std::mem::take(&mut *device.pieces());
-        // Kept for as long as they may have to be planned again.
+        // Kept because they may have to be planned again.
         let kept = if device.is_described() { (pieces.clone(), lookups.clone()) } else { Default::default() };
         let plan = ahead_plan::plan(pieces, lookups, &device.description, self.compute_us, device.budget_bytes);
         if plan.over_budget_bytes > 0 {
@@ -287,7 +287,7 @@ impl Fetch {
         job
     }
 
-    /// What has to be looked up on a device, path by path or, where that is possible, by ranges of inodes.
+    /// The lookups on a device: of paths, or of ranges of inodes if the file system supports them.
     fn names_needed(&self, device: &Device) -> (Inodes, Vec<LookUp>) {
         let profile = &self.shared.profile;
         let lookups = self.lookups_needed(device);
@@ -302,7 +302,7 @@ impl Fetch {
         (Inodes { file_system: Some(file_system), ranges }, lookups)
     }
 
-    /// The paths to look up on a device: none where its metadata can be read from its block device.
+    /// The paths to look up on a device; none if its metadata can be read from its block device.
     fn lookups_needed(&self, device: &Device) -> Vec<LookUp> {
         let Shared { profile, sources, .. } = &*self.shared;
         let mut metadata = device.metadata.iter().map(|index| sources.get(Source::Metadata(*index)).is_ok());
@@ -323,7 +323,7 @@ impl Fetch {
         lookups
     }
 
-    /// Waits until what was issued has arrived; whether all of it was seen.
+    /// Waits until the issued ranges have arrived. Returns whether all of them were seen to arrive.
     fn has_arrived(self: &Arc<Fetch>, look: &mut Look) -> bool {
         let by_device = self.shared.ledger.open().ranges.iter().cloned().fold(
             vec![Vec::new(); self.devices.count()],
@@ -353,8 +353,8 @@ impl Fetch {
     }
 }
 
-/// How long the program computes, microseconds, as far as the recording tells. Its processor time holds that of reading page by
-/// page, too, if it was recorded so.
+/// The program's processor time according to the recording, microseconds. A precise recording reads page by page; the
+/// processor time of these reads is subtracted.
 fn compute_us(profile: &Profile) -> Option<f64> {
     let recording = &profile.recording;
     let reading_us = match recording.precision {
@@ -370,13 +370,12 @@ fn yield_processor() {
     }
 }
 
-/// Processor time of reading one page from a disk by a separate fault or read call, microseconds: measured as the
-/// difference between a precise recording and a warm run, per page, events included. It is no part of the program's
-/// computing.
+/// Processor time of reading one page from a disk by a separate fault or read call, microseconds. Measured as the difference
+/// between a precise recording and a warm run, divided by the pages; includes the events of the recording.
 const READ_CPU_US: f64 = 45.0;
 
-/// What was looked up, open, if its file system reads inodes by their numbers for us, and is the one that was recorded:
-/// elsewhere the numbers would be those of other files.
+/// Opens a looked-up path if its file system supports reading inodes by number (XFS), and if it is the recorded inode. On
+/// another file system, the recorded numbers belong to other files.
 fn with_inode_numbers(lookup: &Lookup) -> Option<OwnedFd> {
     let handle = openat::handle(std::path::Path::new(OsStr::from_bytes(&lookup.path))).ok()?;
     let now = handle.identity();

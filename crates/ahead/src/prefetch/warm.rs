@@ -1,11 +1,10 @@
-//! Is there anything to do? A sample answers before the program has noticed that it was held.
+//! Tests a sample of the profile for residency, before the program is delayed noticeably.
 //!
-//! A program that was run before has everything in the page cache, and then every microsecond that we take is a loss. So
-//! a few ranges of metadata and of data are asked for, spread over the run, the largest among them. Some may be absent
-//! though everything is warm: what the recorded run used and later ones do not (what few of several runs used is not asked
-//! for at all). More end the questions. On a cold disk
-//! the very first are absent, which is why the metadata is asked first: no file must be opened for that, and opening is
-//! what makes a cold disk seek.
+//! If a program has run before, all of its pages are usually in the page cache, and each microsecond of a prefetch is a loss. So
+//! a few ranges of metadata and data are tested, spread over the run, the largest among them. Some of them may be absent in a
+//! warm cache, because later runs did not use them. For this reason, ranges that fewer than half of the recorded runs used are
+//! not tested. If more ranges are absent, the test ends. On a cold disk the first ranges are absent already. Metadata is tested
+//! first, because that needs no open file: opening a file on a cold disk costs seeks.
 
 use crate::prefetch::sources::{Readable, Sources};
 use ahead_plan::{Piece, Source};
@@ -13,30 +12,30 @@ use ahead_sys::cache;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Ranges that may be absent, of metadata and of data each: 3 % and 6 % of the sample.
+/// Number of ranges that may be absent, of metadata and of data each: 3 % and 6 % of the sample.
 const ALLOWED: [usize; 2] = [4, 3];
 
-/// Metadata ranges asked for: 1 us each.
+/// Number of tested metadata ranges: 1 us each.
 const METADATA_SAMPLES: usize = 128;
 
-/// Data ranges asked for: 6 us each, with the opening. Were one range in five absent, 48 would miss it once in 100 runs.
+/// Number of tested data ranges: 6 us each, including open(2). If one range in five is absent, 48 ranges miss that in one of 100 runs.
 const DATA_SAMPLES: usize = 48;
 
-/// What is asked for, and the answers so far. The devices are asked side by side: one that does not answer keeps no other from it.
+/// The tested ranges, and the answers so far. Devices are tested in parallel, so that one that does not answer delays no other.
 pub struct Sample {
-    /// By device: metadata, and data.
+    /// Ranges of metadata and of data, by device.
     pieces: BTreeMap<usize, [Vec<Piece>; 2]>,
-    /// Of metadata and of data.
+    /// Absent ranges of metadata and of data.
     absent: [AtomicUsize; 2],
     resident: AtomicUsize,
-    /// Devices that have not answered all of their questions.
+    /// Devices with unanswered tests.
     asked: AtomicUsize,
-    /// More is absent than may be.
+    /// Too many ranges are absent.
     is_cold: AtomicBool,
 }
 
 impl Sample {
-    /// Of pieces that [`chosen`] gave.
+    /// A sample of the pieces that [`chosen`] returned.
     pub fn new(chosen: [Vec<Piece>; 2], device_of: impl Fn(Source) -> usize) -> Sample {
         let mut pieces: BTreeMap<usize, [Vec<Piece>; 2]> = BTreeMap::new();
         for (kind, chosen) in chosen.into_iter().enumerate() {
@@ -53,12 +52,12 @@ impl Sample {
         }
     }
 
-    /// The devices that have something to be asked for.
+    /// The devices of the sample.
     pub fn devices(&self) -> impl Iterator<Item = usize> {
         self.pieces.keys().copied()
     }
 
-    /// Asks one device, as long as it `goes_on`. What cannot be opened is passed over: it would not be fetched either.
+    /// Tests the ranges of one device while it `goes_on`. Files that cannot be opened are left out: they would not be prefetched either.
     pub fn ask(&self, device: usize, sources: &Sources, goes_on: impl Fn() -> bool) {
         for (kind, pieces) in self.pieces[&device].iter().enumerate() {
             for piece in pieces {
@@ -82,13 +81,14 @@ impl Sample {
         self.is_cold.load(Ordering::Relaxed) || self.asked.load(Ordering::Acquire) == 0
     }
 
-    /// Whether all but a few were resident, as far as is known. Where nothing could be asked, nothing looks warm.
+    /// Whether all but a few of the tested ranges were resident; false if none could be tested.
     pub fn looks_warm(&self) -> bool {
         !self.is_cold.load(Ordering::Relaxed) && self.resident.load(Ordering::Relaxed) > 0
     }
 }
 
-/// Metadata and data to ask for, of these pieces, which are in order of first use: of what most runs used, spread over the run.
+/// Selects metadata and data to test, spread over the run, from pieces that at least half of the runs used. `pieces` are in order of
+/// first use.
 pub fn chosen(pieces: &[Piece]) -> [Vec<Piece>; 2] {
     let usual = pieces.iter().filter(|piece| !piece.seldom);
     let (metadata, data): (Vec<&Piece>, Vec<&Piece>) = usual.partition(|piece| piece.source.is_metadata());
@@ -112,8 +112,8 @@ fn is_resident(sources: &Sources, piece: &Piece) -> Option<bool> {
     })
 }
 
-/// Another user's file can only be probed page by page, and the probe of an absent page reads it. It is a page of the plan, so
-/// the read is not wasted; and one page is enough.
+/// The residency of another user's file can only be tested by a read. The read is not wasted, because its page is in the plan. One
+/// page is enough.
 fn probed(readable: &Readable, piece: &Piece) -> bool {
     debug_assert!(matches!(piece.source, Source::File(_)), "a block device that we may read tells us what is cached");
     cache::exact_reads(readable).is_ok() && cache::probe(readable, piece.range.start).unwrap_or(false)

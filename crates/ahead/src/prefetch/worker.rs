@@ -1,14 +1,14 @@
-//! The threads that carry a plan out.
+//! The threads that execute a plan.
 //!
 //! ```text
-//!     steps   ├ s0 ┼ s1 ┼ s2 ┼ s3 ┼ s4 ┼ …          each worker takes the next one
+//!     steps   ├ s0 ┼ s1 ┼ s2 ┼ s3 ┼ s4 ┼ …          each worker takes the next step
 //!                              ▲ cursor
-//!     step    open? ▸ still as recorded? ▸ resident? ▸ cut ▸ read_ahead, read_ahead …  ▸ counted
+//!     step    open ▸ unchanged since the recording? ▸ resident? ▸ cut ▸ read_ahead, read_ahead … ▸ account
 //! ```
 //!
-//! Reads are submitted, not waited for: the kernel's queue is the only one there is, and a submission blocks while it is
-//! full. One worker keeps the order that a rotating disk wants. Several keep each other's openings from holding up the
-//! rest where metadata must be waited for.
+//! Workers submit reads and do not wait for them: the only queue is that of the kernel, and a submission blocks while it is full.
+//! A single worker keeps the order of a rotating disk. With several workers, an open(2) that waits for metadata does not delay
+//! the other steps.
 
 use crate::prefetch::account::{Account, Issued, Reason};
 use crate::prefetch::brake::Brake;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Entries of a directory that are read at most: some ten thousand blocks of metadata.
+/// Maximum number of entries read of a directory: about ten thousand blocks of metadata.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// One of the threads that work on a device.
@@ -41,12 +41,12 @@ pub struct Worker<'a> {
     profile: &'a Profile,
     sources: &'a Sources,
     brake: &'a Brake,
-    /// Whether every range is to be kept.
+    /// Whether to keep every range for the account.
     keep_ranges: bool,
 }
 
 impl Worker<'_> {
-    /// For this job.
+    /// A worker for this job.
     pub fn new<'a>(fetch: &'a Fetch, job: &'a Job) -> Worker<'a> {
         let Shared { profile, sources, brake, options, .. } = &*fetch.shared;
         Worker { fetch, job, profile, sources, brake, keep_ranges: options.keep_ranges || options.wait }
@@ -56,13 +56,13 @@ impl Worker<'_> {
         self.fetch.pool.check(self.job.device, self.brake)
     }
 
-    /// Each request is noted when it is made: a reader of the account then misses only the requests of workers that wait for a device
-    /// that does not answer.
+    /// Each request is in the account as soon as it is submitted. So an early reader of the account misses only the requests of
+    /// workers that wait for a device that does not answer.
     fn note(&self, what: impl FnOnce(&mut Account)) {
         self.fetch.note(self.job.device, what);
     }
 
-    /// Works until all steps up to `end` are taken.
+    /// Executes steps until all before `end` are taken.
     pub fn take_steps(&self, end: usize) {
         self.take_queued_steps(end, &mut Queue::new(self.job.queue_us));
     }
@@ -87,8 +87,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the steps up to `end`, which are fetches far from one another, this many at a time, and gives the ratios of their measured and
-    /// expected times. A step of which it is not known whether it was resident gives none.
+    /// Executes the steps before `end`, which are reads far apart, this many at a time. Returns the ratios of their measured and
+    /// expected times. A step whose residency is unknown gives no ratio.
     pub fn time_steps(&self, end: usize, at_a_time: usize) -> Vec<f64> {
         let mut ratios = Vec::new();
         while self.job.cursor.load(Ordering::Relaxed) < end {
@@ -112,9 +112,9 @@ impl Worker<'_> {
         }
         let lookup = &self.profile.lookups[index];
         let path = Path::new(OsStr::from_bytes(&lookup.path));
-        // Nothing depends on the answer; a path that is gone is nothing to report.
+        // The result is ignored: no step depends on it, and a missing path is no error.
         match lookup.listed {
-            // A large directory takes long, and answers all the time.
+            // A large directory takes long, and each read of it is progress.
             true => drop(openat::list(path, |entries| entries < MAX_ENTRIES && self.check().is_ok())),
             false => drop(openat::look_up(path)),
         }
@@ -123,7 +123,7 @@ impl Worker<'_> {
 
     fn open(&self, index: usize) {
         if self.check().is_ok() {
-            // What came of it is kept, and counted with its data.
+            // The result is kept, and counted with the file's data.
             drop(self.sources.get(Source::File(index)));
             self.note(|account| account.lookups += 1);
         }
@@ -134,7 +134,7 @@ impl Worker<'_> {
         let range = &self.job.inodes.ranges[index];
         match xfs::read_inodes(file_system, range.numbers.clone(), range.at_a_time) {
             Ok(_) => self.note(|account| account.lookups += range.lookups),
-            // An inode that cannot be read is the program's to find out.
+            // The program gets the error of an inode that cannot be read.
             Err(error) => tracing::debug!("{error}"),
         }
     }
@@ -146,7 +146,7 @@ impl Worker<'_> {
         let opened = self.sources.get(span.source);
         let opened = match opened {
             Err(closed) if closed.is_passing() => {
-                // Each request that is waited for keeps a file open.
+                // Each pending request holds a file open.
                 queue.clear();
                 self.sources.get(span.source)
             }
@@ -196,7 +196,7 @@ impl Worker<'_> {
         });
     }
 
-    /// Whether it was issued.
+    /// Returns whether the range was issued.
     fn issue(&self, source: Source, from: &Readable, used: &RangeSet, request: Request) -> bool {
         let length = request.range.end - request.range.start;
         let wanted = length - request.bridged_bytes;
@@ -226,20 +226,19 @@ impl Worker<'_> {
     }
 }
 
-/// What a worker has issued and not yet seen arrive.
+/// The requests of a worker that have not arrived yet.
 ///
-/// The kernel's queue is first in, first out, and as long as we make it: a page that the program asks for and that we
-/// have not, or not yet, asked for waits behind all of it. So each worker waits, before it goes on, until what it issued
-/// a while ago has arrived.
+/// The kernel's queue is first in, first out, and grows with our requests. A page that the program needs and that is not
+/// requested yet waits behind all of them. So each worker waits for its oldest requests before it continues.
 struct Queue {
     waiting: VecDeque<(Arc<Readable>, u64, f64)>,
     queued_us: f64,
     most_us: f64,
-    /// What is to be timed, if anything is.
+    /// The timer of a read, if it is timed.
     timed: Option<Vec<TimedRead>>,
 }
 
-/// Where few files may be open, each worker's queue holds this part of them at most.
+/// If few files may be open, the queue of each worker holds at most this part of them.
 const LONGEST_QUEUES: usize = 16;
 
 impl Queue {
@@ -247,13 +246,13 @@ impl Queue {
         Queue { waiting: VecDeque::new(), queued_us: 0.0, most_us, timed: None }
     }
 
-    /// Waits for nothing any more.
+    /// Drops all pending requests without waiting.
     fn clear(&mut self) {
         self.waiting.clear();
         self.queued_us = 0.0;
     }
 
-    /// Adds a request that ends at byte `last`, and waits for the oldest ones until the rest is short enough, and no more than
+    /// Adds a request that ends at byte `last`. Waits for the oldest requests until the others are short enough and hold at most
     /// `most` files.
     fn push(&mut self, readable: &Arc<Readable>, last: u64, takes_us: f64, most: usize, goes_on: impl Fn() -> bool) {
         if self.most_us.is_infinite() {
@@ -266,7 +265,7 @@ impl Queue {
             if !goes_on() {
                 return;
             }
-            // A page that is gone again is not read with its neighbours; one that failed is the program's to find out.
+            // A page that was evicted again is not read with its neighbours. The program gets the error of a failed page.
             drop(cache::exact_reads(&*readable));
             drop(cache::wait_for(&*readable, last));
             self.queued_us -= takes_us;
@@ -274,7 +273,7 @@ impl Queue {
     }
 }
 
-/// The ranges as far as they lie below `size_bytes`: a device may be smaller than it was.
+/// The parts of the ranges below `size_bytes`: a device may be smaller than at the recording.
 fn within(ranges: &[Range<u64>], size_bytes: u64) -> RangeSet {
     ranges.iter().map(|range| range.start..range.end.min(size_bytes)).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs a command, or observes running processes, and makes a profile of what they read.
+//! Runs a command, or observes running processes, and makes a profile of the pages that they read.
 //!
 //! ```text
 //!     child, held ─▶ tracer follows ─▶ (machine's lock ─▶ read-ahead off ─▶ evict) ─▶ exec … end or readiness
@@ -50,7 +50,7 @@ pub struct Recorder {
     pub runs: u32,
     /// The end of each run.
     pub until: Until,
-    /// The longest time of each run; then the program and all that it started are ended. `None`: no limit.
+    /// Time limit of each run, after which the program and all processes that it started are ended. `None`: no limit.
     pub duration: Option<Duration>,
     /// The only source of events to use. `None`: the best one that works.
     pub source: Option<Source>,
@@ -69,7 +69,7 @@ impl Default for Recorder {
     }
 }
 
-/// What a recording gave.
+/// The result of a recording.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// All runs, merged.
@@ -78,17 +78,17 @@ pub struct Recording {
     pub entries_beyond_limits: u64,
     /// Runs in the profile, at least one.
     pub runs: usize,
-    /// Runs that were asked for.
+    /// Requested runs.
     pub runs_asked: usize,
-    /// The status to pass on: the program's own; 1 where the end that was asked for never came.
+    /// The status to pass on: that of the program; 1 if the requested readiness was not reached.
     pub status: u8,
-    /// How a signal ended the recording early, for people; `None`: it did not.
+    /// How a signal ended the recording early, as text; `None`: no signal did.
     pub interrupted: Option<String>,
-    /// The signal that asked us to stop during the last run.
+    /// The signal that stopped `ahead` during the last run.
     pub stopped: Option<i32>,
     /// The status of the first program that ended by itself with a status other than 0.
     pub failed_status: Option<i32>,
-    /// Whether the end that was asked for came in the last run; `None`: none was asked for.
+    /// Whether the last run reached the requested readiness; `None`: none was requested.
     pub ready: Option<bool>,
     /// The duration of the last run.
     pub duration: Duration,
@@ -96,14 +96,14 @@ pub struct Recording {
     pub setup: Duration,
     /// The time from the end of the last run to its profile.
     pub evaluation: Duration,
-    /// What is missing from the profile of the last run, and why.
+    /// Items missing from the profile of the last run, by reason.
     pub left_out: LeftOut,
     /// Events of the last run that the observer did not keep.
     pub counters: Counters,
 }
 
 impl Recording {
-    /// Whether it is the recording of a program that did its work, so that it may replace an earlier profile.
+    /// Whether the recording may replace an earlier profile: it was not interrupted, and its program did not fail.
     pub fn is_complete(&self) -> bool {
         self.interrupted.is_none() && self.failed_status.is_none()
     }
@@ -120,16 +120,16 @@ pub(super) struct RecordedRun {
     evaluation: Duration,
 }
 
-/// The status of a recording whose end never came.
+/// The status of a recording that did not reach the requested readiness.
 const FAILED: u8 = 1;
 
 impl Recorder {
     /// Runs a command, [`Recorder::runs`] times, and records it. Needs root.
     ///
-    /// A signal that asks us to stop is passed on to the program, and ends the recording after this run. The runs before it are kept.
+    /// A signal that stops `ahead` is passed on to the program, and ends the recording after this run. Earlier runs are kept.
     ///
     /// # Errors
-    /// Not permitted or not supported here; the program cannot be started; [`Stopped`] where no run was recorded.
+    /// Not permitted or not supported here; the program cannot be started; [`Stopped`] if no run was recorded.
     pub fn record(&self, command: &Command, signals: &Signals, notify: Notify<'_>) -> Result<Recording> {
         if !self.cold {
             restore::settings_if_free(notify);
@@ -137,7 +137,7 @@ impl Recorder {
         self.repeat(self.runs, || self.record_command(command, None, signals, notify))
     }
 
-    /// Observes processes that others have started: until what [`Recorder::until`] waits for comes, the time is over, the process of
+    /// Observes running processes until the condition of [`Recorder::until`] is met, the time limit has passed, the process of
     /// [`Scope::Family`] has ended, or a signal arrives. Needs root.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl Recorder {
         self.repeat(1, || self.observe_others(scope, signals, notify))
     }
 
-    /// Records one run in the hands of a caller that holds the machine's lock already.
+    /// Records one run. The caller holds the machine-wide lock.
     pub(crate) fn record_locked(
         &self,
         command: &Command,
@@ -158,7 +158,7 @@ impl Recorder {
         self.repeat(1, || self.record_command(command, Some(lock), signals, notify))
     }
 
-    /// All runs, or those before a signal. An interrupted run is kept only where there is no complete one before it.
+    /// Records all runs, or those before a signal. An interrupted run is kept only if no complete run comes before it.
     fn repeat(&self, asked: u32, mut record_once: impl FnMut() -> Result<RecordedRun>) -> Result<Recording> {
         let (mut runs, mut status): (Vec<RecordedRun>, u8) = (Vec::new(), 0);
         for _ in 0..asked {
@@ -179,7 +179,7 @@ impl Recorder {
                 break;
             }
             if let Some(signal) = finished.stopped {
-                // The program of this run ended well, but further runs were asked for.
+                // The program of this run succeeded, but more runs were requested.
                 if status == 0 && runs.len() < asked as usize {
                     status = Stopped(signal).code();
                 }
@@ -210,7 +210,7 @@ impl Recorder {
             entries_beyond_limits,
             runs: run_count,
             runs_asked,
-            // A program that ended well before what was waited for came has not done what was to be recorded.
+            // A program that succeeded before it was ready has not done the work that was to be recorded.
             status: if never_came && status == 0 { FAILED } else { status },
             interrupted,
             stopped: finished.stopped,
@@ -228,7 +228,7 @@ impl Recorder {
         Options { scope, lookups: self.cold, added: self.cold, source: self.source }
     }
 
-    /// `held`: the machine's lock, where the caller has it already.
+    /// `held`: the machine-wide lock, if the caller holds it.
     fn record_command(
         &self,
         command: &Command,
@@ -243,13 +243,13 @@ impl Recorder {
             family::adopt_orphans()?;
         }
         let cpu_before = usage::cpu_of_ended_children();
-        // Before the tracer: the fork of a small process is quick.
+        // Before the tracer starts: the fork of a small process is fast.
         let mut child = Child::spawn_held(&command)?;
         let tracer = Tracer::start(&self.tracer_options(Scope::Processes))?;
         tracer.follow(child.pid(), true)?;
         check_stopped(signals)?;
         let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
-        // Not while we wait: it is changed for every process, also for a comparison.
+        // Only after the wait for the lock: the setting is changed for every process, also for a running comparison.
         let single_faults = single_faults();
         let guards = match held.or(own.as_ref()).filter(|_| self.cold) {
             Some(lock) => self.switch_read_ahead(lock, notify)?,
@@ -264,7 +264,7 @@ impl Recorder {
         let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
         child.release(&command)?;
         let finished = watch.wait(&mut child, signals, deadline)?;
-        // In this order: when we are held up between the two, the recorded end is too late, never before the last reads.
+        // In this order: a delay between the two makes the recorded end too late, never earlier than the last reads.
         let since_end = finished.at.elapsed();
         let ended_ns = now_ns() - u64::try_from(since_end.as_nanos()).unwrap_or(0);
         let cpu = usage::cpu_of_ended_children() - cpu_before;
@@ -289,7 +289,7 @@ impl Recorder {
         evaluate(tracer, run, switched_on, setup, finished, signals, notify)
     }
 
-    /// Switches read-ahead off where that was asked for, or is possible in a cold recording. `None`: it stays on.
+    /// Switches read-ahead off if that is requested, or possible in a cold recording. `None`: it stays on.
     fn switch_read_ahead(&self, lock: &MachineLock, notify: Notify<'_>) -> Result<Option<Vec<Guard>>> {
         match self.read_ahead {
             ReadAhead::Unchanged => Ok(None),
@@ -300,7 +300,7 @@ impl Recorder {
             ReadAhead::OffIfPossible => match switch_read_ahead_off(lock) {
                 Ok(guards) => Ok(Some(guards)),
                 Err(error) => {
-                    notify(&format!("read-ahead stays on, so this will be an upper bound: {error}"));
+                    notify(&format!("read-ahead stays on, so the profile will be an upper bound: {error}"));
                     Ok(None)
                 }
             },
@@ -308,7 +308,7 @@ impl Recorder {
     }
 }
 
-/// How a signal ended the recording early, if it did.
+/// How a signal ended the recording early; `None`: no signal did.
 fn interruption(runs: &[RecordedRun], asked: usize) -> Option<String> {
     let complete = runs.iter().filter(|run| !run.finished.is_interrupted()).count();
     let how = match asked {
@@ -320,23 +320,23 @@ fn interruption(runs: &[RecordedRun], asked: usize) -> Option<String> {
 
 /// Evicts the caches of the whole machine, and the buffers of emulated drives.
 fn make_cold(signals: &Signals) -> Result<()> {
-    // Nothing is evicted for a recording that was stopped already.
+    // A recording that was stopped must not evict anything.
     check_stopped(signals)?;
     unless_stopped(signals, evict::everything)??;
-    // Which disks the program will read is not known yet, and only times depend on it.
+    // The disks that the program will read are not known yet, and only times depend on them: an error is not fatal.
     if let Err(error) = drives::restart(|_| true) {
         tracing::info!("{error}");
     }
     Ok(())
 }
 
-/// Makes each fault map one page where the kernel lets us: then the recorded pages are those that were touched.
+/// Makes each fault map a single page, if the kernel permits that: then exactly the accessed pages are recorded.
 pub(super) fn single_faults() -> Option<SingleFaults> {
     switch_fault_around_off().inspect_err(|error| tracing::debug!("faults map windows of pages: {error}")).ok()
 }
 
-/// Makes the profile of a run that has ended. A signal that arrives meanwhile ends that. `switched_on`: the read-ahead that was not off at
-/// the end.
+/// Makes the profile of an ended run. A signal that arrives meanwhile ends the evaluation. `switched_on`: the windows that were on
+/// again at the end.
 pub(super) fn evaluate(
     tracer: Tracer,
     run: Run,
@@ -351,7 +351,10 @@ pub(super) fn evaluate(
     let counters = observation.counters;
     let learned = unless_stopped(signals, move || learn_checked(&observation, &run, &switched_on))??;
     if let Some(setting) = learned.switched_on {
-        notify(&format!("read-ahead came back during the run ({}), so this is an upper bound", setting.display()));
+        notify(&format!(
+            "read-ahead was switched on during the run ({}), so the profile is an upper bound",
+            setting.display()
+        ));
     }
     let (profile, left_out) = (learned.profile, learned.left_out);
     Ok(RecordedRun { profile, left_out, counters, finished, setup, evaluation: began.elapsed() })
@@ -360,7 +363,7 @@ pub(super) fn evaluate(
 struct Learned {
     profile: Profile,
     left_out: LeftOut,
-    /// A setting of a device that was read, which should have been off.
+    /// The setting of a device that the program read: its read-ahead was on, although it should have been off.
     switched_on: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The captured output of a program: passed on, and searched for a line.
+//! Captured output of a program: passes it on, and searches it for a line.
 
 use crate::{Error, Result};
 use ahead_process::Signals;
@@ -18,15 +18,15 @@ pub(super) struct Stream {
     pub(super) read_bytes: u64,
 }
 
-/// How output is passed on: its reader may be slow, or have stopped, and must not delay the handling of a signal.
+/// How output is passed on. The process that reads it may be slow or stopped, and must not delay the handling of a signal.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) signals: &'a Signals,
-    /// Waits for a reader until a signal arrives. After one, output that cannot be written at once is dropped.
+    /// Waits for the reading process until a signal arrives. After a signal, output that cannot be written at once is dropped.
     pub(super) is_patient: bool,
 }
 
-/// Bytes that a writable pipe takes without waiting (`PIPE_BUF`).
+/// Bytes that a writable pipe accepts without blocking (`PIPE_BUF`).
 const AT_ONCE_BYTES: usize = 4096;
 
 impl Pass<'_> {
@@ -55,11 +55,11 @@ pub(super) enum Seen {
     End,
 }
 
-/// A line is matched up to this length. Programs that print no newline must not fill our memory, and the line so far is
-/// matched at every read: of one that comes byte by byte, the work grows with the square.
+/// Only this part of a line is matched. It limits the memory for a program that prints no newline. It also limits the time:
+/// each read matches the line so far again, which is quadratic if the line arrives byte by byte.
 const LINE_MOST_BYTES: usize = 64 << 10;
 
-/// The most that a pipe holds by default (`/proc/sys/fs/pipe-max-size`); ours hold less. Bytes.
+/// Largest capacity of a pipe by default (`/proc/sys/fs/pipe-max-size`); our pipes have less. Bytes.
 pub(super) const PIPE_MOST_BYTES: u64 = 1 << 20;
 
 impl Stream {
@@ -68,7 +68,7 @@ impl Stream {
         Ok(Stream { pipe, is_errors, line: Vec::new(), is_empty: false, read_bytes: 0 })
     }
 
-    /// Reads once, passes it on, and looks for the pattern in every line that is complete or could become one.
+    /// Reads once, passes the output on, and searches each line, also an incomplete one, for the pattern.
     pub(super) fn read(&mut self, pattern: Option<&Regex>, pass: Option<Pass<'_>>) -> Result<Seen> {
         let mut buffer = [0; 1 << 16];
         let bytes = match self.pipe.read(&mut buffer) {
@@ -85,7 +85,7 @@ impl Stream {
             Err(error) => return Err(Error::io("read the program's output", error)),
         };
         if let Some(pass) = pass {
-            // The reader may have ended (`| head`): the program need not know.
+            // The process that reads our output may have ended (`| head`). The program goes on.
             let _ = if self.is_errors {
                 pass.write(&mut std::io::stderr(), bytes)
             } else {
@@ -102,9 +102,9 @@ impl Stream {
             self.line.extend(&piece[..room]);
             let is_whole = piece.ends_with(b"\n");
             if room > 0 {
-                // A prompt has no newline: the line so far counts, too.
+                // A prompt has no newline: the incomplete line is matched, too.
                 let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-                // Output need not be UTF-8: every invalid byte becomes U+FFFD.
+                // Output may be invalid UTF-8: every invalid byte becomes U+FFFD.
                 matched |= pattern.is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(text)));
             }
             if is_whole {

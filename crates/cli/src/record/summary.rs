@@ -1,4 +1,4 @@
-//! The result of a recording, for people and programs.
+//! The result of a recording, as text and as JSON.
 
 use ahead::record::{LeftOut, Recording};
 use ahead_profile::Precision;
@@ -18,7 +18,7 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// What is missing from the profile and why, with the key for programs and the words for people.
+    /// Counts of items missing from the profile, by reason, with the JSON key and the text.
     fn missing(&self) -> [(u64, &'static str, &'static str); 10] {
         let Recording { profile, left_out, counters, entries_beyond_limits, .. } = self.recording;
         let &LeftOut { unreachable, without_device, made_here, other_kinds, .. } = left_out;
@@ -28,21 +28,21 @@ impl Summary<'_> {
             (profile.recording.lost_events, "lost_events", "events LOST: the profile is incomplete"),
             (unreachable, "unreachable_files", "files on file systems that cannot be reached from here"),
             (without_device, "files_without_device", "files without a device (tmpfs and the like)"),
-            (made_here, "files_made_here", "files that were made or grew meanwhile"),
+            (made_here, "files_made_here", "files that were created or grew during the recording"),
             (other_kinds, "other_inodes", "other inodes"),
-            (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be seen"),
+            (unseen_namespaces, "unseen_namespaces", "mount namespaces that ended before their paths could be read"),
             (counters.unreadable, "unreadable_lookups", "looked-up paths that could not be read"),
-            (unkept, "unkept_events", "of the lost events for want of memory: record a shorter run"),
+            (unkept, "unkept_events", "of the lost events because of the memory limit: record a shorter run"),
             (
                 *entries_beyond_limits,
                 "entries_beyond_limits",
-                "entries beyond what a profile may hold: record a shorter run",
+                "entries beyond the limits of a profile: record a shorter run",
             ),
-            (not_looked_for, "files_not_looked_for", "files taken for deleted, in directories too large to be read"),
+            (not_looked_for, "files_not_looked_for", "files that count as deleted, in directories too large to search"),
         ]
     }
 
-    /// For programs.
+    /// The summary as JSON.
     pub fn json(&self) -> Value {
         let recording = self.recording;
         let profile = &recording.profile;
@@ -69,16 +69,16 @@ impl Summary<'_> {
         value
     }
 
-    /// For people: one line of what was recorded, and a second one of what is missing, if anything is.
+    /// Prints a line for the recording, and a second one for missing items, if any.
     pub fn print(&self) {
         let (recording, file) = (self.recording, printable(self.path.as_os_str().as_bytes()));
         let profile = &recording.profile;
         if let Some(how) = recording.interrupted.as_ref().filter(|_| !self.kept) {
-            eprintln!("ahead: interrupted {how}: nothing is kept, and {file} stays as it was");
+            eprintln!("ahead: interrupted {how}: the recording is not kept, and {file} stays as it was");
             return;
         }
         if recording.interrupted.is_none() && recording.ready == Some(false) {
-            eprintln!("ahead: it ended before what --until-... waits for came");
+            eprintln!("ahead: the program ended before the --until-... condition was met");
         }
         if let Some(status) = recording.failed_status.filter(|_| !self.kept) {
             eprintln!(
@@ -95,7 +95,7 @@ impl Summary<'_> {
         let (files, metadata, took) = (profile.files.len(), self.metadata(), self.took());
         eprintln!("ahead: {files} files, {data}, {metadata}, {precision}, {took}: {file}");
         if let Some(how) = &recording.interrupted {
-            eprintln!("ahead: interrupted {how}: this profile ends there, and says so");
+            eprintln!("ahead: interrupted {how}: this profile ends there, and is marked as interrupted");
         } else if let Some(status) = recording.failed_status {
             eprintln!("ahead: the program failed with status {status}: this profile is of that run");
         }

@@ -1,46 +1,49 @@
-//! `ahead`: our own. It follows patterns instead of positions, and looks as far ahead as waiting has shown to be needed
-//! and memory has shown to be safe.
+//! `ahead`: the policy of this project. It predicts by access patterns, not by file positions. The read-ahead distance grows
+//! when a reader had to wait, and shrinks when pages were evicted before their use.
 //!
-//! Each file has some streams, shared by all its readers and openings. A stream is a pattern that has repeated:
+//! Each file has several streams, shared by all its readers and open files. A stream is a pattern that has repeated:
 //!
 //! ```text
 //!     forwards    ■■■■▶■■■■▶■■■■▶         step = length
 //!     backwards   ◀■■■■◀■■■■◀■■■■         step = − length
 //!     stride      ■──▶■──▶■──▶            any other step, three times the same
-//!     skipping    ■─▶■▶■───▶■─▶           upwards with gaps that differ, none long
-//!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses to a step, as faults make them
-//!     interleaved streams are simply several; an access belongs to the one whose next step it is
-//!     none        ■      ■■    ■          what lies around it, or the rest of the file meanwhile, if it fits: `whole`
+//!     skipping    ■─▶■▶■───▶■─▶           upwards with different gaps, all of them short
+//!     of runs     ◀■■▶■■▶ ◀■■▶■■▶         any of these with several accesses in each step, as page faults make them
+//!     interleaved                         several streams; an access belongs to the stream whose next step it is
+//!     none        ■      ■■    ■          pages around the access, or the whole file in parts if it fits: `whole`
 //! ```
 //!
-//! How it decides, in the words of the design:
+//! The decisions:
 //!
-//! - **Start threshold.** Nothing is read ahead before a pattern has shown: the file's first page or two accesses in a
-//!   row forwards, three otherwise; more after patterns in the file were abandoned. A random reader gets what it asks
-//!   for and nothing else from a file that does not fit; of one that fits, groups of pages, after some misses. A file
-//!   that is transferred in the time of one access is read whole from its first page or miss on. Of a larger one that
-//!   fits, what lies around the first faults is read, until patterns show.
-//! - **First look.** What goes along with a miss may take as long as the miss: at most half of the time is in vain (Li
-//!   and others, 2007). Where files turn out to be left after their first access, it is Linux's instead.
-//! - **Size apart from depth.** A request is as long as the disk needs for its latency to matter little (*size*, from
-//!   latency × bandwidth). How many pages are under way or unread is the *distance*. More is asked for when a request's
-//!   length of it is used up, or half of it while it is short. Where several files take turns at a disk with a head,
-//!   requests are longer, and go into the queue as a whole: in pieces they would be read between others' pieces, each
-//!   at the price of an access.
-//! - **Grown by waits alone.** The distance grows when the reader really has to wait, at once to what the disk
-//!   transfers in the time of an access, then up to what keeps the disk busy; and falls by an eighth when for long
-//!   no reader waited. After a miss the pages that were thought to be ahead count as absent.
-//! - **A jump leaves its stream where it is.** What jumps may be another reader: a new stream begins, which remembers
-//!   where it may have come from, and the old one waits for its own next access.
-//! - **Bridged by cost.** What lies between two steps is read along if a request costs the disk more than the gap.
-//!   Through a mapping a step is at least what a fault maps.
-//! - **Safe by its own history.** Where memory is short no more is read ahead than is still cached behind the reader:
-//!   what lives so long behind it will live so long before it (Wu's lower bound of the thrashing threshold). What is
-//!   evicted unused halves the distance.
-//! - **One budget.** All streams together stay below a share of the memory; those of a file may have their part of it,
-//!   whatever others took before. A stream that no reader has followed for long is not counted.
+//! - **Start threshold.** Read-ahead starts when a pattern is confirmed: by an access to the first page of the file, by two
+//!   consecutive accesses forwards, or by three accesses of any other pattern. After patterns of the file were abandoned,
+//!   more accesses are needed. Without a pattern, the size of the file decides:
+//!   - The disk transfers it in the time of one access: it is read whole, from the first page or the first miss on.
+//!   - It fits into the budget: the pages around the first faults are read, and after some misses groups of pages.
+//!   - It does not fit: only the requested pages are read.
+//! - **First distance.** The first read-ahead, which is requested together with a miss, may take as long as the miss. If its
+//!   pages are not used, at most half of the time is wasted (Li and others, 2007). If the recent files were closed after
+//!   their first access, the first distance is that of Linux.
+//! - **Request size and distance are separate.** The size of a request follows from latency × bandwidth: the disk's
+//!   latency is then a small part of the request's time. The *distance* is the number of pages in flight or unread. The next
+//!   request is sent when one request's length of the distance is used up; for a short distance, when half of it is. If
+//!   several files compete for a disk with a head, requests are longer and are queued whole. In pieces, they would
+//!   alternate with requests for other files, and each piece would cost a seek.
+//! - **Only waits increase the distance.** The first wait sets it to what the disk transfers during an access. Further waits
+//!   increase it up to what keeps the disk busy. It shrinks by an eighth after a long time without a wait. After a miss, the
+//!   pages that were expected to be cached ahead count as absent.
+//! - **A jump starts a new stream.** It may come from another reader. The new stream stores the stream that it may have come
+//!   from. The old stream stays and waits for its own next access.
+//! - **Gaps are read if that is cheaper.** The pages between two steps are read, too, if a request costs the disk more than
+//!   these pages. In a mapping, a step has at least the length that a fault maps.
+//! - **The cached history limits the distance.** If memory is short, the distance is at most the number of pages that are still
+//!   cached behind the reader: pages live about as long before the reader as behind it (Wu's lower bound of the thrashing
+//!   threshold). An eviction of an unused page halves the distance.
+//! - **One budget for all streams.** All streams together stay below a share of the memory. Each file may use its part of it,
+//!   even if other files have used more than theirs. A stream without an access for a long time does not count.
 //!
-//! It needs no marks: it receives every call. A page cache that can report only misses serves it as well, but later.
+//! The policy sets no marks, because it receives every call. A page cache that reports only misses can use it, too; then it
+//! reacts later.
 
 mod file;
 mod stream;
@@ -55,42 +58,42 @@ use std::collections::HashMap;
 use stream::{Stream, Way};
 
 /// On a disk that serves one request at a time, a request has this multiple of the pages that the disk transfers during an
-/// access: four fifths of its time are then transfer. On a disk that serves others meanwhile, once is enough.
+/// access: the transfer is then four fifths of its time. On a disk that serves several requests at a time, one is enough.
 const SIZE_IN_ACCESSES: u64 = 4;
-/// Requests are no shorter, where the pattern is sequential: 128 KiB, the classic window.
+/// Shortest request of a sequential stream: 128 KiB, the classic window.
 const LEAST_SIZE_PAGES: u64 = 32;
-/// Nor longer: 8 MiB.
+/// Longest request: 8 MiB.
 const MOST_SIZE_PAGES: u64 = 2048;
-/// If files compete for a head, each turn from one file to another costs an access. With requests of this many accesses
-/// the disk loses one part in 41, or two: the way from file to file is longer than the measured one within a file.
+/// If files compete for a disk with a head, each change from one file to another costs an access. With requests as long as this
+/// number of accesses, the disk loses one or two parts in 41: a seek between files is longer than the measured one in a file.
 const SIZE_AMONG_FILES: u64 = 40;
-/// Longest request there: 64 MiB.
+/// Longest request in that case: 64 MiB.
 const MOST_SIZE_AMONG_FILES_PAGES: u64 = 16384;
-/// Requests of a sequential stream that are under way or unread: one is used, one is there, one is on its way.
+/// Requests of a sequential stream that are in flight or unread: one is being read, one is cached, one is in flight.
 const REQUESTS_AHEAD: u64 = 3;
-/// Among files: one is used while the others have their turns, one is on its way. What is brought too early is evicted
-/// again.
+/// The same if files compete: one is being read while the others are served, one is in flight. Pages that arrive too early are
+/// evicted again.
 const REQUESTS_AMONG_FILES: u64 = 2;
-/// The first look ahead, in lengths of the access: that of Linux (`get_init_ra_size`).
+/// The first distance, in lengths of the access: that of Linux (`get_init_ra_size`).
 const FIRST_LENGTHS: u64 = 4;
-/// Pages that a fault maps at once, if they are there (`fault_around_bytes` in mm/memory.c, 64 KiB).
+/// Cached pages that a fault maps at once (`fault_around_bytes` in mm/memory.c, 64 KiB).
 const FAULT_AROUND_PAGES: u64 = 16;
-/// But no more pages than the disk transfers in this part of an access: a quarter.
+/// Most pages around a fault: what the disk transfers in this part of an access, a quarter.
 const AROUND_SHARE: u64 = 4;
-/// What was touched through a mapping is given another round on the inactive list, what is unread goes in the first
-/// (`folio_check_references` in mm/vmscan.c). With `h` pages behind and `d` unread the list is gone through in `(h + d)
-/// / 2`, and a quarter of that much may be unread, as without a mapping: a third of `h`.
+/// Reclaim gives pages that were accessed through a mapping a second round on the inactive list, and evicts unread pages in the
+/// first (`folio_check_references` in mm/vmscan.c). With `h` pages behind the reader and `d` unread ones, a round of the list
+/// takes `(h + d) / 2` pages. As without a mapping, a quarter of it may be unread: a third of `h`.
 const MAPPED_ROUNDS: u64 = 3;
 /// After this multiple of the distance without a wait, the distance falls.
 const HOLD_OFF: u64 = 16;
-/// Part of the memory that may be unread, unless a budget is given: a quarter.
+/// Share of the memory for unread pages, unless a budget is given: a quarter.
 const MEMORY_SHARE: u64 = 4;
 
-/// First faults of a file that are read around, as the kernel does (`do_sync_mmap_readahead`, up to a hundred): by then
-/// the lengths of blocks and the steps between them have shown twice.
+/// Number of first faults of a file whose neighbouring pages are read, as the kernel does for up to a hundred
+/// (`do_sync_mmap_readahead`). After these, each block length and each step between blocks has occurred twice.
 const MOST_AROUNDS: u32 = 2 * RUNS as u32;
 
-/// Our own policy.
+/// The policy `ahead`.
 #[derive(Clone, Debug)]
 pub struct Ahead {
     device: DeviceDescription,
@@ -99,16 +102,16 @@ pub struct Ahead {
     opened: HashMap<OpenId, FileId>,
     /// How often each file is open.
     openings: HashMap<FileId, u32>,
-    /// Over all files.
+    /// The sum over all files.
     pending: Pending,
-    /// Files in a row that were closed after their first access, with more of them read ahead.
+    /// Consecutive files that were closed after their first access, although more of them had been read ahead.
     left_early: u32,
-    /// Until then the disk's idle time is given away, nanoseconds.
+    /// The disk's idle time before this moment is assigned to a stream already, nanoseconds.
     idle_until_ns: u64,
 }
 
 impl Ahead {
-    /// For a disk like this, within the budget.
+    /// A policy for this disk and budget.
     pub fn new(parameters: &Parameters) -> Ahead {
         Ahead {
             device: parameters.device,
@@ -134,13 +137,13 @@ impl Ahead {
         (accesses * self.device.pages_per_access()).clamp(LEAST_SIZE_PAGES, most)
     }
 
-    /// Whether files take turns at a disk that serves one request at a time: others, besides the one that is looked at.
+    /// Whether other files compete with this one for a disk that serves one request at a time.
     fn is_contended(&self) -> bool {
         self.device.parallelism == 1 && self.pending.files > 0
     }
 
-    /// The most that keeps the disk busy with accesses of this length: some requests of a sequential stream, twice as
-    /// many as it serves at once of any other.
+    /// The largest useful distance, which keeps the disk busy: some requests of a sequential stream; of any other, twice the
+    /// number of requests that the disk serves at once.
     fn most(&self, stream: &Stream) -> u64 {
         match stream.way(&self.device) {
             Way::Up | Way::Down if self.is_contended() => REQUESTS_AMONG_FILES * self.size(),
@@ -149,8 +152,8 @@ impl Ahead {
         }
     }
 
-    /// Pages that a stream may have unread: what the others leave of the budget, but at least its file's part of it, so
-    /// that the first stream does not starve the others. `beside`: unread pages of the file's other streams.
+    /// Pages that a stream may have unread: the rest of the budget, but at least the part of its file, so that the first stream
+    /// does not starve the others. `beside`: unread pages of the file's other streams.
     fn room(&self, beside: u64, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -159,7 +162,7 @@ impl Ahead {
         budget.saturating_sub(self.pending.ahead).max(part).saturating_sub(beside)
     }
 
-    /// What a whole file may have unread: free memory may be filled, for that evicts no used page.
+    /// Pages that a whole file may have unread. It may fill free memory, because that evicts no used page.
     fn room_for_whole(&self, own: Pending, view: &dyn View) -> u64 {
         let memory = view.memory();
         let all = memory.free_pages + memory.inactive_pages + memory.active_pages;
@@ -168,13 +171,13 @@ impl Ahead {
         self.budget_pages.unwrap_or(share).saturating_sub(unread)
     }
 
-    /// Asks for more of a pattern, if enough of what should be ahead is used up. `beside`: what others of the file have
-    /// ahead.
+    /// Requests the next pages of a pattern, if enough of the distance is used up. `beside`: unread pages of the file's other
+    /// streams.
     fn extend(&self, stream: &mut Stream, beside: u64, access: &Access, view: &dyn View, requests: &mut Requests) {
         if stream.distance == 0 {
             stream.distance = self.first_distance(stream, access, view);
         } else if access.found.is_locked() {
-            // It will wait: what that teaches is of use before the wait, not after.
+            // The reader is about to wait: the distance must grow before this request, not after the wait.
             stream.grow(self.size(), self.is_contended(), &self.device);
             stream.has_grown = true;
         }
@@ -184,32 +187,32 @@ impl Ahead {
         stream.distance = stream.distance.clamp(stream.length, self.most(stream).max(stream.length));
         let room = self.room(beside, view).max(stream.length);
         let mut distance = stream.distance.min(room);
-        // Among files it has to wait for its turn whenever it asks: the longer the part, the fewer the turns.
+        // If files compete, each request waits for its turn: the longer the request, the fewer the turns.
         let part = if self.is_contended() { distance / 4 * 3 } else { distance / 2 };
         if distance.saturating_sub(stream.ahead) < self.size().min(part).max(1) {
             return;
         }
         let hurries = stream.has_used_look(&self.device) && stream.since_wait <= stream.distance;
         if self.is_contended() && self.device.has_arm() && distance < self.size() && hurries {
-            // It has waited for what it has just used, and would have a turn for little more than that.
+            // The reader has waited for the last pages, and the next request would hardly be longer.
             stream.grow(self.size(), true, &self.device);
             distance = stream.distance.min(self.most(stream)).min(room);
         }
         let way = stream.way(&self.device);
         if way == Way::Up {
-            // Where memory is short, what is still cached behind the reader, this access not included, tells how long
-            // pages live.
+            // If memory is short, the pages that are still cached behind the reader (without this access) show how long pages
+            // live.
             let memory = view.memory();
             if memory.free_pages < 2 * (self.pending.ahead + beside + stream.ahead).max(distance) {
                 let (length, rounds) = match access.by {
                     By::Read => (stream.length, 1),
-                    // The length is what was mapped, and that is what was read ahead.
+                    // The length includes the mapped pages, which were read ahead.
                     By::Fault { .. } => (1, MAPPED_ROUNDS),
                 };
                 let history = view.present_before(access.file, access.page, distance.saturating_mul(rounds)) / rounds;
                 distance = distance.min(history.max(FIRST_LENGTHS * length));
             } else if self.is_contended() {
-                // A short rest of the file is not worth a separate turn.
+                // A short rest of the file is not worth a separate request.
                 let rest = view.file_pages(access.file).saturating_sub(stream.end().saturating_add(distance));
                 let asked = distance.saturating_sub(stream.ahead);
                 distance += if rest <= (asked / 2).min(room - distance) { rest } else { 0 };
@@ -220,9 +223,8 @@ impl Ahead {
         }
     }
 
-    /// How far to look ahead before it has shown how far is needed. It is fetched with the access itself, if that is a
-    /// miss, which takes longer for it: at most twice as long, and no longer than that of Linux where files turned out
-    /// to be opened for their first pages alone.
+    /// The distance before any wait has been seen. On a miss it is requested together with the missing pages, which makes the
+    /// access at most twice as long. If recent files were opened for their first pages only, it is that of Linux.
     fn first_distance(&self, stream: &Stream, access: &Access, view: &dyn View) -> u64 {
         let worth = self.device.pages_per_access();
         let first = FIRST_LENGTHS * stream.length;
@@ -238,12 +240,12 @@ impl Ahead {
         }
     }
 
-    /// Whether the disk transfers the file in the time of one access: to read it in vain is at most half of the time.
+    /// Whether the disk transfers the file in the time of one access: reading it for nothing wastes at most half of the time.
     fn is_small(&self, file: FileId, view: &dyn View) -> bool {
         view.file_pages(file) <= self.device.pages_per_access()
     }
 
-    /// Reads all of a small file, if there is room.
+    /// Requests all of a small file, if the budget permits.
     fn read_small(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, pages) = (access.file, view.file_pages(access.file));
         if self.room_for_whole(known.count(), view) >= pages {
@@ -252,7 +254,7 @@ impl Ahead {
         }
     }
 
-    /// Reads what lies around one of the first faults, as the kernel does, if the file fits.
+    /// Requests the pages around one of the first faults, as the kernel does, if the file fits into the budget.
     fn read_around(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let pages = view.limits(access.file).window_pages.min(self.device.pages_per_access());
         let file_pages = view.file_pages(access.file);
@@ -267,10 +269,10 @@ impl Ahead {
         requests.pages(access.file, first, end.saturating_sub(first));
     }
 
-    /// Asks for a part of the whole file, if that pays, beside what is read now.
+    /// Requests a part of the whole file, in addition to the missing pages, if that pays.
     fn read_whole(&self, known: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let (file, device) = (access.file, &self.device);
-        // Others that read here and there leave no bandwidth to spare. If they leave no channel, it is paid for first.
+        // Other random readers leave no spare bandwidth. If they leave no free channel, this part delays the access.
         let others = u64::from(view.queue(file).requests);
         let channels = 2 * others >= u64::from(device.parallelism);
         let bandwidth = others > 0 && 2 * others * access.wanted >= device.pages_per_access();
@@ -289,7 +291,7 @@ impl Ahead {
         }
     }
 
-    /// What an access tells of its file, and what is asked for besides what it wants.
+    /// Updates the file's streams by an access, and requests the pages that are read ahead.
     fn look_ahead(&self, file: &mut File, access: &Access, view: &dyn View, requests: &mut Requests) {
         let file_pages = view.file_pages(access.file);
         let met = file.whole.take(access.page, access.wanted);
@@ -297,7 +299,7 @@ impl Ahead {
         let mut stream = file.streams[index];
         let missed = access.found == Found::Absent;
         if missed && stream.of_runs {
-            // The rest of a run.
+            // Requests the rest of the run.
             let (from, to) = (access.end(), stream.end().min(file_pages));
             requests.pages(access.file, from, to.saturating_sub(from));
         }
@@ -306,7 +308,7 @@ impl Ahead {
         }
         if moved > 0 {
             stream.missed = missed;
-            // The file's first page begins a stream at once.
+            // An access to the file's first page starts a stream at once.
             if access.page == 0 && !foretold && stream.repeated < 2 {
                 (stream.step, stream.repeated) = (stream.length as i64, 1);
             }
@@ -316,7 +318,7 @@ impl Ahead {
                 stream.go_on(moved, missed);
                 self.extend(&mut stream, file.ahead_beside(index), access, view, requests);
             } else if stream.is_climbing() {
-                // A reader that goes upwards does not come back to the pages behind it.
+                // A reader that goes upwards does not return to the pages behind it.
                 file.whole.explained(1, self.device.access_ns);
             } else if !foretold {
                 stream.unforeseen += 1;
@@ -332,7 +334,7 @@ impl Ahead {
         }
     }
 
-    /// After the last close of a file no reader will use the pages that were asked for; they stay cached.
+    /// Forgets a file after its last close. Its requested pages stay cached, but no open reader will use them.
     fn close(&mut self, open: OpenId) {
         let Some(file) = self.opened.remove(&open) else { return };
         let left = self.openings.get_mut(&file).map_or(0, |count| {
@@ -351,7 +353,7 @@ impl Ahead {
         }
     }
 
-    /// Changes what is known of a file, and keeps count of what it has ahead.
+    /// Changes the state of a file, and updates the sum of unread pages.
     fn change<T: Default>(&mut self, file: FileId, change: impl FnOnce(&mut File) -> T) -> T {
         let Some(file) = self.files.get_mut(&file) else { return T::default() };
         self.pending.subtract(file.counted);
@@ -361,7 +363,7 @@ impl Ahead {
         result
     }
 
-    /// A page was evicted unused: what lies behind it in its stream will go, too.
+    /// A page was evicted unused: the later pages of its stream will be evicted, too.
     fn evicted(&mut self, file: FileId, page: Page) {
         let device = self.device;
         self.change(file, |file| {
@@ -375,12 +377,12 @@ impl Ahead {
         });
     }
 
-    /// A reader of this file had to wait so long for this page, until now.
+    /// A reader of this file has waited for this page for `wait_ns`, until now.
     fn waited(&mut self, file: FileId, page: Page, wait_ns: u64, now_ns: u64) {
         let (size, turns, device) = (self.size(), self.is_contended(), self.device);
-        // Several readers may have waited for the disk at the same time: its idle time is given away once.
+        // Several readers may have waited at the same time: the disk's idle time is assigned only once.
         let waited_ns = now_ns.saturating_sub(self.idle_until_ns).min(wait_ns);
-        // Where others are served meanwhile, what is longer than an access was their time.
+        // If the disk served other files meanwhile, the time beyond one access was theirs.
         let waited_ns = if self.pending.files > 1 { waited_ns.min(device.access_ns) } else { waited_ns };
         let given = self.change(file, |file| {
             let mut given = false;
@@ -406,7 +408,7 @@ impl Ahead {
     }
 }
 
-/// Asks for the pages of the pattern that are not asked for yet, up to the distance.
+/// Requests the pages of the pattern up to the distance, except those already requested.
 fn ask(
     stream: &mut Stream,
     way: Way,
@@ -462,7 +464,7 @@ impl Policy for Ahead {
         if (access.by == By::Read && !access.begins) || access.wanted == 0 || random {
             return;
         }
-        // It is put back at the end.
+        // The file is put back at the end.
         let mut file = std::mem::take(self.files.entry(access.file).or_default());
         self.pending.subtract(file.counted);
         self.look_ahead(&mut file, access, view, requests);
@@ -477,7 +479,7 @@ impl Policy for Ahead {
     fn event(&mut self, event: &Event, view: &dyn View, _requests: &mut Requests) {
         match *event {
             Event::Opened { open, file } => {
-                // A number that is given out again is closed, even if no event reported it.
+                // A reused number means that the earlier open file is closed, even if no event reported it.
                 self.close(open);
                 self.opened.insert(open, file);
                 *self.openings.entry(file).or_default() += 1;

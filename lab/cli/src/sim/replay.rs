@@ -33,7 +33,7 @@ pub struct Replay {
     /// Plan with this description of the disk instead of the model's own: a device description or a disk model
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
-    /// Fetch at most this much
+    /// Prefetch at most this much
     #[arg(long, value_name = "SIZE", value_parser = parse_size_with_unit)]
     budget: Option<u64>,
     /// How much of the disk to take from other programs, as of `ahead replay`
@@ -105,17 +105,16 @@ fn json(settings: &ReplaySettings, replayed: &Replayed, devices: &[(u64, Replaye
 }
 
 fn lines(settings: &ReplaySettings, replayed: &Replayed) -> String {
-    let fetched = replayed.issued_bytes - replayed.bridged_bytes;
+    let prefetched = replayed.issued_bytes - replayed.bridged_bytes;
     let mut lines = vec![
-        format!("fetched        {:>10}  in {}", size(fetched), count(replayed.requests, "request", "requests")),
+        format!("prefetched     {:>10}  in {}", size(prefetched), count(replayed.requests, "request", "requests")),
         format!("bridged        {:>10}", size(replayed.bridged_bytes)),
     ];
     if replayed.over_budget_bytes > 0 {
         lines.push(format!("over budget    {:>10}  skipped", size(replayed.over_budget_bytes)));
     }
     if replayed.lookups > 0 {
-        lines
-            .push(format!("looked up      {:>10}  paths; what that reads is not simulated", grouped(replayed.lookups)));
+        lines.push(format!("lookups        {:>10}  (their reads are not simulated)", grouped(replayed.lookups)));
     }
     let disk = printable(settings.model.name().as_bytes());
     let (requests, busy) = (grouped(replayed.device.requests), seconds(replayed.device.busy_ns));

@@ -1,48 +1,48 @@
-//! A file: the patterns in it, and what was asked for in it.
+//! The state of a file: its patterns, and its requested pages.
 
 use super::stream::{Follows, Stream};
 use super::whole::Whole;
 use crate::{Access, By, DeviceDescription, Page};
 
-/// Patterns that are followed in one file: more interleaved readers than this are seldom.
+/// Maximum number of streams of a file: more interleaved readers are rare.
 const MOST_STREAMS: usize = 64;
 
-/// Largest number of failures that a file remembers. Each of them asks one repetition more of a pattern.
+/// Maximum count of failures of a file. Each failure requires one more repetition of a pattern.
 pub(super) const MOST_FAILURES: u32 = 3;
-/// A pattern that has hardly shown is abandoned if this number of accesses to the file did not follow it.
+/// A pattern with few repetitions is abandoned after this number of accesses to the file that did not follow it.
 const GIVEN_UP: u64 = 16;
-/// A pattern that was followed so often makes up for a failure.
+/// A pattern with this number of repetitions cancels a failure.
 const SUCCESS: u32 = 8;
 
-/// If this number of runs in a row had the same length or more, the next run is read at once.
+/// If this number of consecutive runs had at least the same length, the next run is requested whole.
 pub(super) const RUNS: usize = 4;
 
-/// What is known of a file.
+/// The state of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File {
     pub streams: Vec<Stream>,
-    /// The reading of all of it, where no pattern shows.
+    /// Reading of the whole file, for accesses without a pattern.
     pub whole: Whole,
-    /// Patterns that were abandoned with pages unread.
+    /// Number of patterns that were abandoned with unread pages.
     pub failures: u32,
-    /// How often it was read around a fault.
+    /// Number of faults whose neighbouring pages were requested.
     pub arounds: u32,
     accesses: u64,
-    /// The stream that was begun last, and how long those before it went without a gap, pages.
+    /// The newest stream, and the lengths of contiguous runs of earlier ones, pages.
     begun: usize,
     runs: [u64; RUNS],
-    /// As it went into the sum over all files.
+    /// Its part of the sum over all files.
     pub counted: Pending,
 }
 
-/// What was asked for and is unread.
+/// Requested pages that are unread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pending {
-    /// Pages that patterns have foretold.
+    /// Pages predicted by patterns.
     pub ahead: u64,
-    /// Pages of what is read without a pattern, those included that will be.
+    /// Pages requested without a pattern, including those that will be.
     pub guessed: u64,
-    /// How many files have any ahead.
+    /// Number of files with unread pages.
     pub files: u64,
 }
 
@@ -59,7 +59,7 @@ impl Pending {
 }
 
 impl File {
-    /// The stream that an access follows, and how.
+    /// The stream that an access continues, and how.
     fn find(&self, page: Page, length: u64, mapped: bool) -> Option<(usize, Follows)> {
         let following = self.streams.iter().enumerate().filter_map(|(index, stream)| {
             let how = stream.follows(page, length, mapped)?;
@@ -68,15 +68,15 @@ impl File {
         following.min().map(|(how, _, _, index)| (index, how))
     }
 
-    /// A stream of which this access may be a jump: the nearest one, or, since a single reader may take wide steps, the
-    /// last one that was used.
+    /// The stream whose reader may have jumped to this access: the nearest one, or the last used one, because a single reader may
+    /// take wide steps.
     fn parent(&self, page: Page) -> Option<&Stream> {
         let near = self.streams.iter().filter(|stream| stream.is_near(page));
         let nearest = near.min_by_key(|stream| (stream.distance_to(page), std::cmp::Reverse(stream.used_at)));
         nearest.or_else(|| self.streams.iter().max_by_key(|stream| stream.used_at))
     }
 
-    /// Begins a stream; the one that was not used for longest makes room.
+    /// Adds a stream. It replaces the least recently used one.
     fn begin(&mut self, fresh: Stream) -> usize {
         for stream in &mut self.streams {
             if stream.is_weak() && stream.ahead > 0 && stream.used_at + GIVEN_UP < self.accesses {
@@ -86,7 +86,7 @@ impl File {
         self.begin_beside(fresh, MOST_STREAMS)
     }
 
-    /// Begins a stream in the place of any but this one.
+    /// Adds a stream. It replaces any stream except this one.
     fn begin_beside(&mut self, fresh: Stream, other: usize) -> usize {
         if self.streams.len() < MOST_STREAMS {
             self.streams.push(fresh);
@@ -99,14 +99,13 @@ impl File {
         oldest
     }
 
-    /// How many pages each of the last runs had at least, as far as they take no longer to transfer than an access
-    /// takes.
+    /// The minimum length of the last runs, pages; limited to what the disk transfers during an access.
     fn usual_run(&self, device: &DeviceDescription) -> u64 {
         self.runs.iter().copied().min().unwrap_or(0).min(device.pages_per_access())
     }
 
-    /// Takes an access for the next one of a stream, or for the first one of a new one. Gives the stream, how many
-    /// pages of the pattern that uses up, and whether the access was foretold.
+    /// Assigns an access to a stream, or to a new one. Returns the stream, the number of pages of the pattern that the access uses
+    /// up, and whether it was predicted.
     pub fn follow(&mut self, access: &Access, device: &DeviceDescription) -> (usize, u64, bool) {
         let (page, length) = (access.page, access.wanted);
         self.accesses += 1;
@@ -114,7 +113,7 @@ impl File {
         let (index, moved) = match found {
             Some((index, how)) => {
                 if how == Follows::Guess && self.streams[index].is_wide() {
-                    // The steps may be those from one reader to the next: this one's place is remembered.
+                    // The steps may lead from one reader to another: the place of this reader is stored.
                     let stays = self.streams[index].stay();
                     self.begin_beside(stays, index);
                 }
@@ -140,7 +139,7 @@ impl File {
         (index, moved, found.is_some())
     }
 
-    /// Pages that its streams have ahead, without this stream and without those that no reader seems to follow any more.
+    /// Unread pages of its other streams, except streams that no reader seems to follow any more.
     pub fn ahead_beside(&self, index: usize) -> u64 {
         let followed = |stream: &Stream| stream.used_at + MOST_STREAMS as u64 >= self.accesses;
         let others = self.streams.iter().enumerate().filter(|(at, stream)| *at != index && followed(stream));
@@ -153,7 +152,7 @@ impl File {
     }
 }
 
-/// The failures of a file after a pattern was abandoned with `unread` pages unread.
+/// The count of failures after a pattern was abandoned with `unread` unread pages.
 fn broken(failures: u32, unread: u64) -> u32 {
     (failures + u32::from(unread > 0)).min(MOST_FAILURES)
 }

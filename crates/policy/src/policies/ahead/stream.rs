@@ -1,25 +1,22 @@
-//! A pattern in a file: how accesses follow one another, and which pages come next.
+//! A stream: the pattern of consecutive accesses in a file, and its next pages.
 
 use crate::{DeviceDescription, Page};
 
-/// Two accesses that are no farther apart may be the beginning of a pattern, 4 MiB; those of different readers are
-/// mostly farther apart.
+/// Maximum distance of two accesses that may begin a pattern: 4 MiB. Accesses of different readers are mostly farther apart.
 const NEAR_PAGES: u64 = 1024;
-/// A pattern that was followed so often is not given up for an access beside it.
+/// A pattern with this number of repetitions is kept after an access that does not follow it.
 const ESTABLISHED: u32 = 3;
-/// After this number of accesses upwards in a row, with gaps, the reader is one that skips.
+/// After this number of consecutive accesses upwards with gaps, the pattern is `skipping`.
 const ASCENTS: u32 = 12;
-/// Ascents over which pages and waits are summed up: at this number the sums are halved.
+/// Number of ascending accesses after which the sums of pages and waits are halved.
 const MOST_ASCENTS: u32 = 64;
 
-/// A wait multiplies the distance by this factor while it is shorter than a request should be, and doubles it
-/// afterwards.
+/// A wait multiplies a distance shorter than a request by this factor, and doubles a longer one.
 const FIRST_GROWTH: u64 = 8;
-/// But a short distance stays within this multiple of the pages that the stream has used so far: a reader that has read
-/// little may end soon.
+/// Limit of a short distance, as a multiple of the pages that the stream has used: a reader that has read little may end soon.
 const HISTORIES: u64 = 16;
-/// Where an arm goes to and fro between files it is worth more to get there at once: a first look of 1 MiB that was
-/// used leads to the longest request, 64 MiB.
+/// The factor if files compete for a disk with a head, where each request costs a seek: a first distance of 1 MiB leads at once to
+/// the longest request, 64 MiB.
 const HISTORIES_IN_TURNS: u64 = 64;
 
 /// Accesses upwards without a gap.
@@ -32,77 +29,77 @@ struct Run {
 /// A pattern in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
-    /// The last access: first page and pages. Of a pattern of runs: the whole run.
+    /// The last access: first page and length. In a pattern of runs: the whole run.
     pub first: Page,
     pub length: u64,
-    /// From one access's first page to the next one's.
+    /// The distance between the first pages of consecutive accesses.
     pub step: i64,
-    /// How often that has been so in a row.
+    /// Number of consecutive repetitions of this step.
     pub repeated: u32,
-    /// Each step is a run of several accesses.
+    /// Whether each step is a run of several accesses.
     pub of_runs: bool,
-    /// The run that goes on, and the one before it.
+    /// The current run, and the one before it.
     run: Run,
     before: Option<Run>,
-    /// Upwards, with gaps that are all different: what lies between is read along.
+    /// Whether the pattern is `skipping`: upwards with different gaps, which are read, too.
     pub skips: bool,
-    /// Accesses upwards in a row, whatever the gaps; and the pages from the first of them to the last.
+    /// Number of consecutive accesses upwards with any gaps, and the pages from the first of them to the last.
     ascents: u32,
     climbed: u64,
-    /// How long they were waited for, nanoseconds.
+    /// The waits for these accesses, nanoseconds.
     climb_waits_ns: u64,
-    /// Pages of the pattern that were asked for and lie before the reader.
+    /// Requested pages of the pattern that the reader has not reached.
     pub ahead: u64,
-    /// How many there should be; 0: not yet known.
+    /// The distance: how many of these there should be; 0: unknown.
     pub distance: u64,
-    /// Pages that were used since the pattern has shown, and since the last wait.
+    /// Pages used since the pattern was confirmed, and since the last wait.
     pub used: u64,
     pub since_wait: u64,
-    /// Accesses that no pattern had foretold, and the disk's idle time while they were waited for.
+    /// Accesses that no pattern predicted, and the disk's idle time during their waits.
     pub unforeseen: u64,
     pub idle_ns: u64,
-    /// The distance has grown for the wait that goes on.
+    /// Whether the distance has grown for the current wait already.
     pub has_grown: bool,
-    /// Its last access was a miss.
+    /// Whether its last access was a miss.
     pub missed: bool,
-    /// The number of that access among those to the file.
+    /// The number of its last access among those to the file.
     pub used_at: u64,
 }
 
-/// How an access follows a stream; the surest first.
+/// How an access continues a stream; the most certain first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Follows {
-    /// Within the last access: nothing new.
+    /// It is within the last access.
     Within,
-    /// Where the last access ended.
+    /// It begins at the end of the last access.
     Adjacent,
-    /// By the known step.
+    /// It is at the known step.
     Step,
-    /// A little farther up, of a reader that skips.
+    /// It is a little farther up, in a `skipping` pattern.
     Skip,
-    /// By a step that was seen once.
+    /// It repeats a step that has occurred once.
     Guess,
 }
 
-/// Which pages are fetched for a pattern.
+/// The pages that are requested for a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// All of them from the end of the last access on.
+    /// All pages after the last access.
     Up,
-    /// All of them before the last access.
+    /// All pages before the last access.
     Down,
-    /// Those of each step.
+    /// The pages of each step.
     Steps,
 }
 
 impl Stream {
-    /// The first access of what may become a pattern.
+    /// A stream with its first access.
     pub fn begin(first: Page, length: u64) -> Stream {
         let run = Run { first, end: first.saturating_add(length) };
         Stream { first, length, run, ..Stream::default() }
     }
 
-    /// What may come of this one if its reader has jumped. It stays as it is, for the jump may be another reader's.
+    /// The new stream if this stream's reader has jumped. This stream stays unchanged, because another reader may have made the access.
     pub fn jumped(&self, page: Page, length: u64, device: &DeviceDescription) -> Stream {
         let mut next = Stream {
             step: page.wrapping_sub(self.run.first) as i64,
@@ -117,7 +114,7 @@ impl Stream {
         if let Some(before) = self.before
             && next.step == self.run.first.wrapping_sub(before.first) as i64
         {
-            // The same step twice from run to run.
+            // The same step between runs, twice.
             next.repeated = 2;
             let run = (self.run.end - self.run.first).min(before.end - before.first).min(next.step.unsigned_abs());
             next.of_runs = run > length;
@@ -126,19 +123,19 @@ impl Stream {
         next
     }
 
-    /// The run that begins with its first access will have this number of pages.
+    /// Sets the expected length of the run that begins with its first access.
     pub fn expect_run(&mut self, pages: u64) {
         if pages > self.length {
             (self.length, self.of_runs) = (pages, true);
         }
     }
 
-    /// Length of the run that goes on.
+    /// Length of the current run.
     pub fn run_pages(&self) -> u64 {
         self.run.end.saturating_sub(self.run.first)
     }
 
-    /// If it has this page ahead: how much it has ahead before it.
+    /// The number of requested pages before this page, if this page was requested.
     pub fn ahead_of(&self, page: Page, device: &DeviceDescription) -> Option<u64> {
         let pages = match self.way(device) {
             Way::Up => page.checked_sub(self.end())?,
@@ -151,39 +148,38 @@ impl Stream {
         (pages < self.ahead).then_some(pages)
     }
 
-    /// How far a page is from its last access.
+    /// The distance of a page from the last access.
     pub fn distance_to(&self, page: Page) -> u64 {
         self.first.abs_diff(page).min(self.end().abs_diff(page))
     }
 
-    /// Whether an access there may be the next one of its reader.
+    /// Whether an access there may be the reader's next one.
     pub fn is_near(&self, page: Page) -> bool {
         self.distance_to(page) <= NEAR_PAGES
     }
 
-    /// One after the last access's last page.
+    /// The page after the last access.
     pub fn end(&self) -> Page {
         self.first.saturating_add(self.length)
     }
 
-    /// Whether it goes on where it ends.
+    /// Whether each access begins at the end of the last one.
     pub fn is_forwards(&self) -> bool {
         self.step == self.length as i64
     }
 
-    /// Whether each access ends where the last one began.
+    /// Whether each access ends at the beginning of the last one.
     pub fn is_backwards(&self) -> bool {
         self.step == -(self.length as i64)
     }
 
-    /// Whether the pattern has shown; after failures in the file it has to show longer.
+    /// Whether the pattern is confirmed. Failures in the file require more repetitions.
     pub fn is_confirmed(&self, failures: u32) -> bool {
         let threshold = if self.is_forwards() { 1 } else { 2 };
         self.skips || (self.step != 0 && self.repeated >= threshold + failures)
     }
 
-    /// Which pages are fetched. What lies between two accesses is read along if the disk would take longer to be asked
-    /// twice.
+    /// Which pages are requested. The gap between two accesses is included if a second request would take the disk longer.
     pub fn way(&self, device: &DeviceDescription) -> Way {
         let gap = self.step.unsigned_abs().saturating_sub(self.length);
         let bridged = gap.saturating_mul(device.page_ns()) < device.request_ns;
@@ -196,7 +192,7 @@ impl Stream {
         }
     }
 
-    /// Whether its reader goes upwards, whatever the gaps.
+    /// Whether its reader goes upwards, with any gaps.
     pub fn is_climbing(&self) -> bool {
         self.ascents >= ASCENTS
     }
@@ -206,23 +202,23 @@ impl Stream {
         self.is_weak() && self.step.unsigned_abs() > NEAR_PAGES
     }
 
-    /// Its place, without the pattern.
+    /// The stream with its place and without its pattern.
     pub fn stay(&self) -> Stream {
         Stream { used_at: self.used_at, ..Stream::begin(self.first, self.length) }
     }
 
-    /// Whether it was followed so seldom that it may be chance.
+    /// Whether the pattern has so few repetitions that it may be chance.
     pub fn is_weak(&self) -> bool {
         self.repeated < ESTABLISHED && !self.skips
     }
 
-    /// How an access follows it, if it does. `mapped`: the reader need not tell of pages that are there.
+    /// How an access continues the stream, if it does. `mapped`: accesses to cached pages of a mapping may be invisible.
     pub fn follows(&self, page: Page, length: u64, mapped: bool) -> Option<Follows> {
         if page >= self.first && page.saturating_add(length) <= self.end() {
             Some(Follows::Within)
         } else if page == self.end() || page + 1 == self.end() {
-            // A call may begin in the page in which the last one ended. What follows at once is adjacent, whatever the
-            // step: accesses may have become shorter.
+            // A call may begin in the page in which the last one ended. An access right after it is adjacent with any step,
+            // because accesses may have become shorter.
             Some(Follows::Adjacent)
         } else if self.repeated > 0 && self.is_next(page, length, mapped) {
             Some(if self.repeated > 1 || self.is_forwards() { Follows::Step } else { Follows::Guess })
@@ -233,7 +229,7 @@ impl Stream {
         }
     }
 
-    /// Whether the pattern has its next access there. Through a mapping some that were read ahead may have been passed.
+    /// Whether the pattern's next access is there. In a mapping, accesses to pages that were read ahead may be invisible.
     fn is_next(&self, page: Page, length: u64, mapped: bool) -> bool {
         if self.is_backwards() && page.saturating_add(length) == self.first {
             return true;
@@ -245,7 +241,7 @@ impl Stream {
             && (1..=passed.saturating_add(1) as i64).contains(&(moved / self.step))
     }
 
-    /// Takes an access for its next one; gives how many pages of the pattern that uses up.
+    /// Adds an access; returns the number of pages of the pattern that it uses up.
     pub fn advance(&mut self, page: Page, length: u64, how: Follows, device: &DeviceDescription) -> u64 {
         if how == Follows::Within {
             self.run.end = self.run.end.max(page.saturating_add(length));
@@ -289,8 +285,8 @@ impl Stream {
         }
     }
 
-    /// Decides whether the reader skips: reading the gaps takes less time than waiting for each access. The waits are the
-    /// measured ones, not those of the model: near places may be reached sooner.
+    /// Decides whether the pattern is `skipping`: reading the gaps takes less time than waiting for each access. The waits are measured,
+    /// not those of the model, because an access nearby may take less time.
     fn climb(&mut self, from: Page, page: Page, length: u64, device: &DeviceDescription) {
         let end = page.saturating_add(length);
         if page + 1 < from || page > from.saturating_add(NEAR_PAGES) {
@@ -305,7 +301,7 @@ impl Stream {
         self.climbed += end.saturating_sub(from);
         let transfer_ns = self.climbed.saturating_mul(device.page_ns());
         if self.skips {
-            // What it would have to wait for each is not seen any more.
+            // From now on the waits for single accesses are not visible.
             let each_ns = device.access_ns + length.saturating_mul(device.page_ns());
             self.skips = transfer_ns < u64::from(self.ascents).saturating_mul(each_ns);
         } else if self.ascents >= ASCENTS && self.is_weak() {
@@ -313,15 +309,14 @@ impl Stream {
         }
     }
 
-    /// The reader used `pages` pages of the pattern. If it missed the next one, the pages that were thought to be ahead of
-    /// it are not there either.
+    /// The reader used `pages` pages of the pattern. If it missed the next one, the requested pages ahead are not cached either.
     pub fn go_on(&mut self, pages: u64, missed: bool) {
         self.ahead = if missed { 0 } else { self.ahead.saturating_sub(pages) };
         self.since_wait += pages;
         self.used = self.used.saturating_add(pages);
     }
 
-    /// A fault at `first` has mapped `pages` pages from there on, and `before` pages before it.
+    /// A fault at `first` has mapped `pages` pages from `first` on, and `before` pages before it.
     pub fn mapped(&mut self, first: Page, pages: u64, before: u64, device: &DeviceDescription) {
         let end = first.saturating_add(pages);
         if self.of_runs && (self.first..self.end()).contains(&first) {
@@ -347,13 +342,13 @@ impl Stream {
         }
     }
 
-    /// Whether it has used half of what is transferred in the time of an access.
+    /// Whether the stream has used half of the pages that the disk transfers during an access.
     pub fn has_used_look(&self, device: &DeviceDescription) -> bool {
         2 * self.used >= device.pages_per_access()
     }
 
-    /// Looks farther ahead, for its reader waits. `size`: length that a request should have, pages; `turns`: each
-    /// request costs an access, so that it takes few of them to get there.
+    /// Increases the distance, because its reader waits. `size`: length of a request, pages; `turns`: each request costs an access, so
+    /// the distance grows faster.
     pub fn grow(&mut self, size: u64, turns: bool, device: &DeviceDescription) {
         let longer = if self.distance < size {
             let hurries = turns && device.has_arm() && self.has_used_look(device);
@@ -369,7 +364,7 @@ impl Stream {
 
     /// The reader had to wait for its last access.
     pub fn waited(&mut self, wait_ns: u64, device: &DeviceDescription) {
-        // What was read ahead with it, perhaps in vain, makes a wait longer.
+        // Pages that are read ahead in the same request make a wait longer.
         let alone_ns = device.access_ns.saturating_add(self.length.saturating_mul(device.page_ns()));
         self.climb_waits_ns = self.climb_waits_ns.saturating_add(wait_ns.min(alone_ns));
     }

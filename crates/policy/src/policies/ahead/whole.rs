@@ -1,36 +1,35 @@
-//! Reads that no pattern foretells: when it pays to read other pages of the file meanwhile, and which.
+//! Accesses without a pattern: whether to read other pages of the file, too, and which.
 //!
-//! While a reader waits for a single page, the disk could transfer many: as many as its bandwidth carries in the time
-//! of an access, here a *group*. A policy that reads a group for each miss wastes at most half of the disk's time,
-//! whatever comes (Li and others, 2007), and misses each group once, if all of it stays cached.
+//! While a reader waits for a single page, the disk could transfer a *group*: the pages that its bandwidth carries in the time of
+//! an access. A policy that reads a group for each miss wastes at most half of the disk's time (Li and others, 2007). It
+//! misses each group once, if all pages stay cached.
 //!
 //! ```text
-//!     one request at a time     |──access──■■■■■■■■■|─|──access──■■■■■■■■■|─|    the group around what was missed
+//!     one request at a time     |──access──■■■■■■■■■|─|──access──■■■■■■■■■|─|    the group around the missed page
 //!
-//!     several side by side      |──access──|─|──access──|─|──access──|─|         each waits for its own pages
+//!     several at the same time  |──access──|─|──access──|─|──access──|─|         each waits for its own pages
 //!                                   ■■■■■■■■■   ■■■■■■■■■   ■■■■■■■■■            as many as fit into the waits so far,
 //!                                                                                front to back
 //! ```
 //!
-//! A few misses are no reason to read much: it begins with the eighth part of the misses that all of the file would
-//! take by groups, and with the thirteenth at the latest. What is begun must have room as a whole, and keeps it; of a
-//! larger file nothing is read. And it stops when accesses meet what was read clearly less often than chance would have
-//! it.
+//! A few misses do not justify many reads. Reading begins after an eighth of the misses that the whole file would cost by groups,
+//! and after the thirteenth miss at the latest. The whole file must fit into the budget, and keeps its room there; of a larger
+//! file nothing is read. Reading stops if accesses hit the pages read clearly less often than random accesses would.
 
 use crate::{DeviceDescription, Page};
 use std::collections::BTreeMap;
 
-/// Reads without a pattern, at most, before other pages are read: patterns that begin at the same time need two reads
-/// each until they have shown.
+/// Maximum number of accesses without a pattern before other pages are read: patterns that begin at the same time need two
+/// accesses each until they are confirmed.
 const START: u64 = 12;
-/// Or this part of the reads that the whole file would take: one in eight. A reader that ends before has lost nothing,
-/// and one that reads the whole file has lost little.
+/// Alternatively, this part of the misses that the whole file would cost: one in eight. A reader that ends earlier has lost
+/// nothing. A reader of the whole file has lost little.
 const START_SHARE: u64 = 8;
-/// The rest is no longer read once random accesses would have met this number of the pages that were read, and the
-/// reader's accesses met fewer than half as many.
+/// Reading stops if random accesses would have hit this number of the pages read, and the reader's accesses hit less than half
+/// of it.
 const DOUBTS: f64 = 8.0;
 
-/// Pages that were asked for and not used yet: a bit each, by nodes of 64.
+/// Requested pages that are unused: a bitmap, by nodes of 64.
 #[derive(Clone, Debug, Default)]
 struct Unread {
     nodes: BTreeMap<u64, u64>,
@@ -45,7 +44,7 @@ impl Unread {
         *node |= bit;
     }
 
-    /// Takes pages out; gives how many there were.
+    /// Removes pages; returns the number of removed ones.
     fn take(&mut self, first: Page, pages: u64) -> u64 {
         if self.pages == 0 || pages == 0 {
             return 0;
@@ -66,35 +65,34 @@ impl Unread {
     }
 }
 
-/// The reading of a whole file.
+/// The state of reading a whole file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Whole {
-    /// Accesses without a pattern, and how long the disk could have read other things while they were waited for.
+    /// Accesses without a pattern, and the disk's idle time during their waits.
     unforeseen: u64,
     idle_ns: u64,
-    /// Everything before this page was asked for.
+    /// All pages before this one were requested.
     next: Page,
-    /// Pages that are not asked for yet, once it has begun.
+    /// Pages that are not requested yet; `None`: reading has not begun.
     rest: Option<u64>,
     unread: Unread,
-    /// How often random accesses would have met the pages that were read, and how often the reader's accesses did.
+    /// Expected hits of random accesses on the pages read, and the hits of the reader's accesses.
     expected: f64,
     met: f64,
 }
 
 impl Whole {
-    /// Pages that were asked for here and not used yet, and, once it has begun, those that will be.
+    /// Unused pages that were requested here, and the remaining pages if reading has begun.
     pub fn claims(&self) -> u64 {
         self.unread.pages + self.rest.unwrap_or(0)
     }
 
-    /// Pages are used or evicted; gives how many of them had been asked for here.
+    /// Removes used or evicted pages; returns how many of them had been requested here.
     pub fn take(&mut self, first: Page, pages: u64) -> u64 {
         self.unread.take(first, pages)
     }
 
-    /// An access that no pattern foretold; `met`: it was asked for here, and the wait that it saved is to be spent,
-    /// too.
+    /// Counts an access that no pattern predicted. `met`: its page had been requested here; the saved wait counts as idle time, too.
     pub fn unforeseen(&mut self, met: bool, file_pages: u64, device: &DeviceDescription) {
         if met {
             self.idle(device.access_ns);
@@ -104,18 +102,18 @@ impl Whole {
         self.met += f64::from(u8::from(met));
     }
 
-    /// Some of them are explained by now.
+    /// Subtracts accesses that a pattern explains meanwhile.
     pub fn explained(&mut self, accesses: u64, idle_ns: u64) {
         self.unforeseen = self.unforeseen.saturating_sub(accesses);
         self.idle_ns = self.idle_ns.saturating_sub(idle_ns);
     }
 
-    /// The disk could have read something else for so long.
+    /// Adds idle time of the disk.
     pub fn idle(&mut self, idle_ns: u64) {
         self.idle_ns = self.idle_ns.saturating_add(idle_ns);
     }
 
-    /// Whether it pays to read pages that the program has not asked for. `room`: further pages that may be unread.
+    /// Whether reading pages that the program has not accessed pays. `room`: additional pages that may be unread.
     fn pays(&mut self, file_pages: u64, room: u64, group: u64) -> bool {
         if self.expected >= DOUBTS && self.met < self.expected / 2.0 {
             self.rest = Some(0);
@@ -127,8 +125,8 @@ impl Whole {
         self.rest.is_some_and(|rest| rest > 0)
     }
 
-    /// What is to be read when this page is missed, if it pays: first page and pages. `room`: what may be unread
-    /// besides; `beside`: the disk can serve it at the same time; `most`: then the longest part.
+    /// The pages to read at a miss of this page, if that pays: first page and length. `room`: additional pages that may be unread;
+    /// `beside`: the disk can serve them at the same time; `most`: maximum length in that case.
     pub fn part(
         &mut self,
         page: Page,
@@ -152,7 +150,7 @@ impl Whole {
         Some((first, pages))
     }
 
-    /// The next part front to back, if enough has been waited for.
+    /// The next part of the file in ascending order, if there was enough idle time.
     fn next(&mut self, file_pages: u64, most: u64, device: &DeviceDescription) -> Option<(Page, u64)> {
         let rest = file_pages.saturating_sub(self.next);
         let pages = (self.idle_ns / device.page_ns().max(1)).min(most).min(rest);
@@ -165,7 +163,7 @@ impl Whole {
         Some((first, pages))
     }
 
-    /// These pages were not cached, and are asked for now.
+    /// Adds requested pages, which are not cached.
     pub fn ask(&mut self, pages: impl Iterator<Item = Page>) {
         pages.for_each(|page| self.unread.put(page));
     }
@@ -186,7 +184,7 @@ mod tests {
         assert!(unread.nodes.is_empty());
     }
 
-    /// Misses at random places of a file of 10,000 pages; what was asked for.
+    /// Random misses in a file of 10,000 pages; returns the requested pages.
     fn reader(device: DeviceDescription, room: u64, misses: u64) -> Vec<(Page, u64)> {
         let mut whole = Whole::default();
         let next = |miss| {
@@ -218,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_serial_disk_reads_the_group_around_what_was_missed() {
-        // 10,000 pages are 51 groups of 195: six misses are waited for.
+        // 10,000 pages are 51 groups of 195: reading begins after six misses.
         assert_eq!(reader(SERIAL, 10_000, 6), []);
         let parts = reader(SERIAL, 10_000, 8);
         let around = |miss: u64| miss * 7919 % 10_000 / 195 * 195;
