@@ -118,7 +118,7 @@ pub struct UsedDevice {
 }
 
 /// The source of a description.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DescriptionSource {
     /// The user named a file.
@@ -128,7 +128,6 @@ pub enum DescriptionSource {
     /// It was derived from times in the recording.
     Recording,
     /// Default values, by whether the kernel reports a rotating disk.
-    #[default]
     Assumed,
 }
 
@@ -163,7 +162,6 @@ impl UsedDevice {
 
 /// The result of a prefetch. Sizes in bytes, times in microseconds since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Account {
     /// Read-ahead calls.
     pub requests: u64,
@@ -214,7 +212,7 @@ pub struct Account {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_events: Option<u64>,
     /// Every issued range, in order of issue. Kept with [`crate::prefetch::Options::keep_ranges`].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<Issued>,
 }
 
