@@ -119,11 +119,11 @@ fn a_recording_with_read_ahead_switched_on_is_an_upper_bound() {
     };
     let (message, precision) = record_with(&volume);
     assert_eq!(precision, Precision::UpperBound, "{message}");
-    assert!(message.contains("read-ahead came back") && message.contains("upper bound"), "{message}");
+    assert!(message.contains("read-ahead was switched on") && message.contains("upper bound"), "{message}");
     // The setting of a disk without reads does not matter.
     let (message, precision) = record_with(&other);
     assert_eq!(precision, Precision::Precise, "{message}");
-    assert!(!message.contains("came back"), "{message}");
+    assert!(!message.contains("was switched on"), "{message}");
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn readiness_that_never_came_is_reported() {
         let output = home.try_record(wait, &["sh", "-c", "exit 3"]);
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(3));
-        assert!(message.contains("ended before what --until-"), "{message}");
+        assert!(message.contains("ended before the --until-... condition was met"), "{message}");
     }
     let ready = |wait: &[&str]| {
         let output = home.try_record(&[wait, &["--json"]].concat(), &["echo", "message"]);

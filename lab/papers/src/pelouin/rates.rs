@@ -7,7 +7,7 @@ use ahead_sim::{Mapped, Op, Pattern, Program, Scenario, Stream};
 /// "Each test was run 16 times."
 const RUNS: u64 = 16;
 /// Likewise against the real page cache, where each takes a disk's time.
-const LIVE_RUNS: u64 = 4;
+const LIVE_RUNS: u64 = 5;
 /// One turn of the platter at 7200 rpm, nanoseconds: his runs began anywhere in it.
 const TURN_NS: u64 = 8_333_333;
 
@@ -67,8 +67,9 @@ impl Steps {
         Ok(std::iter::once(begin_ns).chain(calls.iter().map(|call| call.ended_ns)).map(|at_ns| at_ns as f64).collect())
     }
 
-    /// The rates on a real ext2, read by the kernel that runs. The highest one at each position: the reader runs before
-    /// other programs, so other work only delays the disk, and must do so in every run to make a drop.
+    /// The rates on a real ext2, read by the kernel that runs. The second lowest one at each position: what delays one run makes no drop, and
+    /// a drop that one run does not show stays. A reader that is kept from its processor finds what read-ahead has brought meanwhile, and its
+    /// wait is gone, so the highest rate and the median of a busy machine hide drops.
     pub(super) fn live_rates(&self, machine: &Scenario, live: &dyn Live) -> Result<Rates, PaperError> {
         let mut machine = machine.clone();
         let stream = Stream {
@@ -88,7 +89,7 @@ impl Steps {
             });
             Ok(std::iter::once(0.0).chain(reached).collect())
         };
-        self.combined(LIVE_RUNS, times, highest)
+        self.combined(LIVE_RUNS, times, second_lowest)
     }
 
     /// The averaged rates.
@@ -116,8 +117,9 @@ fn mean(rates: Vec<f64>) -> f64 {
     rates.iter().sum::<f64>() / rates.len() as f64
 }
 
-fn highest(rates: Vec<f64>) -> f64 {
-    rates.into_iter().fold(0.0, f64::max)
+fn second_lowest(mut rates: Vec<f64>) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    rates.get(1).or(rates.first()).copied().unwrap_or(0.0)
 }
 
 /// Bytes per nanosecond at each position: the inverse of the centred difference, one-sided at the beginning.
@@ -177,6 +179,14 @@ mod tests {
         let rates = Rates { step_bytes: 100, values };
         assert_eq!(rates.drops(0.5), [400]);
         assert!((rates.share_at(400) - 2.0 / 92.0).abs() < 1e-9 && rates.share_at(5000).is_nan());
+    }
+
+    /// Regression: on a busy machine the wait for one window was missing in one of four runs, and the highest rate had no drop there.
+    #[test]
+    fn a_drop_counts_if_two_runs_show_it() {
+        assert_eq!(second_lowest(vec![9.0, 1.0, 9.0, 1.0, 9.0]), 1.0);
+        assert_eq!(second_lowest(vec![9.0, 9.0, 9.0, 1.0, 9.0]), 9.0);
+        assert_eq!((second_lowest(vec![3.0]), second_lowest(Vec::new())), (3.0, 0.0));
     }
 
     #[test]
