@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_lie_where_ext2_puts_them_one_by_one() {
+    fn places_equal_those_of_block_by_block_allocation() {
         let of_4k = |number| number / 32_252 * 32_768 + 516 + number % 32_252;
         let of_1k = |number| number / 1983 * 2048 + 65 + number % 1983;
         // Beyond the first triple-indirect block, and across several block groups.
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_ends_where_the_next_page_lies_elsewhere() {
+    fn contiguous_run_ends_before_a_distant_page() {
         let mut allocator = Allocator::new(Scheme::Ext2);
         allocator.file(BLOCKS_4K.group_data() - 700);
         let file = allocator.file(5000);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lies_where_something_else_does() {
+    fn places_never_overlap() {
         let mut allocator = Allocator::new(Scheme::Ext2);
         let files: Vec<FileLayout> = (0..40).map(|index| allocator.file(1 + index * 97)).collect();
         let mut taken = BTreeSet::new();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_lie_in_one_piece_and_cost_nothing() {
+    fn extents_are_contiguous_without_metadata() {
         let mut allocator = Allocator::new(Scheme::Extents);
         let (first, second) = (allocator.file(300), allocator.file(1));
         assert_eq!(first.place(299).block, 299);

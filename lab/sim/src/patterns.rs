@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn each_pattern_goes_its_way() {
+    fn each_pattern_visits_its_places() {
         assert_eq!(places(Pattern::Sequential, u64::MAX), [0, 4, 8, 12, 16, 20]);
         assert_eq!(places(Pattern::Backward, u64::MAX), [20, 16, 12, 8, 4, 0]);
         assert_eq!(places(Pattern::Stride, u64::MAX), [0, 8, 16]);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_does_so_call_by_call() {
+    fn writing_patterns_write_call_by_call() {
         let (open, file) = (OpenId(0), FileId(0));
         let write = |offset_bytes, length_bytes| Op::Write { open, file, offset_bytes, length_bytes };
         let base = Stream { mapped: false, file_pages: 4, call_bytes: 10_000, ..stream(Pattern::Write) };
@@ -403,7 +403,7 @@ mod tests {
 
     /// Regression: zero blocks, zero readers and calls without bytes caused divisions by zero or endless loops.
     #[test]
-    fn steps_of_nothing_are_steps_of_one() {
+    fn zero_lengths_count_as_one() {
         for pattern in [Pattern::Sequential, Pattern::Stride, Pattern::Interleaved, Pattern::Rewrite] {
             let none = Stream { pattern, stride_pages: 0, readers: 0, ..Stream::reader(3, 0) };
             assert!(none.ops().count() > 3 && none.steps(0) > 3, "{pattern:?}");
@@ -419,7 +419,7 @@ mod tests {
     /// For every block length: the patterns read each page once, including those behind the last whole block, and all
     /// readers get whole parts.
     #[test]
-    fn the_end_of_the_file_is_read_though_the_block_does_not_divide_it() {
+    fn file_is_read_to_its_end_with_a_partial_last_block() {
         for pattern in [Pattern::Sequential, Pattern::Backward, Pattern::Interleaved, Pattern::InterleavedBackward] {
             for (file_pages, block_pages, readers) in [(256, 192, 1), (256, 25, 3), (24, 5, 2), (24, 24, 1), (7, 2, 4)]
             {

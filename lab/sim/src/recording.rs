@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn unknown_files_and_openings_are_refused() {
         assert!(recording(&[READ]).check().is_ok());
         let shifted = recording(&[READ.shifted(1, 0)]);
         assert!(shifted.check().unwrap_err().contains("a file that there is not"));

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_read_once_and_the_disk_decides_how_long_it_takes() {
+    fn all_bytes_are_read_once_and_the_model_sets_the_time() {
         let profile = profile(101);
         for model in Model::BUILTIN {
             let replayed = on(model, &profile);

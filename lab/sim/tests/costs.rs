@@ -36,7 +36,7 @@ fn reading_costs_by_call_by_page_and_by_request() {
 
 /// Each fault maps the cached pages around the faulting page, so fewer faults occur.
 #[test]
-fn faults_cost_each_and_map_what_is_around() {
+fn faults_cost_time_and_map_the_pages_around() {
     let faults = |around: u64| {
         let counters = run("fault_us", 1.0, &format!("fault_around_pages = {around}"), "via = \"mmap\"");
         assert_eq!(counters.accesses(), 4096);

@@ -11,7 +11,7 @@ fn run(policy: &str, disk: &str, workload: &str) -> (Counters, Vec<Finished>) {
 
 /// Pelouin (2009), section 3.4: half blocks without read-ahead. The read of block 12 also fetches the indirect block.
 #[test]
-fn the_thirteenth_block_takes_one_request_more() {
+fn thirteenth_block_needs_one_more_request() {
     let (counters, calls) = run("none", "model = \"ssd\"\nlayout = \"ext2\"", "file_mb = 1\ncall_bytes = 2048");
     assert_eq!(calls.len(), 512);
     // One request for each page, one for the inode, one for the indirect block.
@@ -31,7 +31,7 @@ fn the_thirteenth_block_takes_one_request_more() {
 /// A window of 32 pages from the file's start is split: 13 blocks (with the indirect block), and after their arrival
 /// the other 20.
 #[test]
-fn a_window_is_cut_where_the_pointer_is_not_there_yet() {
+fn window_is_cut_at_an_absent_pointer_block() {
     let disk = "model = \"hdd\"\nread_ahead_kb = 128\nmax_request_kb = 1024\n";
     let text = "file_mb = 1\nblock_kb = 128\ncall_bytes = 131072";
     let (plain, plain_calls) = run("linux-6.12", disk, text);
@@ -57,7 +57,7 @@ fn each_pointer_block_is_read_once() {
 
 /// Policies that request pages while no process waits (on arrivals, on waits) also pass pointer blocks.
 #[test]
-fn every_policy_comes_over_a_pointer_block() {
+fn every_policy_passes_pointer_blocks() {
     for policy in ahead_policy::CATALOGUE {
         let name = if policy.arguments.is_empty() { policy.name.to_owned() } else { format!("{}(16)", policy.name) };
         let (counters, _) = run(&name, "model = \"cloud\"\nlayout = \"ext2\"\nnr_requests = 2", "file_mb = 16");

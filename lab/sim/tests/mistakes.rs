@@ -294,7 +294,7 @@ proptest! {
 
     /// A changed scenario gives a one-line error that names the change, or a run that ends and loses no page.
     #[test]
-    fn a_changed_scenario_is_refused_or_runs(text in mutated()) {
+    fn changed_scenario_is_refused_or_runs(text in mutated()) {
         match Scenario::from_toml(&text, ".".as_ref()) {
             Err(error) => {
                 let error = error.to_string();

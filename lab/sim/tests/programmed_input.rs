@@ -27,13 +27,13 @@ fn every_page_is_moved_once_and_is_system_time() {
 }
 
 #[test]
-fn who_waits_is_not_interrupted() {
+fn waiting_process_is_not_interrupted() {
     let counters = run("none", 300);
     assert_eq!(counters.moved, Moved { from_idle_ns: 1024 * 100_000, ..Moved::default() });
 }
 
 #[test]
-fn who_computes_meanwhile_is() {
+fn computing_process_is_interrupted() {
     let counters = run("true-readahead(64)", 3000);
     // Except for the first two groups: the process waits for their first page.
     assert!(counters.moved.from_idle_ns <= 128 * 100_000, "{:?}", counters.moved);

@@ -17,7 +17,7 @@ file_mb = 1
 "#;
 
 #[test]
-fn other_programs_run_on_the_machine_of_a_scenario() {
+fn custom_programs_run_on_the_machine_of_a_scenario() {
     let scenario = Scenario::from_toml(SCENARIO, ".".as_ref()).unwrap();
     let (open, file) = (OpenId(0), FileId(0));
     // Two reads of the same page, then one of a distant page.

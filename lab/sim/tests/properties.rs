@@ -82,7 +82,7 @@ proptest! {
     /// Every requested page is used, wasted or still cached. Every access is a hit, a wait or a miss. The times add up,
     /// and the same scenario gives the same figures.
     #[test]
-    fn nothing_is_lost_and_nothing_is_left_to_chance(text in scenario()) {
+    fn counters_add_up_and_runs_are_deterministic(text in scenario()) {
         let scenario = Scenario::from_toml(&text, ".".as_ref()).unwrap();
         let mut accesses = None;
         for choice in &scenario.policies {

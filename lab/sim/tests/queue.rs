@@ -34,7 +34,7 @@ fn run(queue: &mut Queue) -> Vec<Done> {
 }
 
 #[test]
-fn while_others_wait_a_request_comes_some_time_after_the_one_before_it() {
+fn next_request_waits_for_the_turnaround_beside_another_reader() {
     let [alone, beside] = [false, true].map(|is_beside| {
         let mut queue = queue();
         add(&mut queue, A, A, 0);
@@ -53,7 +53,7 @@ fn while_others_wait_a_request_comes_some_time_after_the_one_before_it() {
 
 /// Regression: a pointer block had a separate time slice.
 #[test]
-fn what_a_reader_needs_to_find_its_pages_goes_in_its_slice() {
+fn pointer_block_uses_the_slice_of_its_reader() {
     let mut queue = queue();
     add(&mut queue, A, A, 0);
     add(&mut queue, B, B, 1000);

@@ -10,7 +10,7 @@ fn runs(text: &str) -> Vec<(String, Counters)> {
 /// Half a second of work in each of ten seconds, cut off during a sleep. The run's time is its limit, and the run is
 /// marked as cut off.
 #[test]
-fn a_run_that_is_cut_off_says_so() {
+fn run_at_its_time_limit_is_marked() {
     let text = |end_s: u64| {
         format!(
             "policies = [\"none\"]\n[machine]\nend_s = {end_s}\n[disk]\nmodel = \"ssd\"\n\
@@ -26,7 +26,7 @@ fn a_run_that_is_cut_off_says_so() {
 
 /// If blocks do not divide a file, its last block is shorter, and it is read.
 #[test]
-fn a_file_is_read_to_its_end_whatever_the_block() {
+fn file_is_read_to_its_end_with_any_block_length() {
     for pattern in ["sequential", "backward", "interleaved", "interleaved-backward"] {
         for (via, block_kb) in [("read", 768), ("mmap", 768), ("read", 100), ("mmap", 100)] {
             let readers = if pattern.starts_with("inter") { "readers = 2\n" } else { "" };
@@ -56,7 +56,7 @@ fn the_same_work_takes_the_same_time_under_every_policy() {
 }
 
 #[test]
-fn a_scenario_that_is_no_text_is_reported_with_its_line() {
+fn binary_scenario_is_reported_with_its_line() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("latin-1.toml");
     std::fs::write(&path, b"policies = [\"none\"]\nname = \"caf\xe9\"\n").unwrap();
@@ -70,7 +70,7 @@ fn a_scenario_that_is_no_text_is_reported_with_its_line() {
 /// A full queue admitted every reader with one request at a time, so that the head moved back and forth between all of
 /// them. Eight streams had 0.59 of the throughput of one, and 64 had 0.43.
 #[test]
-fn many_streams_go_into_a_full_queue_as_a_whole() {
+fn many_streams_keep_their_throughput_with_a_full_queue() {
     let elapsed_ns = |streams: u64| {
         let text = format!(
             "policies = [\"ahead\"]\n[machine]\nmemory_mb = 8192\n[disk]\nmodel = \"hdd\"\n[[workload]]\n\
@@ -89,7 +89,7 @@ fn many_streams_go_into_a_full_queue_as_a_whole() {
 /// so they suggest a longer life than unread pages have. In the past nearly every prefetched page was evicted before
 /// its use.
 #[test]
-fn what_is_mapped_behind_a_reader_promises_no_long_life() {
+fn mapped_streams_in_little_memory_do_not_thrash() {
     let (_, run) = runs(
         "policies = [\"ahead\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"hdd\"\n[[workload]]\npattern = \"sequential\"\n\
          via = \"mmap\"\nfile_mb = 4\nstreams = 800\nblock_kb = 4\nrate_kb_per_s = 1\n",
@@ -104,7 +104,7 @@ fn what_is_mapped_behind_a_reader_promises_no_long_life() {
 /// Regression: `oracle` did not end if readers have hardly a page each. Its prefetched pages were evicted before their
 /// use, and fetched again.
 #[test]
-fn oracle_ends_where_readers_have_hardly_a_page_each() {
+fn oracle_ends_with_hardly_a_page_for_each_reader() {
     for seed in 0..3 {
         let text = format!(
             "policies = [\"none\", \"oracle\"]\nseed = {seed}\n[machine]\nmemory_mb = 2\nend_s = 1000\n\

@@ -24,7 +24,7 @@ fn writers_that_wait_for_room_do_not_wait_for_a_timer() {
 
 /// Regression: a process that was woken and found its inode cached left the others waiting without end.
 #[test]
-fn readers_of_few_requests_never_wait_for_nothing() {
+fn readers_with_few_requests_never_idle() {
     for pattern in ["stride", "sequential", "random", "sparse"] {
         for more in ["streams = 8", "streams = 40\nreopens = true\nblocks = 4\npasses = 2"] {
             let text = format!(

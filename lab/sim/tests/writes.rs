@@ -15,7 +15,7 @@ fn run(machine: &str, workload: &str) -> Counters {
 const WRITE: &str = "pattern = \"write\"\nfile_mb = 64\n";
 
 #[test]
-fn what_stays_below_the_limits_costs_memory_alone() {
+fn writes_below_the_limits_need_no_disk() {
     let counters = run("memory_mb = 1024", WRITE);
     assert_eq!((counters.write_bytes, counters.dirtied_pages), (64 << 20, 16_384));
     assert_eq!((counters.unwritten_pages, counters.device.requests, counters.misses), (16_384, 0, 0));
@@ -46,7 +46,7 @@ fn fsync_waits_for_the_disk() {
 
 /// Dirty pages are written after `dirty_expire`, checked every `dirty_writeback`, and not before.
 #[test]
-fn what_is_old_is_written() {
+fn old_dirty_pages_are_written() {
     let slow = format!("{WRITE}rate_kb_per_s = 16384\n");
     let limits = |expire_ms: u64| {
         let machine = format!("memory_mb = 4096\ndirty_expire_ms = {expire_ms}\ndirty_writeback_ms = 100");
@@ -58,7 +58,7 @@ fn what_is_old_is_written() {
 }
 
 #[test]
-fn what_is_written_is_there_to_be_read() {
+fn written_pages_are_hits_for_reads() {
     let counters = run("memory_mb = 256", "pattern = \"rewrite\"\nfile_mb = 64\nblock_kb = 16\npasses = 2");
     // The second pass hits every page: each page is read from the disk once.
     assert_eq!((counters.issued_pages, counters.used_pages), (16_384, 16_384));
@@ -66,7 +66,7 @@ fn what_is_written_is_there_to_be_read() {
 }
 
 #[test]
-fn a_page_that_is_partly_overwritten_is_read_first() {
+fn partly_overwritten_page_is_read_first() {
     let machine = "memory_mb = 4\ndirty_background_ratio = 0\ndirty_ratio = 10";
     let halves = "pattern = \"write\"\nfile_mb = 16\npasses = 2\nblock_kb = 4\ncall_bytes = 2048";
     let counters = run(machine, halves);
@@ -94,7 +94,7 @@ fn ext2_writes_pointer_blocks_with_the_data() {
 /// A reader beside a writer. With mq-deadline the reader waits for a batch of writes. With c-scan it waits until the
 /// writer reaches the end of its file, because the reader's blocks are behind the head.
 #[test]
-fn a_reader_is_not_kept_waiting_when_reads_go_first() {
+fn deadline_scheduler_bounds_the_wait_of_a_reader() {
     let waits_most_ns = |scheduler: &str| {
         let text = format!(
             "policies = [\"linux-6.12\"]\n[machine]\nmemory_mb = 64\n[disk]\nmodel = \"emmc\"\nscheduler = \"{scheduler}\"\n\
@@ -112,7 +112,7 @@ fn a_reader_is_not_kept_waiting_when_reads_go_first() {
 
 /// A backward seek clears the flag for sequential reads in Linux 1.3. The kernel then requests the wanted pages only.
 #[test]
-fn going_back_stops_the_read_ahead_of_1_3() {
+fn backward_seek_stops_the_read_ahead_of_linux_1_3() {
     let reads = |pattern: &str| {
         let machine = "memory_mb = 24\ndirty_background_ratio = 60\ndirty_ratio = 60";
         let workload = format!("pattern = \"{pattern}\"\nfile_mb = 8\nblock_kb = 16");

@@ -1,4 +1,4 @@
-//! A process goes through pages. For each page: present, in flight or absent; a question to the policy; then its use.
+//! Accesses of a process to pages: find the page (present, in flight or absent), ask the policy, then use the page.
 
 use super::{Doing, Machine, Step};
 use crate::cache::Use;

@@ -96,7 +96,7 @@ mod tests {
     const B: FileId = FileId(2);
 
     #[test]
-    fn a_slice_ends_and_the_next_one_begins_with_a_read_that_is_done() {
+    fn slice_begins_with_a_completed_read_and_ends_in_time() {
         let mut slices = Slices::default();
         assert_eq!(slices.next(&[A, B], 0), Some(A));
         // The seek took a second; the slice begins only then.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_kept_idle_for_the_next_read_up_to_a_limit() {
+    fn disk_idles_for_the_next_read_up_to_a_limit() {
         let mut slices = Slices::default();
         assert_eq!(slices.next(&[A], 0), Some(A));
         slices.done(A, &[B], 10);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn many_get_shorter_slices_down_to_two_idle_times() {
+    fn many_processes_get_shorter_slices_down_to_two_idle_times() {
         let ms = |busy| slice_ns(busy) / 1_000_000;
         assert_eq!([1, 3, 4, 16, 100].map(ms), [100, 100, 75, 18, 16]);
     }
