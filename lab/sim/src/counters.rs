@@ -81,7 +81,7 @@ pub struct Counters {
     pub unwritten_pages: u64,
     /// Waits of writers because too many pages were dirty.
     pub dirty_waits: u64,
-    /// Sum of these waits and of the waits for `fsync`, over all processes.
+    /// Sum of the waits at the dirty limit and for `fsync`, over all processes.
     pub writeback_wait_ns: u64,
     /// Longest time from the beginning of a call to its end.
     pub latency_most_ns: u64,

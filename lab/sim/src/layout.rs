@@ -61,7 +61,7 @@ impl Measures {
         self.group - self.overhead()
     }
 
-    /// The block that holds the data block with this number, after the overhead of its group and of those before.
+    /// The disk block of the data block with this number, after the overhead of its group and of those before.
     fn block_of_data(&self, number: u64) -> Block {
         number / self.group_data() * self.group + self.overhead() + number % self.group_data()
     }
