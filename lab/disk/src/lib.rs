@@ -1,4 +1,4 @@
-//! An emulated slow disk: a real block device, which the kernel treats like any disk, and whose reads take the time of a disk model.
+//! An emulated slow disk: a real block device for the kernel, whose reads take the time of a disk model.
 //!
 //! Input: an image file and a model (`ahead-device`). Output: `/dev/loopN`, perhaps mounted, with counters, faults and a measurement of its
 //! accuracy.
