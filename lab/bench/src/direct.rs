@@ -74,7 +74,7 @@ impl<'a> PieceQueue<'a> {
     }
 }
 
-/// Reads the files of a variant, whatever the pattern of its readers.
+/// Reads the files of a variant, independent of the pattern of its readers.
 ///
 /// Errors: a file system without direct reads; a read failed; `stop` was set.
 pub(crate) fn run(variant: &Variant, files: &[HeldFile], stop: &AtomicBool) -> Result<Observed> {

@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 const PIECE_BYTES: usize = 1 << 20;
 /// A file system needs one byte in this many besides the data (extents, inodes, commits of a journal).
 const SPARE_SHARE: u64 = 64;
-/// Timeout for the eviction of a file: its last writes or reads may be in flight, and other processors may hold its pages in per-CPU
+/// Timeout for the eviction of a file. Its last writes or reads may be in flight, and other processors may hold its pages in per-CPU
 /// lists.
 const EVICT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Descriptors for each file: the held one, that of its reader, that of a clairvoyant policy, and a spare one. Descriptors besides the

@@ -109,7 +109,7 @@ pub fn named(name: &str, sizes: &Sizes) -> Option<Job> {
     Some(Job { name, variants })
 }
 
-/// Touches every page of a file from front to back, and copies it into a buffer.
+/// Accesses every page of a file from front to back, and copies it into a buffer.
 fn mmapit(sizes: &Sizes) -> Vec<Variant> {
     let pages = Sizes { block_bytes: PAGE_BYTES, ..sizes.clone() };
     let stream = Stream { mapped: true, ..pages.stream(Pattern::Sequential) };

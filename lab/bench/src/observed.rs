@@ -42,6 +42,6 @@ pub struct Observed {
     pub latency_most_ns: u64,
     /// Time of each call, if the caller wants the times.
     pub each_ns: Vec<u64>,
-    /// Samples, if the variant asks for them.
+    /// Samples, if the variant requests samples.
     pub timeline: Vec<Sample>,
 }

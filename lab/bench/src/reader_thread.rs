@@ -162,7 +162,7 @@ impl<'a> ReaderThread<'a> {
         Ok(())
     }
 
-    /// Copies a mapped page into the buffer. `alone`: the operation touches only this page.
+    /// Copies a mapped page into the buffer. `alone`: the operation accesses only this page.
     fn touch(&mut self, open: OpenId, page: u64, alone: bool) -> Result<()> {
         self.probe_cache(open, page * PAGE_BYTES, PAGE_BYTES)?;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -267,7 +267,7 @@ impl<'a> ReaderThread<'a> {
     }
 }
 
-/// Why a page cannot be touched: an error of the disk, or the end of the file.
+/// Why a page cannot be accessed: an error of the disk, or the end of the file.
 fn unreadable(file: &File, page: u64) -> Result<usize> {
     let read = file.read_at(&mut [0], page * PAGE_BYTES).map_err(|e| Error::io("read", e))?;
     Err(Error::Job(match read {
@@ -287,7 +287,7 @@ pub fn in_file(error: Error, path: &Path) -> Error {
     }
 }
 
-/// A buffer for `count` times whose memory was touched before. A page fault in the buffer would look like a slow read.
+/// A buffer for `count` times whose memory was accessed before. A page fault in the buffer would look like a slow read.
 fn faulted_buffer(count: usize) -> Vec<u64> {
     let mut room: Vec<u64> = (1..=count as u64).collect();
     room.clear();

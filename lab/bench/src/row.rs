@@ -9,7 +9,7 @@ use ahead_policy::PAGE_BYTES;
 use serde::Serialize;
 
 /// The result of a variant under a read-ahead. The time is the median, with its spread. Processor times and counts are those of the run
-/// with the median time; for an even number of runs, of the faster of the middle two.
+/// with the median time. For an even number of runs, that is the faster of the middle two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The job.
@@ -71,7 +71,7 @@ pub struct Row {
     /// Most bytes of the files that were evicted during a run, the extra counting run included; unused ones among them were read twice. Null
     /// without an observer.
     pub evicted_bytes: Option<u64>,
-    /// Samples of user and system time, if the variant asks for them.
+    /// Samples of user and system time, if the variant requests samples.
     pub timeline: Vec<Sample>,
 }
 

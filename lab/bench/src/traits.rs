@@ -32,8 +32,8 @@ pub fn measure_traits(files: &Files, stop: &AtomicBool) -> Result<(DeviceDescrip
     }
 }
 
-/// Whether an error means that the disk cannot be measured, and not that the disk failed: the file is too short, its file system has no
-/// direct I/O, or asynchronous reads are forbidden.
+/// Whether an error means that the disk cannot be measured, and not that the disk failed. The reasons: the file is too short, its file
+/// system has no direct I/O, or asynchronous reads are forbidden.
 fn is_unsupported(error: &ahead_live::Error) -> bool {
     const NO_DIRECT_READS: [Errno; 5] = [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::AGAIN];
     let code = match error {

@@ -17,8 +17,8 @@ pub(crate) enum KernelReport {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expected {
     pub(crate) outcome: Option<Outcome>,
-    /// The part of a window that is read in single pages: all of it without large folios; with large folios, the rest after a page that
-    /// was already cached.
+    /// The part of a window that is read in single pages. Without large folios, that is the whole window; with large folios, the rest
+    /// after a page that was already cached.
     pub(crate) rest: Option<Exact>,
     /// The folios that the decision adds to the cache, and whether each has a mark.
     pub(crate) folios: Vec<(Folio, bool)>,
@@ -96,7 +96,8 @@ impl Pending {
 
     /// Whether the pages added to the cache, and the report on the rest of a window, are those that the policy expects. The expected
     /// pages come first, then at most the accessed page, which the kernel reads alone if read-ahead did not read it. Under memory
-    /// pressure they may differ although the decision is the same: the allocation of a folio fails, or the kernel evicts a page at once.
+    /// pressure pages and report may differ although the decision is the same. The allocation of a folio fails, or the kernel evicts a
+    /// page at once.
     pub(crate) fn has_expected_folios(&self) -> bool {
         let rest = self.reported.iter().skip(1).copied();
         if matches!(self.expected.outcome, Some(Outcome::Window { .. }))

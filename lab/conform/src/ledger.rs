@@ -68,8 +68,9 @@ impl Ledger {
         }
     }
 
-    /// A read of this thread has ended. Adds an alternative to each current decision of another thread through the same open file without
-    /// a report: the outcome if the read had ended before the decision. `decide`: a thread's decision with this state.
+    /// A read of this thread has ended. Adds an alternative to each current decision of another thread through the same open file that
+    /// has no report. The alternative is the outcome if the read had ended before the decision. `decide`: a thread's decision with this
+    /// state.
     pub(crate) fn add_alternatives(
         &mut self,
         task: u32,

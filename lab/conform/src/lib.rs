@@ -1,7 +1,7 @@
 //! Compares the decisions of a policy with those of a kernel.
 //!
-//! Input: a trace of the reads of programs, the decisions of the kernel's read-ahead and the state before each of them
-//! ([`ahead_traces::Reader`]); the rules of a kernel. Output: the number of decisions that agree, and the decisions that do not
+//! Input: a trace ([`ahead_traces::Reader`]) and the rules of a kernel. The trace has the reads of programs, the decisions of the
+//! kernel's read-ahead and the state before each decision. Output: the number of decisions that agree, and the decisions that do not
 //! ([`Report`]).
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! `pages` models the page cache, `judge` compares one decision, `ledger` keeps the decisions of all threads, `step` and `free` are the two
 //! methods.
 //!
-//! This crate must never use a decision of the trace in place of the policy's, leave out a decision without counting it, accept a trace with
-//! lost events, or trust a trace.
+//! This crate must never use a decision of the trace in place of the policy's, or leave out a decision without counting it. It must never
+//! accept a trace with lost events, or trust a trace.
 
 mod free;
 mod judge;

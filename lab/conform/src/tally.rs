@@ -39,7 +39,7 @@ pub struct Mismatch {
     pub difference: String,
     /// The kernel's state before the decision.
     pub state: String,
-    /// A decision of another thread on the same file overlapped; or another thread's read through the same open file did, and the
+    /// A decision of another thread on the same file overlapped. Or another thread's read through the same open file did, and the
     /// decision agrees with the end of that read. The trace does not show the order.
     pub is_overlapping: bool,
 }

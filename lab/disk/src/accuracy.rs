@@ -1,5 +1,5 @@
-//! Measures the accuracy of a disk's times as programs see them: scattered reads past the page cache, timed in this process and compared
-//! with the times of the model in the daemon.
+//! Measures the accuracy of a disk's times as programs see them. This process times scattered reads past the page cache, and compares
+//! these times with those of the model in the daemon.
 //!
 //! The measurement takes place when a disk is attached, at each queue depth that its model has. The extra cost with many outstanding reads is
 //! then added to the lead ([`Lead::per_other_ns`]). A disk that is not accurate enough reports this in every result.
@@ -88,7 +88,8 @@ pub(crate) fn holds_with_margin(punctuality: &Punctuality) -> bool {
     punctuality.share >= (1.0 + PROMISED_SHARE) / 2.0
 }
 
-/// The queue depths for a model: 1, the number of reads that it serves at a time, and twice this number, so that reads wait for each other.
+/// The queue depths for a model: 1, the number of reads that it serves at a time, and twice this number. At the last depth reads wait for
+/// each other.
 pub fn depths(model: &Model) -> Vec<usize> {
     let channels = (model.channels() as usize).clamp(1, MAX_DEPTH);
     let mut depths = vec![1, channels, 2 * channels];

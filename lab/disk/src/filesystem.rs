@@ -41,8 +41,8 @@ impl Filesystem {
         }
     }
 
-    /// The smallest disk for this file system, bytes: mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs less than 109 MiB; ext4
-    /// in 1 MiB would have no space for a file.
+    /// The smallest disk for this file system, bytes. mkfs.xfs refuses less than 300 MB since xfsprogs 5.19, mkfs.btrfs less than 109
+    /// MiB. ext4 in 1 MiB would have no space for a file.
     pub fn min_bytes(self) -> u64 {
         match self {
             Filesystem::Ext2 | Filesystem::Ext3 | Filesystem::Ext4 => 8 << 20,

@@ -35,7 +35,7 @@ const RATE_TIME: Duration = Duration::from_millis(40);
 const RATE_ROUNDS: usize = 3;
 /// Queue depth of small reads: the maximum of SATA.
 const SMALL_DEPTH: usize = 32;
-/// Queue depth of large reads: few of them saturate the copying.
+/// Queue depth of large reads: a few reads saturate the copying.
 const LARGE_DEPTH: usize = 4;
 /// Accepted difference between the time of a read and the model, nanoseconds.
 const TOLERANCE_NS: u64 = 60_000;

@@ -288,7 +288,7 @@ fn inaccuracy(punctuality: &[Punctuality]) -> Option<String> {
     Some(format!("with {at_a_time} at a time, only {percent:.1} % took the time of the model within 5 % or 60 µs"))
 }
 
-/// Returns an error when a signal asks to stop; called between two steps.
+/// Returns an error after a signal to stop; called between two steps.
 fn check_signals(signals: &Signals) -> Result<()> {
     signals.poll().map_or(Ok(()), |signal| Err(Error::Interrupted(signal.number)))
 }
@@ -315,7 +315,7 @@ fn attach_loop(owner: ProcessId, name: &str, capacity_bytes: u64, read_only: boo
     Ok((attached.leave(), number))
 }
 
-/// Drops its elements from the last to the first. A setting of the queue may depend on an earlier one: after the scheduler is restored,
+/// Drops its elements from the last to the first. A setting of the queue may depend on an earlier one. After the scheduler is restored,
 /// `nr_requests` cannot have the value that it had under the other scheduler.
 #[derive(Debug)]
 struct Stack<T>(Vec<T>);

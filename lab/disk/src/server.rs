@@ -53,7 +53,7 @@ enum Event {
     Abandoned,
     /// The starter was killed.
     StarterGone,
-    /// A signal asks the daemon to stop.
+    /// The daemon has received a signal to stop.
     Signal,
     /// The disk is down, or another process has unmounted the FUSE file system.
     Ended,

@@ -10,7 +10,7 @@ pub(crate) const NOT_ASKED: &str = "not asked for";
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Counted: exact if the method works.
+    /// Counted: the value is exact or wrong.
     Whole(u64),
     /// Measured.
     Real(f64),
@@ -67,7 +67,7 @@ impl Answer {
     }
 
     /// The median of some measurements, with their minimum and maximum. With probability 2^(1-n) all measurements are on one side of the
-    /// true value; otherwise the true value is between minimum and maximum.
+    /// true median; otherwise the true median is between minimum and maximum.
     pub fn middle_of(values: &[f64], unit: &'static str, method: impl Into<String>) -> Answer {
         let range = [quantile(values, 0.0), quantile(values, 1.0)];
         let confidence = Some(1.0 - 0.5_f64.powi(values.len() as i32 - 1));

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Maximum number of evictions while reads are in flight. Before each retry, a read has ended.
 const EVICTIONS: u32 = 1000;
-/// In a file larger than twice this, mincore checks only this much at the beginning and around the middle, bytes: the probe's
-/// reads begin there and extend over a few windows. A check of a terabyte takes 40 seconds.
+/// In a file larger than twice this, mincore checks only this many bytes at the beginning and around the middle. The probe's reads begin
+/// there and extend over a few windows. A check of a terabyte takes 40 seconds.
 const LOOKED_BYTES: u64 = 256 << 20;
 
 impl Subject {

@@ -1,8 +1,8 @@
 //! Measures the disk: access time, bandwidth and parallelism; for a rotating disk also rotation, seeks and buffer, for any other disk its
 //! limits.
 //!
-//! A disk rotates if descending reads all take the same time (a turn of the platter), random reads take different times, and
-//! ascending reads take almost no time.
+//! A disk rotates on three conditions. Descending reads all take the same time (a turn of the platter). Random reads take different
+//! times. Ascending reads take almost no time.
 
 mod reads;
 mod rotating;
@@ -186,8 +186,8 @@ impl Single {
         Ok(())
     }
 
-    /// Times without reads that another process delayed for longer than any seek and rotation, a tenth of a second and more: a few of
-    /// them would change the mean.
+    /// Times without reads that another process delayed for longer than any seek and rotation, a tenth of a second and more. A few such
+    /// reads would change the mean.
     fn undisturbed(&self) -> Vec<f64> {
         let most_ns = 2.0 * quantile(&self.anywhere, 0.95);
         self.anywhere.iter().copied().filter(|ns| *ns <= most_ns).collect()

@@ -141,7 +141,7 @@ pub fn count(look: &File, from: u64, end: u64) -> Result<u64> {
     Ok(cache::cachestat(look, from * PAGE_BYTES, end.saturating_sub(from) * PAGE_BYTES)?.cached_pages)
 }
 
-/// Nanoseconds that an access to this page takes. After a sleep or a wait for the disk the first access is slow for any page: the
+/// Nanoseconds that an access to this page takes. After a sleep or a wait for the disk the first access is slow for any page. The
 /// processor has slept, and its caches hold other data. So the function accesses the cached page `there` first.
 fn look_at(mapping: &Mapping, page: u64, there: u64) -> Result<f64> {
     mapping.fault((there * PAGE_BYTES) as usize)?;
@@ -246,8 +246,8 @@ impl Clock {
         Ok(Ok(Clock { parting_ns, access_ns: quantile(&misses, 0.95), page_ns: long_ns / long as f64 }))
     }
 
-    /// Waits until the requested `pages` pages have arrived. Without queries to the kernel there is only this way: read a page at the
-    /// file's end after them, and then wait for a time that is enough for all of them.
+    /// Waits until the requested `pages` pages have arrived. Without queries to the kernel there is only one way: request another page,
+    /// at the file's end, and then wait for a time that is enough for all of these pages.
     fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
         subject.read_page(look, subject.pages() - 1)?;
         let takes = Duration::from_nanos((SETTLE * (self.access_ns + pages as f64 * self.page_ns)) as u64);

@@ -1,5 +1,5 @@
-//! Data of Pelouin's figures 1 to 5, measured as in his paper: sequential reads in small steps, each timed; rates at each place by
-//! centred differences, averaged over 16 runs.
+//! Data of Pelouin's figures 1 to 5, measured as in his paper: sequential reads in small steps, each timed. Centred differences, averaged
+//! over 16 runs, give the rate at each place.
 
 use crate::Run;
 use crate::disk::Reads;
@@ -94,8 +94,8 @@ fn again(run: &Run) -> Result<Vec<(f64, f64)>> {
     Ok(points)
 }
 
-/// The five figures of Pelouin's paper. The data of figures 3 and 4 are those of the drive's buffer (`again`), because the page cache
-/// keeps the pages that these reads would request again.
+/// The five figures of Pelouin's paper. The data of figures 3 and 4 are those of the drive's buffer (`again`). Reads through the page
+/// cache would find their pages there.
 pub fn pelouin(run: &Run) -> Result<Vec<Figure>> {
     let again = again(run)?;
     let rate = "bytes per us";

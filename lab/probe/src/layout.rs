@@ -103,7 +103,7 @@ fn conclude(asked: Answer, pointers: Pointers) -> Layout {
     Layout { block_size, direct_blocks, indirect_at: at, indirect_by }
 }
 
-/// The reason for an answer without blocks. Before Linux 5.14, no call makes a journal release its blocks.
+/// The reason if no indirect block was read. Before Linux 5.14, no call makes a journal release its blocks.
 fn none_read(method: &str) -> String {
     format!(
         "{method}: no block of pointers is read in the first {LAYOUT_PAGES} pages: extents, or blocks that a journal holds in memory"
@@ -133,7 +133,7 @@ fn block_size(run: &Run) -> Result<Answer> {
     })
 }
 
-/// Why no block device has a cache with the metadata, for counting or evicting them; otherwise the method.
+/// Why there is no block device whose cache holds the metadata, so that the probe can neither count nor evict them.
 fn no_device(subject: &Subject) -> Result<&'static str> {
     Ok(match subject.device_number()? {
         _ if subject.is_device() => "a device has no files whose blocks could be looked for",

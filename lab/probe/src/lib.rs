@@ -1,8 +1,8 @@
-//! Finds the parameters of a disk and a kernel from outside: by timed reads, by the state of the page cache (cachestat), and by the
-//! layout of files (SEEK_HOLE, FIEMAP). The crate reads no setting and no superblock.
+//! Finds the parameters of a disk and a kernel from outside. The sources are timed reads, the state of the page cache (cachestat), and
+//! the layout of files (SEEK_HOLE, FIEMAP). The crate reads no setting and no superblock.
 //!
 //! In: a directory, a file or a block device. Out: [`Answers`], each with its confidence and method, or with the reason why it has no
-//! value; and a model of the disk, its *twin*, for the simulator and the emulated disk.
+//! value. Also a model of the disk, its *twin*, for the simulator and the emulated disk.
 //!
 //! ```text
 //!                ┌─ window    sequential reads: first window, growth, window, trigger; WILLNEED
@@ -14,8 +14,8 @@
 //! The method is Pelouin's (*Investigating ext2 optimizations in Linux*, 2009): he found read-ahead, block size and layout from the times
 //! of reads alone. A probe does not guess: an answer without a value has the reason.
 //!
-//! This crate must never write anything but its test file, report a setting as a finding, use a device that another process uses, or
-//! leave a file behind.
+//! This crate must never write anything but its test file, or leave a file behind. It must never report a setting as a finding, or use a
+//! device that another process uses.
 
 pub mod answer;
 mod cold;

@@ -16,7 +16,7 @@ const RUNS: u64 = 3;
 const PASSES: usize = 25;
 /// Number of accessed pages: two of the largest ranges that can be distinguished.
 const TOUCHED_PAGES: u64 = 256;
-/// An access that takes this multiple of the usual one is a fault: an access through an entry of the page table takes nanoseconds, the
+/// An access that takes this multiple of the usual one is a fault. An access through an entry of the page table takes nanoseconds, the
 /// fastest fault hundreds of them.
 const FAULT: f64 = 4.0;
 

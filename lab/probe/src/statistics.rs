@@ -69,8 +69,8 @@ pub fn most_frequent<T: PartialEq + Copy>(outcomes: &[T]) -> Option<(T, (u64, u6
     best.map(|(outcome, agree)| (outcome, (agree as u64, outcomes.len() as u64)))
 }
 
-/// The boundary between fast and slow times: the geometric mean of the slowest fast time (99 of 100) and the fastest slow time (1 of
-/// 100). `None` if these differ by less than a factor of three: then a time does not show the kind.
+/// The boundary between fast and slow times. It is the geometric mean of the slowest fast time (99 of 100) and the fastest slow time (1
+/// of 100). `None` if these differ by less than a factor of three: then a time does not show the kind.
 pub fn parting(quick: &[f64], slow: &[f64]) -> Option<f64> {
     let (above, below) = (quantile(quick, 0.99), quantile(slow, 0.01));
     (above > 0.0 && below >= 3.0 * above).then(|| (above * below).sqrt())

@@ -55,7 +55,7 @@ impl Subject {
     ///
     /// Errors: no such path, too little space, not permitted, a device in use, a kind of file that cannot be probed.
     pub fn new(path: &Path, size_bytes: u64, timing_only: bool, watcher: &dyn Watcher) -> Result<Subject> {
-        // From here on the subject has one name, whatever is mounted or renamed along the path.
+        // From here on the subject has one name, also after a mount or a rename along the path.
         let path = &fs::canonicalize(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
         match Directory::open(path) {
             Ok(directory) => {

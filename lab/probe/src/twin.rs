@@ -209,8 +209,8 @@ fn flash(observed: &Observed, channels: u32) -> Flash {
     Flash { read_ns, sequential_read_ns, bytes_per_s: request * S / bus_ns, channels }
 }
 
-/// The candidates for the number of requests in a burst. These are the requests of the batch that end within 1.5 times the first latency,
-/// or before the first long pause, and the numbers next to these.
+/// The candidates for the number of requests in a burst. They are the number of requests in the batch that end within 1.5 times the first
+/// latency, and the number before the first long pause. The numbers next to these are candidates, too.
 fn bursts(observed: &Observed) -> Vec<u32> {
     let at_once = observed.batch.iter().filter(|done_ns| **done_ns < 1.5 * observed.page_ns()).count() as u32;
     let pauses: Vec<f64> = observed.batch.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -390,8 +390,8 @@ fn read_pages(run: &Run, reads: u64) -> Result<Ran> {
 /// The window by two explicit requests: the kernel cuts each at the window or the largest request. Advice of sequential reading doubles
 /// the window, not the request. `None`: both requests read the same, because the window is no more than half of the request.
 ///
-/// A file system may cut windows while many requests are in flight (FUSE does above `congestion_threshold`). It does not cut explicit
-/// requests.
+/// A file system may cut windows while many requests are in flight (FUSE does above `congestion_threshold`). Such a file system does not
+/// cut explicit requests.
 fn willneed_cap_doubled(run: &Run, eyes: Eyes, cap: &Answer) -> Result<Option<Answer>> {
     let doubled = willneed_cap(run, eyes, true)?;
     let (Some(cap_bytes), Some(bytes)) = (cap.whole(), doubled.whole()) else { return Ok(None) };

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Linux has one number for a device. It limits the window of a sequential stream. It is also the window around a fault in a mapping that
-//! is accessed at scattered places, where all of the window but one page may be wasted. So each window is a compromise. The best window
+//! is accessed at scattered places. There, all of the window but one page may be wasted. So each window is a compromise. The best window
 //! depends on the disk: where a transfer takes long compared with an access, a fault should read little.
 //!
 //! Input: a target and a workload. Output: a recommendation with its evidence. This crate must never leave a tried window set, and must

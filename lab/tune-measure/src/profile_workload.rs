@@ -1,6 +1,6 @@
 //! A profile as a job: the reads of a program, from the files of its profile that lie on the target.
 //!
-//! The job reads the used ranges in the order of first use, without pauses: every other page that the kernel reads is an effect of the
+//! The job reads the used ranges in the order of first use, without pauses. Every other page that the kernel reads is an effect of the
 //! window. A profile is untrusted: only regular files on the target are opened, and no symbolic link is followed.
 
 use crate::work::{CALL_BYTES, ProfileWorkload, WorkloadResult, touched_bytes};

@@ -112,7 +112,7 @@ fn replay_in(
             };
             Builder::new().stack_size(stack_bytes).spawn_scoped(scope, work)
         };
-        // If the kernel refuses a thread, the other threads must not wait for it.
+        // If the kernel refuses a thread, the other threads must not wait for that thread.
         let refused = |e| Error::io("start a thread for a reader (ulimit -u, pids.max)", e);
         let threads: std::io::Result<Vec<_>> = tasks.into_iter().map(start).collect();
         let threads = threads.map_err(refused).inspect_err(|_| gate.cancel())?;

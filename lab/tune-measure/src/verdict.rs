@@ -2,12 +2,12 @@
 //!
 //! The score of a window is the geometric mean, over the jobs, of the job's rate divided by the best rate of that job. So each job has
 //! the same weight with any unit, and half the rate of one job equals twice the rate of another. Rates are medians of a window's runs. Of
-//! the windows whose scores are within 2 % of the best, the smallest is recommended: it costs less memory and latency, and reads fewer
+//! the windows whose scores are within 2 % of the best, the smallest is recommended. It costs less memory and latency, and reads fewer
 //! unused bytes.
 
 use serde::Serialize;
 
-/// Scores with this share of the best count as equal to the best: no disk repeats a run of some tenths of a second more exactly.
+/// Scores with this share of the best count as equal to the best. No disk repeats a run of some tenths of a second more exactly.
 const TIE: f64 = 0.98;
 /// The current window harms a job that runs at less than this share of its rate under the recommended window.
 const HARM: f64 = 0.8;

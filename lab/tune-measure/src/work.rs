@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 const KIB: u64 = 1 << 10;
 /// Size of a read call: the smallest tried window. For a call longer than the window the kernel reads the length of the call, and the
-/// result would be that of the call instead of the window. cp and cat read 128 KiB a call, and small windows hardly slow them down.
+/// result would be that of the call instead of the window. (cp and cat read 128 KiB a call, and small windows hardly slow them down.)
 pub(crate) const CALL_BYTES: u64 = 16 * KIB;
 /// Fewest windows in a run of one stream, and of each of several. The first windows of a stream are smaller, and should have little
 /// weight.
@@ -166,7 +166,7 @@ pub(crate) struct WorkloadResult {
     pub cached_bytes: u64,
 }
 
-/// Bytes of the pages that ranges of bytes touch; each page counts once.
+/// Bytes of the pages that ranges of bytes cover, also in part; each page counts once.
 pub(crate) fn touched_bytes(ranges: impl IntoIterator<Item = (usize, Range<u64>)>) -> u64 {
     let pages = |(file, bytes): (usize, Range<u64>)| (file, bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
     let mut ranges: Vec<_> = ranges.into_iter().map(pages).collect();

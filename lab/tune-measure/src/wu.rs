@@ -7,7 +7,7 @@
 //!
 //! This holds for random requests, and for so large a number of streams that each request needs an access. A larger window increases
 //! throughput as long as the transfer is shorter than the access. A still larger window mostly adds latency. With this table Wu raised
-//! the window from 128 to 512 KiB for a disk of 8 ms and 100 MB/s: 39 instead of 14 MB/s, 13 instead of 9.25 ms.
+//! the window from 128 to 512 KiB for a disk of 8 ms and 100 MB/s. The table has 39 instead of 14 MB/s, and 13 instead of 9.25 ms.
 
 use serde::Serialize;
 use std::time::Duration;

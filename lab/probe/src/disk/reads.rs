@@ -18,7 +18,7 @@ pub const LONGEST: u64 = 1 << 20;
 /// Smallest disk whose rates can be measured, bytes: a few of the longest reads.
 const LEAST_CAPACITY: u64 = 8 << 20;
 
-/// Reads of a disk, or of the part of it on which the test file lies.
+/// Reads of a disk, or of the part of a disk that holds the test file.
 #[derive(Debug)]
 pub struct Reads {
     path: PathBuf,
@@ -84,9 +84,9 @@ impl Reads {
         from + self.chance.below(((to - from) / length_bytes).max(1)) * length_bytes
     }
 
-    /// A range of this length, at most half of the disk, that no caller has requested before. It is right before the last range. So a
-    /// read of it does not reach the data that a drive has read ahead after that range. On a small disk the ranges begin again at the
-    /// end, when a buffer has held other data for long.
+    /// A range of this length, at most half of the disk, that no caller has requested before. The range is right before the last one, so
+    /// that a read does not reach the data that a drive has read ahead after the last range. On a small disk the ranges begin again at
+    /// the end, when a buffer has held other data for long.
     pub fn apart(&mut self, length_bytes: u64) -> u64 {
         let length_bytes = length_bytes.next_multiple_of(PAGE_BYTES);
         if self.before < length_bytes {
@@ -151,7 +151,7 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Reads per second, from completion times, nanoseconds. Where a queue is longer than the disk's, the kernel cuts simultaneous reads into
-/// requests that the disk serves in turn, so that these reads end together. The rate counts from one such end to another.
+/// requests that the disk serves in turn. So these reads end together. The rate counts from one such end to another.
 fn steady_rate(done: &[f64]) -> f64 {
     /// Reads ended together if the distance of their ends is below this part of the mean distance.
     const TOGETHER: f64 = 0.1;

@@ -24,7 +24,7 @@ const STRETCH: u64 = 20;
 const RATE_TIME: Duration = Duration::from_millis(700);
 /// Reads for each distance.
 const SEEKS: usize = 72;
-/// Distances, as shares of the stroke; the last is nearly all of it.
+/// Distances, as shares of the stroke; the last is nearly the full stroke.
 const SHARES: [f64; 6] = [0.01, 0.05, 0.12, 0.22, 0.33, 0.97];
 /// From this share on the arm coasts: the seek time grows with distance, not with its root. The usual choice in models, as the mean
 /// distance of two places is a third of the stroke (Ruemmler and Wilkes, 1994).
@@ -124,7 +124,7 @@ fn buffer_answer(bytes: Option<u64>, most: u64, what: &str) -> Answer {
 
 /// Bytes per second at the two ends of the disk.
 fn rates(run: &Run, reads: &Reads) -> Result<(Vec<f64>, Vec<f64>)> {
-    // Three parts of the range, the farthest first: the drive's buffer holds what was read before, and the data after it.
+    // Three parts of the range, the farthest first: the drive's buffer holds the data that was read before, and the data after it.
     let part = (reads.capacity_bytes / STRETCH / 3).max(8 * LONGEST).min(reads.capacity_bytes / 3) & !(LONGEST - 1);
     let at = |from: u64| -> Result<Vec<f64>> {
         let one = |count: u64| {
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(last_that(MOST_READ_ON, &mut one_of_four).unwrap(), Some(2_000_000 / GRAIN * GRAIN));
     }
 
-    /// Times of a disk with a rotation of 8 ms at each distance: seeks with this average, as in a data sheet, each with a random
+    /// Times of a disk with a rotation of 8 ms at each distance. Seeks with this average, as in a data sheet, each with a random
     /// rotation.
     fn measured(spread: f64) -> Measured {
         let mut chance = Chance::new(7);
