@@ -69,7 +69,7 @@ mod tests {
 
     /// Regression: a hole of a gigabyte was reported as a disk with 3 us and 20 GB/s.
     #[test]
-    fn holes_are_no_data_and_what_was_written_is() {
+    fn holes_are_no_data_and_written_bytes_are() {
         let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all(&vec![7; MIB as usize]).unwrap();
         file.sync_all().unwrap();

@@ -240,9 +240,9 @@ mod tests {
         assert_eq!(mean(&single(anywhere).undisturbed()).0, alone);
     }
 
-    /// Regression: one try decided, however near the boundary its times were.
+    /// Regression: a single try decided, even with times near the boundary.
     #[test]
-    fn disk_near_the_boundary_rotates_with_low_confidence() {
+    fn rotation_near_the_boundary_depends_on_the_factor() {
         let spread =
             |middle: f64, part: f64| (-12..=12).map(|at| middle * (1.0 + part * f64::from(at) / 12.0)).collect();
         let anywhere: Vec<f64> = spread(12e6, 0.5);

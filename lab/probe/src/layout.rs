@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_and_unusual_places_give_no_block_size() {
+    fn extents_and_unusual_places_give_no_direct_blocks() {
         assert_eq!(found(Some(4096), &[]), (Some(4096), None));
         assert_eq!(found(Some(4096), &[5000]), (Some(4096), None));
         assert_eq!(found(None, &[5 * 4096]), (None, None));

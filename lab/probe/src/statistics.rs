@@ -119,14 +119,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn line_through_its_points_has_slope_and_value(slope in -1e3..1e3f64, at_0 in -1e3..1e3f64, places in 2..20u32) {
+        fn line_through_points_has_slope_and_value(slope in -1e3..1e3f64, at_0 in -1e3..1e3f64, places in 2..20u32) {
             let points: Vec<(f64, f64)> = (0..places).map(|x| (f64::from(x), at_0 + slope * f64::from(x))).collect();
             let (found, found_at_0) = line(&points).unwrap();
             prop_assert!((found - slope).abs() < 1e-6 && (found_at_0 - at_0).abs() < 1e-6);
         }
 
         #[test]
-        fn quantiles_increase_with_their_share(mut values in proptest::collection::vec(0.0..1e9f64, 1..50), low in 0.0..1.0f64, high in 0.0..1.0f64) {
+        fn quantiles_increase(mut values in proptest::collection::vec(0.0..1e9f64, 1..50), low in 0.0..1.0f64, high in 0.0..1.0f64) {
             prop_assert!(quantile(&values, low.min(high)) <= quantile(&values, low.max(high)));
             values.sort_by(f64::total_cmp);
             prop_assert_eq!(quantile(&values, 1.0), *values.last().unwrap());

@@ -352,7 +352,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_flash_twin_has_its_channels(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
+        fn flash_twin_has_its_channels(channels in 1..64u32, read_us in 50..2000u32, mb_per_s in 100..3000u32) {
             // If the pages saturate the bus, no experiment can count channels.
             prop_assume!(f64::from(channels) * 4096.0 / f64::from(read_us) < 0.7 * f64::from(mb_per_s));
             let text = format!("kind = \"flash\"\nchannels = {channels}\nread_us = {read_us}\nread_mb_per_s = {mb_per_s}\n");
@@ -367,7 +367,7 @@ mod tests {
         }
 
         #[test]
-        fn a_volume_twin_has_its_limits(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
+        fn volume_twin_has_its_limits(latency_us in 300..5000u32, iops in 500..20_000u32, burst in 1..60u32, burst_kb in 64..512u32) {
             // If the limit on requests applies first, no experiment shows the bandwidth: a request has at most 256 KiB.
             prop_assume!(f64::from(iops) * 262_144.0 > 200e6);
             let text = format!(

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_tracks_follows_their_rates() {
+    fn outer_tracks_hold_more_of_the_disk() {
         assert_eq!(byte_at(1.0, (175.0, 83.0), 1000), 1000);
         assert!(byte_at(0.5, (175.0, 83.0), 1000) > 560);
     }
