@@ -1,5 +1,5 @@
-//! The free running comparison. The accesses of the programs and the decisions of the policy give the state of every open file, the
-//! content of the cache and the marks. The trace supplies the accesses, removals from the cache, and additions by other processes.
+//! The free running comparison. The accesses of the programs and the policy's decisions give the state of every open file, the content of
+//! the cache and the marks. The trace supplies the accesses, removals from the cache, and additions by other processes.
 //!
 //! ```text
 //!     Read, Fault, Advice ──▶ walk page by page ──▶ the next decision that the policy takes

@@ -87,7 +87,7 @@ pub struct Tally {
     pub advice: Agreement,
     /// The first mismatch.
     pub first_mismatch: Option<Mismatch>,
-    /// All mismatches, at most [`MAX_MISMATCHES`].
+    /// All mismatches, at most `MAX_MISMATCHES`.
     #[serde(skip)]
     pub mismatches: Vec<Mismatch>,
 }

@@ -246,8 +246,8 @@ impl Clock {
         Ok(Ok(Clock { parting_ns, access_ns: quantile(&misses, 0.95), page_ns: long_ns / long as f64 }))
     }
 
-    /// Waits until the requested `pages` pages have arrived. Without queries to the kernel there is only one way: request another page,
-    /// at the file's end, and then wait for a time that is enough for all of these pages.
+    /// Waits until the requested `pages` pages have arrived. Without queries to the kernel there is only one way. The function requests
+    /// another page, at the file's end. Then it waits for a time that is enough for all of these pages.
     fn settle(self, subject: &Subject, look: &File, pages: u64) -> Result<()> {
         subject.read_page(look, subject.pages() - 1)?;
         let takes = Duration::from_nanos((SETTLE * (self.access_ns + pages as f64 * self.page_ns)) as u64);

@@ -84,9 +84,9 @@ impl Reads {
         from + self.chance.below(((to - from) / length_bytes).max(1)) * length_bytes
     }
 
-    /// A range of this length, at most half of the disk, that no caller has requested before. The range is right before the last one, so
-    /// that a read does not reach the data that a drive has read ahead after the last range. On a small disk the ranges begin again at
-    /// the end, when a buffer has held other data for long.
+    /// A range of this length, at most half of the disk, that no caller has requested before. The range is right before the last one. So
+    /// a read does not reach the data that a drive has read ahead after the last range. On a small disk the ranges begin again at the
+    /// end, when a buffer has held other data for long.
     pub fn apart(&mut self, length_bytes: u64) -> u64 {
         let length_bytes = length_bytes.next_multiple_of(PAGE_BYTES);
         if self.before < length_bytes {
