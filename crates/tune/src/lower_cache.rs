@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// A cache below a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LowerCache {
-    /// No cache but the target's own, which is evicted in any case.
+    /// No cache except the target's page cache, which is evicted in any case.
     None,
     /// The page cache of this file.
     File(PathBuf),

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_any_size_are_asked_for_two_at_a_time() {
+    fn groups_of_any_size_are_requested_two_at_a_time() {
         for n in [7, 16, 24, 100] {
             let asked = run(n, Period::Fixed(PERIOD), 300, |_| false);
             assert_eq!(asked[0], (1, 0, 2 * n), "{n}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_group_is_under_way_when_the_next_one_is_asked_for() {
+    fn half_of_a_group_is_in_flight_when_the_next_one_is_requested() {
         let (mut policy, cache) = (TrueReadahead::new(64, Period::Fixed(PERIOD)), Cache::new(1000, 0));
         let mut requests = Requests::default();
         for page in 0..66 {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_adaptive_period_grows_where_nothing_was_to_be_asked_for_and_falls_with_waits() {
+    fn adaptive_period_grows_without_requests_and_shrinks_with_waits() {
         let looks = |waits: bool| {
             let (mut policy, cache) = (TrueReadahead::new(64, Period::Adaptive), Cache::new(1000, 0));
             for page in 0..40 {

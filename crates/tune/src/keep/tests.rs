@@ -183,7 +183,8 @@ fn value_set_by_another_process_between_changes_is_restored() {
     assert_eq!((home.restore().restored_kb, home.now()), (Some(4096), 4096));
 }
 
-/// Regression: if the process was killed between recording and setting, its earlier window was taken for another process's.
+/// Regression: if the process was killed between recording and setting, its earlier window counted as another
+/// process's.
 #[test]
 fn interrupted_change_is_restored() {
     let Some(home) = home(serial()) else { return };

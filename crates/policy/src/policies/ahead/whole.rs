@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_disk_reads_the_group_around_what_was_missed() {
+    fn serial_disk_reads_the_group_around_the_missed_page() {
         // 10,000 pages are 51 groups of 195: reading begins after six misses.
         assert_eq!(reader(SERIAL, 10_000, 6), []);
         let parts = reader(SERIAL, 10_000, 8);
