@@ -18,7 +18,7 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A shell that reads commands from the test, which so chooses the time of each.
+/// A shell that reads commands from the test: the test chooses the time of each.
 struct Shell(Child);
 
 impl Shell {
