@@ -146,7 +146,7 @@ fn json_has_every_promised_key() {
 }
 
 #[test]
-fn json_lists_extents_in_the_order_that_it_names() {
+fn json_lists_extents_in_the_named_order() {
     let sample = Sample::new();
     let value = json(&sample.profile, &["--extents"]);
     let times: Vec<_> = value["extent_list"].as_array().unwrap().iter().map(|e| e["first_use_us"].as_u64()).collect();

@@ -44,7 +44,7 @@ fn is_left(directory: &Path) -> bool {
 /// The policy of this kernel's name causes the same device reads as the kernel. Regression: the machine's proactive reclaim
 /// also takes pages that were just read, and their second read counted as a miss of the policy.
 #[test]
-fn the_kernels_policy_reads_the_same_from_the_device_as_the_kernel() {
+fn policy_of_this_kernel_causes_the_same_device_reads() {
     unless_reclaimed(|| ["ext4", "xfs"].into_iter().for_each(assert_same_device_reads));
 }
 

@@ -57,7 +57,7 @@ impl Disk {
         .assert()
         .success();
         for index in 0..40u64 {
-            // The ranges read of two files are far apart, so that prefetching gains something.
+            // The ranges read of two files are far apart, so that prefetching saves time.
             fs::write(disk.file(index), vec![index as u8; 3 << 20]).unwrap();
         }
         Some(disk)
@@ -189,7 +189,7 @@ fn the_drives_own_buffer_is_empty_in_cold_runs() {
     assert!(cold.as_f64().unwrap() > 0.9 * bound, "{result}");
 }
 
-/// Regression: the search for files followed the eviction, so it read their names and inodes, and everything was evicted
+/// Regression: the search for files followed the eviction and read their names and inodes. Then all pages were evicted
 /// again.
 #[test]
 fn check_of_resident_pages_after_an_eviction_reads_nothing() {

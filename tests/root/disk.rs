@@ -426,7 +426,7 @@ fn restore_removes_the_remains_of_a_killed_daemon() {
 
 /// Regression: the daemon undid only its own changes. The log, noted by the starter, stayed, and the name remained in use.
 #[test]
-fn a_daemon_whose_starter_was_killed_leaves_nothing() {
+fn daemon_without_its_killed_starter_leaves_nothing() {
     let Some(mut home) = Home::new() else { return };
     let image = home.path("x.img");
     File::create(&image).unwrap().set_len(16 << 20).unwrap();

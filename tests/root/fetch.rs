@@ -86,13 +86,13 @@ impl Mounted {
         }
     }
 
-    /// Reads the attributes of everything in the tree, as `ls -lR` does.
+    /// Reads the attributes of all files in the tree, as `ls -lR` does.
     fn list_all(&self) {
         let listed = std::process::Command::new("ls").arg("-lR").arg(&self.root).output().unwrap();
         assert!(listed.status.success());
     }
 
-    /// Lookups of everything in the tree.
+    /// Lookups of all files in the tree.
     fn lookups(&self) -> Vec<Lookup> {
         let mut found = vec![self.lookup(&self.root, true)];
         for directory in fs::read_dir(&self.root).unwrap().flatten().filter(|e| e.file_type().unwrap().is_dir()) {

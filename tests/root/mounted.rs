@@ -23,8 +23,8 @@ pub struct Mounted {
     _machine: Held,
 }
 
-/// Copies the program and the laboratory's program beside it, in another process. A file that this process writes is briefly
-/// open in the children that other tests fork, and the kernel does not execute a file that is open for writing.
+/// Copies the program and the laboratory's program beside it, in another process. A file that this process writes is
+/// briefly open in the children that other tests fork. The kernel does not execute a file that is open for writing.
 pub fn copy_ahead(to: &Path) {
     for (program, to) in [("ahead", to.to_owned()), ("ahead-lab", to.with_file_name("ahead-lab"))] {
         let copied = std::process::Command::new("cp").arg(assert_cmd::cargo::cargo_bin(program)).arg(to).status();

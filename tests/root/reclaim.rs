@@ -42,7 +42,7 @@ const LOOP_MAJOR: u32 = 7;
 /// Size of the file that is evicted in both ways.
 const BYTES: u64 = 4 << 20;
 
-/// Reclaim for lack of memory differs from an eviction that a process asks for.
+/// Reclaim for lack of memory differs from an eviction that a process requests.
 #[test]
 fn reclaim_differs_from_requested_eviction() {
     let evictions = match Evictions::start() {

@@ -181,7 +181,7 @@ fn reads_of_io_uring_workers_belong_to_their_program() {
 }
 
 #[test]
-fn children_and_threads_are_followed_and_strangers_are_not() {
+fn children_and_threads_are_followed_but_not_unrelated_processes() {
     let _still = undisturbed();
     let Some(volume) = Volume::new("ext4") else { return };
     let [child, grandchild, stranger] = ["child", "grandchild", "stranger"].map(|name| volume.file(name, 4));

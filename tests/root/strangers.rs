@@ -14,7 +14,7 @@ fn ahead() -> Command {
 
 /// Regression: each user who could read a lock file could hold the lock, and `record` and `restore` of root waited.
 #[test]
-fn a_stranger_cannot_hold_a_lock_of_root() {
+fn another_user_cannot_hold_a_lock_of_root() {
     if !machine::is_root() {
         eprintln!("skipped: needs root");
         return;

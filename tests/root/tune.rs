@@ -227,7 +227,7 @@ fn the_result_is_printed_if_the_window_cannot_be_set() {
 
 /// The window of the disk below has no effect on btrfs, and stat(2) reports a device number without a device.
 #[test]
-fn btrfs_has_its_own_window() {
+fn btrfs_has_a_separate_window() {
     let (Some(mounted), root) = (Mounted::new("btrfs"), root()) else { return };
     let (device, before) = (bdi::read_ahead_kb(mounted.number()).unwrap(), window_kb(&mounted.root));
     let root_path = root.path().to_str().unwrap();
@@ -552,7 +552,7 @@ fn a_target_that_vanishes_before_its_files_are_created_is_reported() {
     assert_eq!(bdi::read_ahead_kb(mounted.number()).unwrap(), before);
 }
 
-/// Free bytes for ordinary users, minus what a file system may need for metadata.
+/// Free bytes for ordinary users, minus the possible metadata of the file system.
 fn almost_free(directory: &Path) -> u64 {
     let output = std::process::Command::new("df").args(["-B1", "--output=avail"]).arg(directory).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Requests are served in the order of their submission; the I/O scheduler above may reorder them. A rotating disk
-//! serves one request at a time, a flash disk one in each channel, a cloud volume up to its maximum of outstanding
+//! serves one request at a time, and a flash disk one in each channel. A cloud volume serves up to its maximum of
+//! outstanding requests.
 //! requests.
 //!
 //! This crate must never read a clock, sleep, log, do I/O, or panic on an untrusted model. The same model, requests and times

@@ -166,7 +166,7 @@ impl Model {
 
     /// `nr_requests` that Linux sets for its queue: twice the tags with a scheduler, the tags without
     /// (`blk_mq_default_nr_requests` in the kernel's block/blk-mq-sched.h). The default is at least the number of
-    /// requests that the disk serves at the same time, because a shorter queue could never keep it busy.
+    /// requests in service at the same time: a shorter queue could never keep the disk busy.
     pub fn nr_requests(&self) -> u32 {
         self.common().nr_requests.unwrap_or_else(|| self.channels().max(LEAST_DEFAULT_NR_REQUESTS))
     }

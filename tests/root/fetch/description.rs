@@ -24,7 +24,7 @@ impl Saved {
 impl Drop for Saved {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
-        // Only empty directories: another process may have saved something meanwhile.
+        // Only empty directories: another process may have saved a description meanwhile.
         self.made.iter().for_each(|directory| drop(fs::remove_dir(directory)));
     }
 }
@@ -58,7 +58,7 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
     assert_eq!(used["description_file"], kept.file.to_str().unwrap(), "{account}");
     assert!(used["discarded"].as_str().is_some_and(|why| why.contains("first 7 reads")), "{account}");
     assert!(used["source"] == "assumed" && used["access_us"].as_f64() < Some(1e5), "{account}");
-    // Nevertheless, everything is fetched once.
+    // Nevertheless, all pages are fetched once.
     assert_eq!((&account["issued_bytes"], &account["already_resident_bytes"]), (&(640 * KIB).into(), &0.into()));
     // Cached pages do not contradict the description.
     let again = replay(&profile, &[]);
@@ -69,7 +69,7 @@ fn saved_description_is_found_by_uuid_and_discarded_when_the_first_reads_contrad
 }
 
 #[test]
-fn given_description_of_a_seeking_disk_is_discarded_too_and_nothing_is_fetched_twice() {
+fn wrong_given_description_is_discarded_and_no_page_is_fetched_twice() {
     let Some(mut mounted) = Mounted::new("ext4") else { return };
     let mut profile = profile(&mut mounted);
     // The profile places the files far apart: on a disk that seeks, only such reads are timed.

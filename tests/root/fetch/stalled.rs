@@ -219,7 +219,7 @@ fn worker_of(pid: u32) -> u32 {
 /// Regression: a replay in the background had the default I/O priority, and filled a rotating disk's queue. Another
 /// program's read waited for all of these requests.
 #[test]
-fn a_background_replay_leaves_a_rotating_disk_to_others() {
+fn background_replay_does_not_fill_the_queue_of_a_rotating_disk() {
     let Some(disk) = Disk::new("hdd", 200) else { return };
     let profile = saved(&disk.profile);
     let inflight = format!("/sys/block/{}/inflight", disk.info.device.file_name().unwrap().to_str().unwrap());

@@ -1,4 +1,4 @@
-//! Recordings of running processes: a process with all its descendants, a cgroup, the whole machine.
+//! Recordings of running processes: a process with all its descendants, a cgroup, all processes of the machine.
 
 use super::rig::{Home, PAGE, Volume, ahead, can_record, entry, find, free_port, ranges, undisturbed};
 use ahead_profile::MilestoneKind;

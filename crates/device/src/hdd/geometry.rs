@@ -136,8 +136,8 @@ impl SeekCurve {
     /// The curve with these times for a single track, the mean over all pairs of positions, and the full stroke.
     /// `None`: no curve through them rises everywhere.
     pub(super) fn fit(track_ns: f64, average_ns: f64, full_ns: f64) -> Option<SeekCurve> {
-        // A distance f between two random positions has the density 2(1-f). Its mean of a + b·√f up to the knee k, and
-        // of the line from s = a + b·√k to the full stroke beyond, is linear in b:
+        // A distance f between two random positions has the density 2(1-f). The mean has two parts: a + b·√f up to the
+        // knee k, and the line from s = a + b·√k to the full stroke beyond it. The mean is linear in b:
         //   average = a(1-v) + b(q + √k(w-v)) + full·v
         let beyond = 1.0 - KNEE;
         let q = 2.0 * KNEE * KNEE.sqrt() * (2.0 / 3.0 - KNEE * 2.0 / 5.0);

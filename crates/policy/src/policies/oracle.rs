@@ -47,7 +47,7 @@ const FIRST_BATCH: f64 = 8.0;
 /// A batch that takes longer must be better by this factor.
 const WORTH_WAITING: f64 = 0.85;
 /// A file that is read at most this number of accesses later (or within half of the remaining accesses) already counts
-/// as having a reader, because at the beginning no file has a reader.
+/// as having a reader. At the beginning no file has a reader.
 const SOON: u64 = 1024;
 /// If no page was missing, the oracle searches again after a quarter of the searched accesses.
 const LOOK_AGAIN: u64 = 4;
@@ -65,8 +65,8 @@ const FAR_PAGES: f64 = 5_592_405.0;
 /// Accesses that may be skipped at a time, because a fault has mapped their pages (`fault_around_bytes`, and blocks
 /// that were mapped before).
 const MOST_SKIPPED: usize = 4096;
-/// After an access outside these, the oracle searches the full distance for only one in 64 of the next accesses, and a
-/// 64th of it for the others. A reader that differs from the forecast usually continues to differ.
+/// An access outside these is a stray. After it, the oracle searches the full distance for only one in 64 of the next
+/// accesses, and a 64th of it for the others. A reader that differs from the forecast usually continues to differ.
 const STRAYS: usize = 64;
 
 /// The future accesses to a file.

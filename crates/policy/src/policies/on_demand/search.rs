@@ -52,7 +52,7 @@ struct Walk<'a> {
     file: FileId,
     /// The number of its current page.
     page: Page,
-    /// Level of the node, 0 at the leaves: a slot stands for 64 to the power of it pages.
+    /// Level of the node, 0 at the leaves: a slot represents 64 to the power of this level pages.
     level: u32,
     /// First page of the node.
     node: Page,
