@@ -337,7 +337,7 @@ impl Oracle {
     fn budget(&self, view: &dyn View) -> (u64, u64) {
         let (memory, unread) = (view.memory(), (self.unread.len() as f64 * self.blowup) as u64);
         let share = (memory.free_pages + memory.inactive_pages) / MEMORY_SHARE;
-        // If all remaining pages fit into free memory, no page must be evicted for them.
+        // If all remaining pages fit into free memory, no page needs to be evicted for them.
         let left = self.total.saturating_sub(self.progress);
         let own = if left <= memory.free_pages { share.max(left + unread) } else { share };
         let budget = self.budget_pages.unwrap_or(own).max(1);
