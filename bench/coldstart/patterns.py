@@ -3,7 +3,7 @@
 
 ORDER: the functions in the order of their first use. SYMBOLS: all functions of the program. A name of the compiler ends in a hash, which changes
 with the compiler, the features and the packages that are built together. The patterns leave the hashes out, so that the list fits other
-builds. Patterns that also fit many other functions (instances of one generic function) come last.
+builds. Where a pattern also fits many other functions (instances of one generic function), the name itself is listed, and the pattern last.
 """
 
 import collections
@@ -27,10 +27,13 @@ def main() -> None:
     in_program = collections.Counter(map(pattern, functions))
     in_list = collections.Counter(map(pattern, wanted))
     # Without an underscore it is a function of C, whose sections have other names.
-    patterns = dict.fromkeys(pattern(name) for name in wanted if name.startswith("_"))
+    wanted = [name for name in wanted if name.startswith("_")]
+    is_common = {name: in_program[pattern(name)] - in_list[pattern(name)] > MOST_OTHERS for name in wanted}
+    first = [name if is_common[name] else pattern(name) for name in wanted]
+    last = [pattern(name) for name in wanted if is_common[name]]
     print("/* Written by bench/coldstart/order: see crates/cli/build.rs. */")
     print("SECTIONS {\n  .text.first : {")
-    for text in sorted(patterns, key=lambda text: in_program[text] - in_list[text] > MOST_OTHERS):
+    for text in dict.fromkeys(first + last):
         print(f"    *(.text.{text} .text.unlikely.{text})")
     print("  }\n} INSERT BEFORE .text;")
 
