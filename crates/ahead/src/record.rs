@@ -21,6 +21,8 @@ mod single_faults;
 #[cfg(feature = "observe")]
 pub use ahead_observe::{SOURCES, Scope, Source, check_privileges};
 #[cfg(feature = "observe")]
+pub(crate) use recorder::monotonic_ns;
+#[cfg(feature = "observe")]
 pub use recorder::{ReadAhead, Recorder, Recording};
 #[cfg(feature = "observe")]
 pub(crate) use single_faults::is_fault_around_off;

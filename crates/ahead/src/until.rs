@@ -29,6 +29,8 @@ pub struct Until {
     pub port: Option<u16>,
     /// This file appears, or is replaced or written.
     pub file: Option<PathBuf>,
+    /// How long the run goes on after it was ready: what a program reads beside its first work competes for the disk, too.
+    pub linger: Duration,
 }
 
 /// The exit statuses of programs that a signal ended, also of a shell that waited for such a program.
@@ -41,6 +43,8 @@ pub struct Finished {
     pub status: i32,
     /// When the program was ready, the time limit passed, or the program ended.
     pub at: Instant,
+    /// The end of the run: `at`, or later if it went on ([`Until::linger`]).
+    pub observed_until: Instant,
     /// The requested readiness was reached.
     pub ready: bool,
     /// The signal that stopped `ahead`.
@@ -201,45 +205,66 @@ impl Watch<'_> {
         }
         let mut next_look = self.signs.next_look();
         let process = [child.pid().to_string()];
-        let mut stopped = None;
+        let (mut end_at, mut ready_at, mut stopped) = (deadline, None, None);
         loop {
             if next_look.is_some_and(|at| Instant::now() >= at) {
-                if self.signs.is_there(&process) {
-                    return self.end(child, signals, true, stopped);
-                }
                 next_look = self.signs.next_look();
+                if self.signs.is_there(&process) {
+                    (ready_at, next_look) = (Some(Instant::now()), None);
+                    end_at = self.end_of_linger(deadline);
+                }
             }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return self.end(child, signals, false, stopped);
+            if end_at.is_some_and(|end_at| Instant::now() >= end_at) {
+                return self.end(child, signals, ready_at, stopped);
             }
-            let wake = [next_look, deadline].into_iter().flatten().min();
+            let wake = [next_look, end_at].into_iter().flatten().min();
             let readable: Vec<BorrowedFd<'_>> = self.streams.iter().map(|stream| stream.pipe.as_fd()).collect();
             match child.wait_event(signals, &readable, wake)? {
                 Event::Ended(ended) => {
-                    let at = Instant::now();
-                    let ready = self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
-                    return Ok(Finished { status: ended.code(), at, ready, stopped });
+                    let now = Instant::now();
+                    let matches = self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
+                    // A program that ends while the run goes on has done its work.
+                    let status = if ready_at.is_some() { 0 } else { ended.code() };
+                    let (at, ready) = (ready_at.unwrap_or(now), matches || ready_at.is_some());
+                    return Ok(Finished { status, at, observed_until: now, ready, stopped });
                 }
                 Event::Readable(index) => {
-                    if self.read(index, Pass { signals, is_patient: stopped.is_none() })? {
-                        return self.end(child, signals, true, stopped);
+                    let matches = self.read(index, Pass { signals, is_patient: stopped.is_none() })?;
+                    if matches && ready_at.is_none() {
+                        (ready_at, next_look) = (Some(Instant::now()), None);
+                        end_at = self.end_of_linger(deadline);
                     }
                 }
-                // The first signal is passed on, or the terminal has sent it to the program, too. The second one ends the program.
-                Event::Signal(_) if stopped.is_some() => return self.end(child, signals, false, stopped),
+                // The first signal is passed on, or the terminal has sent it to the program, too. The second one ends the program, and so
+                // does the first one after readiness.
+                Event::Signal(_) if stopped.is_some() || ready_at.is_some() => {
+                    return self.end(child, signals, ready_at, stopped);
+                }
                 Event::Signal(number) => stopped = Some(number),
                 Event::Timeout => {}
             }
         }
     }
 
+    /// The end of a run that is ready now.
+    fn end_of_linger(&self, deadline: Option<Instant>) -> Option<Instant> {
+        [Instant::now().checked_add(self.signs.until.linger), deadline].into_iter().flatten().min()
+    }
+
     /// Ends the program and all processes that it started, and passes on their remaining output.
-    fn end(mut self, child: &mut Child, signals: &Signals, ready: bool, stopped: Option<i32>) -> Result<Finished> {
-        let at = Instant::now();
+    fn end(
+        mut self,
+        child: &mut Child,
+        signals: &Signals,
+        ready_at: Option<Instant>,
+        stopped: Option<i32>,
+    ) -> Result<Finished> {
+        let now = Instant::now();
         let (own_status, signal) = end_family(child, signals)?;
         self.read_all(Pass { signals, is_patient: stopped.is_none() })?;
-        let status = if stopped.is_some() && !ready { own_status } else { 0 };
-        Ok(Finished { status, at, ready, stopped: stopped.or(signal) })
+        let status = if stopped.is_some() && ready_at.is_none() { own_status } else { 0 };
+        let (at, ready) = (ready_at.unwrap_or(now), ready_at.is_some());
+        Ok(Finished { status, at, observed_until: now, ready, stopped: stopped.or(signal) })
     }
 
     /// Reads one stream once. Returns whether a line matched.
@@ -328,7 +353,8 @@ mod tests {
     /// Regression: a program that was killed by a signal to itself counted as one that had ended normally.
     #[test]
     fn a_run_is_interrupted_by_a_signal_to_either() {
-        let finished = |status, ready, stopped| Finished { status, at: Instant::now(), ready, stopped };
+        let now = Instant::now();
+        let finished = |status, ready, stopped| Finished { status, at: now, observed_until: now, ready, stopped };
         for (status, ready, stopped) in [(143, false, Some(15)), (1, false, Some(2)), (137, false, None)] {
             assert!(finished(status, ready, stopped).is_interrupted(), "{status}");
         }

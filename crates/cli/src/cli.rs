@@ -1,7 +1,7 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{compare, exit, list, record, replay, restore, run, show, tune};
+use crate::{boot, compare, exit, list, record, replay, restore, run, show, tune};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -35,6 +35,7 @@ pub enum Command {
     Forget(list::Forget),
     Show(show::Show),
     Compare(compare::Compare),
+    Boot(boot::Boot),
     Tune(Box<tune::Tune>),
     Restore(restore::Restore),
     #[command(hide = true)]
@@ -77,6 +78,7 @@ impl Command {
             Command::Forget(command) => command.run(),
             Command::Show(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Boot(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Restore(command) => command.run(),
             Command::Bench(command) => command.run("bench"),

@@ -8,6 +8,7 @@
 //! It must never start another program of this project except the one in its own directory (`laboratory.rs`).
 
 mod account;
+mod boot;
 pub mod cli;
 mod compare;
 pub mod exit;

@@ -6,7 +6,7 @@ use crate::until::UntilArguments;
 use crate::{exit, messages};
 use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privileges};
 use ahead::store::{Arguments, ProfileOutput};
-use ahead::{Command, Signals};
+use ahead::{Command, Signals, Until};
 use ahead_model::quantity;
 use ahead_sys::user::User;
 use clap::error::ErrorKind;
@@ -66,6 +66,10 @@ pub struct Record {
     duration: Option<Duration>,
     #[command(flatten)]
     until: UntilArguments,
+    /// Go on for this time after the end that the --until-... flags describe, as in 30s: what is read beside the first work competes
+    /// for the disk, too
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_time, help_heading = "End of the run")]
+    linger: Option<Duration>,
     /// Keep a profile for this program in this directory with any arguments; `ahead run` uses it where there is none for the
     /// arguments that it is given
     #[arg(long, conflicts_with_all = ["output", "pid", "cgroup", "all"])]
@@ -130,13 +134,14 @@ impl Record {
     fn recorder(&self) -> Recorder {
         Recorder {
             cold: self.cold,
+            starts_cold: false,
             read_ahead: match (self.precise, self.no_precise) {
                 (_, true) => ReadAhead::Unchanged,
                 (true, _) => ReadAhead::Off,
                 _ => ReadAhead::OffIfPossible,
             },
             runs: self.runs,
-            until: self.until.until(),
+            until: Until { linger: self.linger.unwrap_or_default(), ..self.until.until() },
             duration: self.duration,
             source: self.source,
         }
@@ -161,6 +166,10 @@ impl Record {
             let why = "--until-output reads the output of a program that is started here; with --pid, --cgroup and --all \
                        use --until-port, --until-file or --duration";
             return Err(exit::argument_error(ErrorKind::ArgumentConflict, why));
+        }
+        if self.linger.is_some() && !self.until.until().is_set() {
+            let why = "--linger begins when the run is ready: add --until-output, --until-port or --until-file, or use --duration";
+            return Err(exit::argument_error(ErrorKind::MissingRequiredArgument, why));
         }
         Ok(())
     }

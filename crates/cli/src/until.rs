@@ -26,7 +26,12 @@ pub struct UntilArguments {
 impl UntilArguments {
     /// The condition that the flags describe.
     pub fn until(&self) -> Until {
-        Until { output: self.until_output.clone(), port: self.until_port, file: self.until_file.clone() }
+        Until {
+            output: self.until_output.clone(),
+            port: self.until_port,
+            file: self.until_file.clone(),
+            ..Until::default()
+        }
     }
 
     /// The same flags, as arguments for another `ahead`.

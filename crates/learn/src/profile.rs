@@ -270,7 +270,7 @@ fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, r
         metadata_seen: run.cold,
         lost_events: observed.lost_events(),
         runs: 1,
-        duration_us: since(run.started_ns, run.ended_ns),
+        duration_us: since(run.started_ns, run.ready_ns.unwrap_or(run.ended_ns)),
         read_ahead_kb: if run.precise { 0 } else { read_ahead_kb(filesystem, files) },
         cpu_us: u64::try_from(run.cpu.as_micros()).unwrap_or(0),
     }
@@ -306,8 +306,8 @@ fn milestones(
         kind: MilestoneKind::FirstOpen,
         path: file.path.clone(),
     }));
-    if run.ready {
-        let time_us = since(run.started_ns, run.ended_ns);
+    if let Some(ready_ns) = run.ready_ns {
+        let time_us = since(run.started_ns, ready_ns);
         found.push(Milestone { time_us, kind: MilestoneKind::Ready, path: PathBytes::new() });
     }
     found.sort_by_key(|milestone| milestone.time_us);
@@ -360,7 +360,7 @@ mod tests {
             ended_ns: 2_000_000_000,
             started: long_ago() + 100 * HOUR,
             cpu: Duration::ZERO,
-            ready: false,
+            ready_ns: None,
             cold: true,
             precise: true,
             single_faults: true,

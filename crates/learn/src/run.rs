@@ -14,14 +14,14 @@ pub struct Run {
     pub directory: PathBytes,
     /// Time of its release to exec, on CLOCK_MONOTONIC.
     pub started_ns: u64,
-    /// Time of its end or readiness, on CLOCK_MONOTONIC.
+    /// Time of its end, on CLOCK_MONOTONIC. What was read later does not count.
     pub ended_ns: u64,
+    /// Time at which it was ready, as requested, on CLOCK_MONOTONIC; `None`: it was not.
+    pub ready_ns: Option<u64>,
     /// The wall clock at `started_ns`.
     pub started: SystemTime,
     /// Processor time of the program and its descendants; zero if unknown.
     pub cpu: Duration,
-    /// Whether it ended because it was ready, as requested.
-    pub ready: bool,
     /// Whether all caches were evicted before.
     pub cold: bool,
     /// Whether it was cold, with the read-ahead of every device at 0.

@@ -109,7 +109,7 @@ mod tests {
         let piece = |index: u64| {
             let start = index * (pages + gap_pages) * 4096;
             let range = start..start + pages * 4096;
-            Piece { source: Source::File(0), range, seldom: false, first_use_us: index, physical_bytes: None }
+            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes: None }
         };
         (0..count).map(piece).collect()
     }

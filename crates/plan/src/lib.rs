@@ -62,8 +62,8 @@ pub struct Piece {
     pub source: Source,
     /// Its bytes: starts at a page, ends at a page or at the file's end.
     pub range: Range<u64>,
-    /// Fewer than half of the recorded runs used it.
-    pub seldom: bool,
+    /// Fewer than half of the recorded runs used it, or it was used after the program was ready: it is fetched last.
+    pub late: bool,
     /// When it was first used, microseconds since exec.
     pub first_use_us: u64,
     /// Where it lies on the disk, if that is known.
@@ -205,13 +205,14 @@ const MAX_OFFSET_BYTES: u64 = i64::MAX as u64;
 /// have none. `page_bytes` is a power of two.
 pub fn pieces(profile: &Profile, page_bytes: u64) -> Vec<Piece> {
     let mut found = Vec::new();
-    let runs = profile.recording.runs;
+    let (runs, ready_us) = (profile.recording.runs, profile.ready_us().unwrap_or(u64::MAX));
+    let is_late = |extent: &Extent| extent.is_seldom(runs) || extent.first_use_us > ready_us;
     for (index, metadata) in profile.metadata.iter().enumerate() {
-        disjoint(Source::Metadata(index), &metadata.extents, runs, MAX_OFFSET_BYTES, page_bytes, &mut found);
+        disjoint(Source::Metadata(index), &metadata.extents, &is_late, MAX_OFFSET_BYTES, page_bytes, &mut found);
     }
     for (index, file) in profile.files.iter().enumerate().filter(|(_, file)| !file.deleted) {
         let size_bytes = file.size_bytes.min(MAX_OFFSET_BYTES);
-        disjoint(Source::File(index), &file.extents, runs, size_bytes, page_bytes, &mut found);
+        disjoint(Source::File(index), &file.extents, &is_late, size_bytes, page_bytes, &mut found);
     }
     found
 }
@@ -228,7 +229,14 @@ pub fn bytes_beyond_ends(profile: &Profile) -> u64 {
         .fold(0u64, u64::saturating_add)
 }
 
-fn disjoint(source: Source, extents: &[Extent], runs: u32, size_bytes: u64, page_bytes: u64, found: &mut Vec<Piece>) {
+fn disjoint(
+    source: Source,
+    extents: &[Extent],
+    is_late: &dyn Fn(&Extent) -> bool,
+    size_bytes: u64,
+    page_bytes: u64,
+    found: &mut Vec<Piece>,
+) {
     let mut sorted: Vec<&Extent> = extents.iter().filter(|extent| extent.length_bytes > 0).collect();
     sorted.sort_by_key(|extent| (extent.offset_bytes, extent.first_use_us));
     let mut end_so_far = 0;
@@ -241,8 +249,8 @@ fn disjoint(source: Source, extents: &[Extent], runs: u32, size_bytes: u64, page
             continue;
         }
         let physical_bytes = extent.physical_bytes.map(|at| at.saturating_add(start - aligned));
-        let seldom = extent.is_seldom(runs);
-        found.push(Piece { source, range: start..end, seldom, first_use_us: extent.first_use_us, physical_bytes });
+        let late = is_late(extent);
+        found.push(Piece { source, range: start..end, late, first_use_us: extent.first_use_us, physical_bytes });
         // The file may end within a page. No other piece follows on that page.
         end_so_far = end.next_multiple_of(page_bytes);
     }
@@ -287,7 +295,7 @@ pub fn planned_bytes(pieces: &[Piece], budget_bytes: u64) -> u64 {
 
 /// The sort key: pieces that most runs used come first, and among these the ones that were used first.
 fn importance(piece: &Piece) -> (bool, u64, Source, u64) {
-    (piece.seldom, piece.first_use_us, piece.source, piece.range.start)
+    (piece.late, piece.first_use_us, piece.source, piece.range.start)
 }
 
 /// Keeps the leading whole pieces that fit, and returns the bytes of the others.
@@ -308,19 +316,19 @@ fn total_bytes<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> u64 {
     pieces.into_iter().fold(0, |total, piece| total.saturating_add(piece.bytes()))
 }
 
-/// Metadata, lookups, and the data in `windows` windows of about the same device time, each ascending; then the seldom used
+/// Metadata, lookups, and the data in `windows` windows of about the same device time, each ascending; then the late
 /// pieces, metadata and data.
 fn by_position(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription, windows: usize) -> Plan {
-    let (seldom, usual) = split(pieces, |piece| piece.seldom);
+    let (late, usual) = split(pieces, |piece| piece.late);
     let (metadata, data) = split(usual, |piece| piece.source.is_metadata());
-    let (seldom_metadata, seldom_data) = split(seldom, |piece| piece.source.is_metadata());
+    let (late_metadata, late_data) = split(late, |piece| piece.source.is_metadata());
     // By bytes: in a sweep each piece costs its transfer. The seeks between pieces are not divided among them.
     let sweep_us = |piece: &Piece| device.transfer_us(piece.bytes());
     let window_us = data.iter().map(sweep_us).sum::<f64>() / windows as f64;
     let mut in_windows = vec![metadata];
     in_windows.extend(windows_of(data, window_us, sweep_us));
     let usual_windows = in_windows.len();
-    in_windows.extend([seldom_metadata, seldom_data]);
+    in_windows.extend([late_metadata, late_data]);
     let ascending = |mut spans: Vec<Span>| {
         spans.sort_by_key(Span::place);
         spans.into_iter().map(Step::Fetch)
@@ -348,11 +356,11 @@ fn split(pieces: Vec<Piece>, is: impl Fn(&Piece) -> bool) -> (Vec<Piece>, Vec<Pi
 }
 
 fn by_first_use(pieces: Vec<Piece>, lookups: &[LookUp], device: &DeviceDescription) -> Plan {
-    let (seldom, usual) = split(pieces, |piece| piece.seldom);
+    let (late, usual) = split(pieces, |piece| piece.late);
     let cost_us = |piece: &Piece| device.step_us(piece.bytes());
     let mut windows = windows_of(usual, WINDOW_US, cost_us);
     let usual_windows = windows.len();
-    windows.extend(windows_of(seldom, WINDOW_US, cost_us));
+    windows.extend(windows_of(late, WINDOW_US, cost_us));
     let begins: Vec<u64> = windows.iter().map(|window| window[0].first_use_us).collect();
     let mut spans = spans::form(windows, device).into_iter();
     let mut lookups = lookups.iter().peekable();

@@ -79,7 +79,7 @@ fn spans_of(plan: &Plan) -> impl Iterator<Item = &Span> {
 /// Whether the program's own order is that of the disk; ranges at unknown places count against it. `pieces`: before they are
 /// joined, because a span has lost the order of its pieces.
 pub(super) fn goes_upwards(pieces: &[Piece]) -> bool {
-    let data = || pieces.iter().filter(|piece| !piece.seldom && !piece.source.is_metadata());
+    let data = || pieces.iter().filter(|piece| !piece.late && !piece.source.is_metadata());
     let mut places: Vec<(u64, u64)> =
         data().filter_map(|piece| Some((piece.first_use_us, piece.physical_bytes?))).collect();
     let unknown = data().count() - places.len();
@@ -122,7 +122,7 @@ mod tests {
             Piece {
                 source: Source::File(place as usize),
                 range: 0..65_536,
-                seldom: false,
+                late: false,
                 first_use_us: index,
                 physical_bytes,
             }
@@ -202,7 +202,7 @@ mod tests {
         let piece = |index: u64| {
             let at = index * 37 % 1000 * 4096;
             let (range, physical_bytes) = (at..at + 4096, Some((1 << 30) + at));
-            Piece { source: Source::File(0), range, seldom: false, first_use_us: index, physical_bytes }
+            Piece { source: Source::File(0), range, late: false, first_use_us: index, physical_bytes }
         };
         let plan = plan((0..1000).map(piece).collect(), Vec::new(), &DeviceDescription::ROTATING, None, u64::MAX);
         assert_eq!((plan.steps.len(), plan.head_start_steps), (1, 1));

@@ -141,8 +141,8 @@ proptest! {
         let is_planned = |piece: &Piece| spans(&plan.steps).iter().any(|span| {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
-        let last_kept = all.iter().filter(|piece| is_planned(piece)).map(|piece| (piece.seldom, piece.first_use_us)).max();
-        let first_left = all.iter().filter(|piece| !is_planned(piece)).map(|piece| (piece.seldom, piece.first_use_us)).min();
+        let last_kept = all.iter().filter(|piece| is_planned(piece)).map(|piece| (piece.late, piece.first_use_us)).max();
+        let first_left = all.iter().filter(|piece| !is_planned(piece)).map(|piece| (piece.late, piece.first_use_us)).min();
         prop_assert!(last_kept.is_none_or(|kept| first_left.is_none_or(|left| kept <= left)));
     }
 
@@ -164,11 +164,11 @@ proptest! {
     fn a_rotating_disk_is_swept_upwards_metadata_first(profile in profile()) {
         let all = pieces(&profile, PAGE);
         let plan = plan(all, lookups_of(&profile), &DeviceDescription::ROTATING, Some(0.0), u64::MAX);
-        let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
+        let (usual, late) = plan.steps.split_at(plan.usual_steps);
         let (metadata, data) = usual.split_at(plan.metadata_steps);
         let brings_data = |step: &Step| step.brings_data();
-        let (seldom_metadata, seldom_data) = seldom.split_at(seldom.partition_point(|step| !brings_data(step)));
-        for (steps, is_metadata) in [(metadata, true), (data, false), (seldom_metadata, true), (seldom_data, false)] {
+        let (late_metadata, late_data) = late.split_at(late.partition_point(|step| !brings_data(step)));
+        for (steps, is_metadata) in [(metadata, true), (data, false), (late_metadata, true), (late_data, false)] {
             let positions: Vec<u64> = steps.iter().filter_map(|step| match step {
                 Step::Fetch(span) => {
                     assert_eq!(span.source.is_metadata(), is_metadata);
@@ -201,24 +201,24 @@ proptest! {
     ) {
         let all = pieces(&profile, PAGE);
         let plan = plan(all.clone(), lookups_of(&profile), &device, compute_us, u64::MAX);
-        let (usual, seldom) = plan.steps.split_at(plan.usual_steps);
+        let (usual, late) = plan.steps.split_at(plan.usual_steps);
         let holds = |steps: &[Step], piece: &Piece| spans(steps).iter().any(|span| {
             span.source == piece.source && span.used.iter().any(|range| range.contains(&piece.range.start))
         });
-        prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.seldom && holds(seldom, piece)));
+        prop_assert!(all.iter().all(|piece| holds(usual, piece) || piece.late && holds(late, piece)));
         // A piece that few runs used is among the usual steps only within one of their ranges, never as a separate step.
         for span in spans(usual) {
             let of_span = |piece: &&Piece| piece.source == span.source && span.whole().contains(&piece.range.start);
-            prop_assert!(!all.iter().find(of_span).unwrap().seldom);
-            prop_assert!(!all.iter().rfind(of_span).unwrap().seldom);
+            prop_assert!(!all.iter().find(of_span).unwrap().late);
+            prop_assert!(!all.iter().rfind(of_span).unwrap().late);
         }
-        prop_assert!(seldom.iter().all(|step| matches!(step, Step::Fetch(_))));
+        prop_assert!(late.iter().all(|step| matches!(step, Step::Fetch(_))));
         prop_assert!(plan.head_start_steps <= plan.usual_steps);
     }
 }
 
 fn piece(start: u64, end: u64, first_use_us: u64) -> Piece {
-    Piece { source: Source::File(0), range: start..end, seldom: false, first_use_us, physical_bytes: Some(start) }
+    Piece { source: Source::File(0), range: start..end, late: false, first_use_us, physical_bytes: Some(start) }
 }
 
 #[test]

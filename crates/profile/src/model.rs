@@ -183,6 +183,12 @@ impl File {
 }
 
 impl Profile {
+    /// When the program was ready, as the recording asked for. What was used later is fetched after the rest. `None`: it was not asked for.
+    pub fn ready_us(&self) -> Option<u64> {
+        let ready = self.milestones.iter().filter(|milestone| milestone.kind == MilestoneKind::Ready);
+        ready.map(|milestone| milestone.time_us).max()
+    }
+
     /// Bytes of file data used, all files.
     pub fn data_bytes(&self) -> u64 {
         self.files.iter().map(File::used_bytes).sum()

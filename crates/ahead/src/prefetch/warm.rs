@@ -90,7 +90,7 @@ impl Sample {
 /// Selects metadata and data to test, spread over the run, from pieces that at least half of the runs used. `pieces` are in order of
 /// first use.
 pub fn chosen(pieces: &[Piece]) -> [Vec<Piece>; 2] {
-    let usual = pieces.iter().filter(|piece| !piece.seldom);
+    let usual = pieces.iter().filter(|piece| !piece.late);
     let (metadata, data): (Vec<&Piece>, Vec<&Piece>) = usual.partition(|piece| piece.source.is_metadata());
     let largest = data.iter().max_by_key(|piece| piece.bytes()).copied();
     let data = largest.into_iter().chain(spread(&data, DATA_SAMPLES));

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::read_ahead::SwitchedOn;
-use super::recorder::{RecordedRun, Recorder, evaluate, single_faults, working_directory};
+use super::recorder::{RecordedRun, Recorder, evaluate, monotonic_ns, single_faults, working_directory};
 use super::single_faults::SingleFaults;
 use crate::error::IoContext;
 use crate::notify::Notify;
@@ -26,14 +26,15 @@ impl Recorder {
             _ => None,
         };
         let signs = self.until.signs(&watched(scope))?;
-        let single_faults = single_faults();
+        // A boot must not be slower for being recorded: more faults would make it so.
+        let single_faults = if self.starts_cold { None } else { single_faults() };
         let tracer = Tracer::start(&self.tracer_options(scope.clone()))?;
         check_stopped(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());
         notify("observing; Ctrl-C ends it");
         let deadline = self.duration.and_then(|duration| Instant::now().checked_add(duration));
-        let ready = wait(scope, signals, process.as_ref(), &signs, deadline)?;
+        let ready_at = wait(scope, signals, process.as_ref(), &signs, self.until.linger, deadline)?;
         let run = Run {
             command: Vec::new(),
             directory: working_directory(),
@@ -41,29 +42,33 @@ impl Recorder {
             ended_ns: now_ns(),
             started,
             cpu: Duration::ZERO,
-            ready,
-            cold: false,
+            ready_ns: ready_at.map(monotonic_ns),
+            cold: self.starts_cold,
             precise: false,
             single_faults: single_faults.as_ref().is_some_and(SingleFaults::holds),
         };
-        let finished = Finished { status: 0, at: Instant::now(), ready, stopped: None };
+        let now = Instant::now();
+        let (at, ready) = (ready_at.unwrap_or(now), ready_at.is_some());
+        let finished = Finished { status: 0, at, observed_until: now, ready, stopped: None };
         evaluate(tracer, run, SwitchedOn::default(), setup, finished, signals, notify)
     }
 }
 
-/// Whether what was waited for came; otherwise another end did.
+/// When the processes were ready; `None`: there was another end.
 fn wait(
     scope: &Scope,
     signals: &Signals,
     process: Option<&OwnedFd>,
     signs: &Signs<'_>,
+    linger: Duration,
     deadline: Option<Instant>,
-) -> Result<bool> {
+) -> Result<Option<Instant>> {
     let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
     fds.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    let (mut ready_at, mut end_at) = (None, deadline);
     loop {
-        let next_look = signs.next_look();
-        let wake = [next_look, deadline].into_iter().flatten().min();
+        let next_look = signs.next_look().filter(|_| ready_at.is_none());
+        let wake = [next_look, end_at].into_iter().flatten().min();
         let left = wake.map(|wake| wake.saturating_duration_since(Instant::now()));
         let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
         match poll(&mut fds, left.as_ref()) {
@@ -73,14 +78,16 @@ fn wait(
             Ok(_) => {
                 // Taken: a further signal ends the evaluation.
                 let _ = signals.poll();
-                return Ok(false);
+                return Ok(ready_at);
             }
         }
         if next_look.is_some() && signs.is_there(&watched(scope)) {
-            return Ok(true);
+            let now = Instant::now();
+            ready_at = Some(now);
+            end_at = [now.checked_add(linger), deadline].into_iter().flatten().min();
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Ok(false);
+        if end_at.is_some_and(|end_at| Instant::now() >= end_at) {
+            return Ok(ready_at);
         }
     }
 }

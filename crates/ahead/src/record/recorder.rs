@@ -44,6 +44,9 @@ pub enum ReadAhead {
 pub struct Recorder {
     /// Evict the page cache, dentries and inodes of the whole machine before each run, and record metadata, too.
     pub cold: bool,
+    /// The caches are cold without an eviction, because the machine has just started: record metadata, too, and change no setting. For
+    /// [`Recorder::observe`].
+    pub starts_cold: bool,
     /// The kernel's read-ahead during a cold recording.
     pub read_ahead: ReadAhead,
     /// Runs of the command; the profile stores for each page how many of them used it.
@@ -60,6 +63,7 @@ impl Default for Recorder {
     fn default() -> Recorder {
         Recorder {
             cold: false,
+            starts_cold: false,
             read_ahead: ReadAhead::default(),
             runs: 1,
             until: Until::default(),
@@ -76,6 +80,8 @@ pub struct Recording {
     pub profile: Profile,
     /// Entries that did not fit into the limits of a profile.
     pub entries_beyond_limits: u64,
+    /// When the last run started, on CLOCK_MONOTONIC.
+    pub started_ns: u64,
     /// Runs in the profile, at least one.
     pub runs: usize,
     /// Requested runs.
@@ -116,6 +122,7 @@ pub(super) struct RecordedRun {
     left_out: LeftOut,
     counters: Counters,
     finished: Finished,
+    started_ns: u64,
     setup: Duration,
     evaluation: Duration,
 }
@@ -197,7 +204,7 @@ impl Recorder {
         let by_themselves = runs.iter().map(|run| run.finished).filter(|run| !run.ready && !run.is_interrupted());
         let failed_status = by_themselves.map(|run| run.status).find(|status| *status != 0);
         let last = runs.last().expect("there is at least one run");
-        let RecordedRun { left_out, counters, finished, setup, evaluation, .. } = *last;
+        let RecordedRun { left_out, counters, finished, started_ns, setup, evaluation, .. } = *last;
         let duration = Duration::from_micros(last.profile.recording.duration_us);
         let run_count = runs.len();
         let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
@@ -208,6 +215,7 @@ impl Recorder {
         Recording {
             profile,
             entries_beyond_limits,
+            started_ns,
             runs: run_count,
             runs_asked,
             // A program that succeeded before it was ready has not done the work that was to be recorded.
@@ -225,7 +233,8 @@ impl Recorder {
     }
 
     pub(super) fn tracer_options(&self, scope: Scope) -> Options {
-        Options { scope, lookups: self.cold, added: self.cold, source: self.source }
+        let cold = self.cold || self.starts_cold;
+        Options { scope, lookups: cold, added: cold, source: self.source }
     }
 
     /// `held`: the machine-wide lock, if the caller holds it.
@@ -265,8 +274,7 @@ impl Recorder {
         child.release(&command)?;
         let finished = watch.wait(&mut child, signals, deadline)?;
         // In this order: a delay between the two makes the recorded end too late, never earlier than the last reads.
-        let since_end = finished.at.elapsed();
-        let ended_ns = now_ns() - u64::try_from(since_end.as_nanos()).unwrap_or(0);
+        let ended_ns = monotonic_ns(finished.observed_until);
         let cpu = usage::cpu_of_ended_children() - cpu_before;
         let precise = guards.is_some();
         let switched_on = SwitchedOn::now();
@@ -281,7 +289,7 @@ impl Recorder {
             ended_ns,
             started,
             cpu,
-            ready: finished.ready,
+            ready_ns: finished.ready.then(|| monotonic_ns(finished.at)),
             cold: self.cold,
             precise,
             single_faults: was_single,
@@ -306,6 +314,12 @@ impl Recorder {
             },
         }
     }
+}
+
+/// A time of this process on the clock of the events.
+pub(crate) fn monotonic_ns(at: Instant) -> u64 {
+    let now = now_ns();
+    now.saturating_sub(u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// How a signal ended the recording early; `None`: no signal did.
@@ -346,7 +360,7 @@ pub(super) fn evaluate(
     signals: &Signals,
     notify: Notify<'_>,
 ) -> Result<RecordedRun> {
-    let began = Instant::now();
+    let (began, started_ns) = (Instant::now(), run.started_ns);
     let observation = tracer.finish()?;
     let counters = observation.counters;
     let learned = unless_stopped(signals, move || learn_checked(&observation, &run, &switched_on))??;
@@ -357,7 +371,7 @@ pub(super) fn evaluate(
         ));
     }
     let (profile, left_out) = (learned.profile, learned.left_out);
-    Ok(RecordedRun { profile, left_out, counters, finished, setup, evaluation: began.elapsed() })
+    Ok(RecordedRun { profile, left_out, counters, finished, started_ns, setup, evaluation: began.elapsed() })
 }
 
 struct Learned {

@@ -169,7 +169,7 @@ impl Boot {
             Piece {
                 source: Source::File(section.file.0 as usize),
                 range: start..start + section.pages * PAGE_BYTES,
-                seldom: false,
+                late: false,
                 first_use_us,
                 physical_bytes: Some(places[section.file.0 as usize] + start),
             }

@@ -2,7 +2,7 @@
 
 use super::runner::{ProgramRunner, Variant};
 use crate::compare::{late, usage};
-use crate::record::{Recorder, Run, learn};
+use crate::record::{Recorder, Run, learn, monotonic_ns};
 use crate::stopping::{check_stopped, unless_stopped};
 use crate::{Account, Error, Result, Stopped};
 use ahead_observe::{Arrivals, Options, Tracer, now_ns};
@@ -79,7 +79,7 @@ impl ProgramRunner<'_> {
             ended_ns: now_ns(),
             started,
             cpu: Duration::ZERO,
-            ready: finished.ready,
+            ready_ns: finished.ready.then(|| monotonic_ns(finished.at)),
             cold: true,
             // Requested pages are used; the windows around faults do not matter here.
             precise: true,

@@ -1,0 +1,34 @@
+//! Boots: observes what the machine reads from its start until it is idle, and prefetches that at the next start.
+//!
+//! ```text
+//!     PID 1 ─▶ ahead-boot-replay.service ─▶ conditions ─▶ replay.ahead ─▶ Prefetcher: early list, then late list ─▶ /run/ahead
+//!           ─▶ ahead-boot-record.service ─▶ conditions ─▶ Recorder ···························· SIGTERM ─▶ learn ─┐
+//!           ─▶ default.target ─▶ ahead-boot-done.timer (linger) ─▶ ahead-boot-done.service ───────┘              │
+//!                                                                                                                ▼
+//!                   /var/lib/ahead/boot/ROOT-KERNEL/   boot-1.ahead … boot-5.ahead ──▶ merge ──▶ replay.ahead, state.json
+//! ```
+//!
+//! The early list is what was read before default.target was reached, the late list the rest, and what few boots read. One profile is kept
+//! for each root file system and kernel. A recorded boot is as it would be otherwise: no cache is evicted, no read-ahead switched off.
+//!
+//! This module must never delay PID 1, fail a boot, or keep a disk busy that the boot needs: each failure is a message, and the boot goes on
+//! without us.
+
+mod conditions;
+mod decision;
+mod replay;
+mod status;
+mod store;
+mod units;
+
+#[cfg(feature = "observe")]
+mod learning;
+
+pub use conditions::{Circumstances, Off};
+pub use decision::{DEFAULT_STALE_PERCENT, KEPT_BOOTS, Reason as RecordReason};
+#[cfg(feature = "observe")]
+pub use learning::{Learned, end_observation, observe};
+pub use replay::{Replayed, replay};
+pub use status::{Status, status};
+pub use store::{BootStore, State};
+pub use units::{Installation, UNITS, install, is_installed, remove};

@@ -1,0 +1,86 @@
+//! Whether this boot is recorded.
+
+use super::Circumstances;
+use super::store::State;
+
+/// Boots whose recordings are kept, and merged: a page's support is how many of them used it. The first five boots are recorded.
+pub const KEPT_BOOTS: usize = 5;
+
+/// A boot is recorded again when more than this share of the profile was stale at the last replay, percent. An upgrade of some packages
+/// changes a few percent; a new release of a distribution nearly everything.
+pub const DEFAULT_STALE_PERCENT: u32 = 10;
+
+/// A boot is recorded at least every so many boots, because programs change what they read without a new version.
+const EVERY_BOOTS: u32 = 10;
+
+/// Why a boot is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// `ahead boot record`, or `ahead=record` on the kernel's command line.
+    Requested,
+    /// There are fewer recordings than are kept.
+    FewRecordings,
+    /// Packages were changed since the last recording.
+    PackagesChanged,
+    /// So many percent of the profile were stale at the last replay.
+    Stale(u32),
+    /// The last recording is many boots old.
+    Old,
+}
+
+impl Reason {
+    /// The reason as text.
+    pub fn text(self) -> String {
+        match self {
+            Reason::Requested => "a recording was requested".into(),
+            Reason::FewRecordings => format!("fewer than {KEPT_BOOTS} boots are recorded"),
+            Reason::PackagesChanged => "packages were changed".into(),
+            Reason::Stale(percent) => format!("{percent} % of the profile were stale at the last replay"),
+            Reason::Old => format!("the last recording is {EVERY_BOOTS} boots old"),
+        }
+    }
+}
+
+/// Why the boot is recorded; `None`: it is not. `recordings`: those that are kept for this root and kernel.
+pub fn reason_to_record(
+    circumstances: &Circumstances,
+    state: &State,
+    recordings: usize,
+    stale_percent: u32,
+) -> Option<Reason> {
+    if state.requested || circumstances.asks_for_recording() {
+        Some(Reason::Requested)
+    } else if recordings < KEPT_BOOTS {
+        Some(Reason::FewRecordings)
+    } else if state.packages_changed {
+        Some(Reason::PackagesChanged)
+    } else if state.stale_percent > stale_percent {
+        Some(Reason::Stale(state.stale_percent))
+    } else {
+        (state.boots_since_recording + 1 >= EVERY_BOOTS).then_some(Reason::Old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(state: State, recordings: usize) -> Option<Reason> {
+        reason_to_record(&Circumstances::default(), &state, recordings, DEFAULT_STALE_PERCENT)
+    }
+
+    #[test]
+    fn settled_boot_is_not_recorded() {
+        assert_eq!(reason(State::default(), KEPT_BOOTS), None);
+        assert_eq!(reason(State { stale_percent: 10, ..State::default() }, KEPT_BOOTS), None);
+    }
+
+    #[test]
+    fn first_stale_changed_and_old_boots_are_recorded() {
+        assert_eq!(reason(State::default(), KEPT_BOOTS - 1), Some(Reason::FewRecordings));
+        assert_eq!(reason(State { stale_percent: 11, ..State::default() }, 5), Some(Reason::Stale(11)));
+        assert_eq!(reason(State { packages_changed: true, ..State::default() }, 5), Some(Reason::PackagesChanged));
+        assert_eq!(reason(State { boots_since_recording: 9, ..State::default() }, 5), Some(Reason::Old));
+        assert_eq!(reason(State { requested: true, ..State::default() }, 0), Some(Reason::Requested));
+    }
+}

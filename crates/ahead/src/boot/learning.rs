@@ -1,0 +1,116 @@
+//! The observation of a boot, from the start of PID 1's first services until the machine is idle.
+
+use super::decision::{DEFAULT_STALE_PERCENT, Reason, reason_to_record};
+use super::replay::{last_account, stale_percent};
+use super::store::{BootStore, State};
+use super::{Circumstances, Off};
+use crate::error::IoContext;
+use crate::notify::Notify;
+use crate::record::{Recorder, Scope};
+use crate::{Result, output};
+use ahead_process::Signals;
+use ahead_profile::{Milestone, MilestoneKind, Profile};
+use ahead_undo::home;
+use std::path::Path;
+use std::process::Command;
+
+/// What became of an observation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// `ahead` takes no part in this boot.
+    Off(Off),
+    /// The recordings are recent and fit.
+    NotNeeded,
+    /// The machine was shut down, or the service stopped, before the boot was done.
+    Interrupted,
+    /// Recorded: the reason, the number of files, and the bytes.
+    Recorded(Reason, usize, u64),
+}
+
+/// Exists when the boot is done. Content: when default.target was reached, microseconds of CLOCK_MONOTONIC; 0: unknown.
+const DONE: &str = "/run/ahead/boot-done";
+/// The units, by the names under which the service manager knows them.
+const RECORD_UNIT: &str = "ahead-boot-record.service";
+const TARGET: &str = "default.target";
+
+/// Observes this boot until [`end_observation`] ends it, and keeps what was read.
+///
+/// # Errors
+/// Observing is not permitted or not supported here, or the recording cannot be saved. The boot goes on.
+pub fn observe(signals: &Signals, notify: Notify<'_>) -> Result<Learned> {
+    let circumstances = Circumstances::now();
+    if let Some(off) = circumstances.off() {
+        return Ok(Learned::Off(off));
+    }
+    let store = BootStore::here();
+    let state = store.state();
+    let Some(reason) = reason_to_record(&circumstances, &state, store.recordings().len(), DEFAULT_STALE_PERCENT) else {
+        // The early boot has a root that is not yet writable: the state is saved when the boot is done.
+        return Ok(Learned::NotNeeded);
+    };
+    let recorder = Recorder { starts_cold: true, ..Recorder::default() };
+    let recording = recorder.observe(&Scope::Everything, signals, notify)?;
+    let Ok(done) = std::fs::read_to_string(DONE) else { return Ok(Learned::Interrupted) };
+    let mut profile = recording.profile;
+    let reached_us = done.trim().parse().unwrap_or(0);
+    mark_ready(&mut profile, reached_us, recording.started_ns / 1000);
+    let (files, bytes) = (profile.files.len(), profile.data_bytes());
+    let alone = reason == Reason::Requested;
+    store.add(profile, alone)?;
+    // After the profile: a recording that was not saved is wanted at the next boot, too.
+    store.save_state(&State::default())?;
+    Ok(Learned::Recorded(reason, files, bytes))
+}
+
+/// The end of the early list. `reached_us`, `started_us`: times of CLOCK_MONOTONIC.
+fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
+    let Some(time_us) = reached_us.checked_sub(started_us).filter(|time| *time > 0) else { return };
+    profile.milestones.push(Milestone { time_us, kind: MilestoneKind::Ready, path: Vec::new() });
+    profile.milestones.sort_by_key(|milestone| milestone.time_us);
+    profile.recording.duration_us = time_us;
+}
+
+/// Ends the observation of this boot, and keeps what the replay found.
+///
+/// # Errors
+/// The state cannot be saved, or the service manager does not answer.
+pub fn end_observation() -> Result<()> {
+    home::make_directory("end the observation of a boot", Path::new(home::HOME))?;
+    output::replace(Path::new(DONE), format!("{}\n", target_reached_us().unwrap_or(0)).as_bytes())?;
+    let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();
+    stopped.what(&format!("systemctl stop {RECORD_UNIT}"))?;
+    // Only now: a boot that was recorded has a new state.
+    let store = BootStore::here();
+    let stale_percent = last_account().as_ref().map_or(0, stale_percent);
+    let state = store.state();
+    let boots_since_recording = if was_recorded(&store) { 0 } else { state.boots_since_recording.saturating_add(1) };
+    store.save_state(&State { boots_since_recording, stale_percent, ..state })
+}
+
+/// Whether a recording was added since the boot was done.
+fn was_recorded(store: &BootStore) -> bool {
+    let modified = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    modified(&store.profile_path()).zip(modified(Path::new(DONE))).is_some_and(|(profile, done)| profile >= done)
+}
+
+/// When default.target was reached, microseconds of CLOCK_MONOTONIC.
+fn target_reached_us() -> Option<u64> {
+    let arguments = ["show", "--value", "--property=ActiveEnterTimestampMonotonic", TARGET];
+    let shown = Command::new("systemctl").args(arguments).output().ok()?;
+    String::from_utf8(shown.stdout).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_list_ends_where_the_target_was_reached() {
+        let mut profile = Profile::default();
+        mark_ready(&mut profile, 0, 5_000);
+        mark_ready(&mut profile, 4_000, 5_000);
+        assert!(profile.milestones.is_empty());
+        mark_ready(&mut profile, 9_000, 5_000);
+        assert_eq!((profile.milestones[0].time_us, profile.recording.duration_us), (4_000, 4_000));
+    }
+}

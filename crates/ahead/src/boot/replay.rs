@@ -1,0 +1,117 @@
+//! The replay at the start of the machine.
+
+use super::store::BootStore;
+use super::{Circumstances, Off};
+use crate::error::IoContext;
+use crate::notify::Notify;
+use crate::prefetch::{Account, HeadStart, Options, PrefetchProcess, Priority, ProfileFile, Reason, Request, Skipped};
+use crate::{Error, Result, output};
+use ahead_process::Signals;
+use ahead_undo::home;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What became of a replay.
+#[derive(Clone, Debug)]
+pub enum Replayed {
+    /// `ahead` takes no part in this boot.
+    Off(Off),
+    /// This boot is recorded anew, without replay.
+    Recording,
+    /// There is no profile for this root.
+    NoProfile,
+    /// The profile was prefetched.
+    Done(PathBuf, Box<Account>),
+}
+
+/// The longest replay. A boot from the slowest disk takes as long without one.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// The account of the last replay: read when the boot is done.
+pub(super) const ACCOUNT: &str = "/run/ahead/boot-replay.json";
+
+/// Prefetches what earlier boots read. Returns when everything is submitted.
+///
+/// # Errors
+/// The profile cannot be used, its file system does not answer, or a signal arrived. The boot goes on without it.
+pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
+    let (began, circumstances) = (Instant::now(), Circumstances::now());
+    if let Some(off) = circumstances.off() {
+        return Ok(Replayed::Off(off));
+    }
+    let store = BootStore::here();
+    if circumstances.asks_for_recording() || store.state().requested {
+        return Ok(Replayed::Recording);
+    }
+    let Some(profile) = store.profile_to_replay() else { return Ok(Replayed::NoProfile) };
+    let request = Request {
+        profile: ProfileFile::Named(profile.clone()),
+        options: Options {
+            deadline: Some(DEADLINE),
+            since: Some(began),
+            // The boot waits for these pages: they are not less urgent than its own reads.
+            priority: Priority::Normal,
+            head_start: HeadStart::None,
+            ..Options::default()
+        },
+        device: None,
+        account_file: None,
+        send_account: true,
+    };
+    let mut process = PrefetchProcess::start(&request, notify, &|error: &Error| error.to_string())?;
+    if let Some(signal) = process.wait(signals, began, Some(DEADLINE))? {
+        return Err(Error::Stopped(crate::Stopped(signal)));
+    }
+    if let Some(why) = process.failure() {
+        return Err(Error::Failed(why));
+    }
+    let account = process.account()?.ok_or_else(|| not_answering(&profile))?;
+    // Without it the boot is recorded a little too seldom.
+    keep(&account).unwrap_or_else(|error| notify(&error.to_string()));
+    Ok(Replayed::Done(profile, Box::new(account)))
+}
+
+fn not_answering(profile: &Path) -> Error {
+    Error::Failed(format!("{}: its file system does not answer", profile.display()))
+}
+
+fn keep(account: &Account) -> Result<()> {
+    home::make_directory("keep the account of a boot", Path::new(home::HOME))?;
+    output::replace(
+        Path::new(ACCOUNT),
+        &serde_json::to_vec(account).map_err(std::io::Error::other).what("write the account")?,
+    )
+}
+
+/// The account of this boot's replay; `None`: there was none.
+pub(super) fn last_account() -> Option<Account> {
+    serde_json::from_slice(&std::fs::read(ACCOUNT).ok()?).ok()
+}
+
+/// The share of the profile that no longer fits, percent, rounded up: changed and missing files.
+pub(super) fn stale_percent(account: &Account) -> u32 {
+    let skipped = |skipped: &Skipped| skipped.bytes;
+    let missing = account.skipped.get(&Reason::Missing).map_or(0, skipped);
+    let all = account.issued_bytes.saturating_sub(account.bridged_bytes)
+        + account.already_resident_bytes
+        + account.stale_bytes
+        + account.failed_bytes
+        + account.skipped.values().map(skipped).sum::<u64>();
+    let stale = (account.stale_bytes + missing).min(all);
+    if all == 0 { 0 } else { (u128::from(stale) * 100).div_ceil(u128::from(all)) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_and_missing_files_are_stale() {
+        let mut account = Account { issued_bytes: 120, bridged_bytes: 20, ..Account::default() };
+        assert_eq!((stale_percent(&Account::default()), stale_percent(&account)), (0, 0));
+        account.stale_bytes = 50;
+        account.skip(Reason::Missing, 50);
+        account.skip(Reason::OverBudget, 100);
+        assert_eq!(stale_percent(&account), 34);
+    }
+}

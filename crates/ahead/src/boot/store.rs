@@ -1,0 +1,237 @@
+//! The recordings of boots, and what is known about the last ones.
+//!
+//! ```text
+//!     /var/lib/ahead/boot/ROOT-KERNEL/boot-17.ahead … boot-21.ahead   the last recorded boots, by number
+//!                                     replay.ahead                    these, merged
+//!                                     state.json
+//! ```
+//!
+//! ROOT is the UUID of the root file system. Numbers order the recordings, not dates: the clock may be wrong until it is set.
+
+use super::decision::KEPT_BOOTS;
+use crate::error::IoContext;
+use crate::{Result, output};
+use ahead_profile::Profile;
+use ahead_sys::{fsuuid, machine, mounts};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The directory of all boots.
+pub(super) const HOME: &str = "/var/lib/ahead/boot";
+const MERGED: &str = "replay.ahead";
+const STATE: &str = "state.json";
+/// A state has a few hundred bytes.
+const MAX_STATE_BYTES: u64 = 64 << 10;
+/// Recordings in one directory that are looked at: more were not written by us.
+const MAX_ENTRIES: usize = 1000;
+
+/// What is known about the last boots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// Whether the next boot is to be recorded, in place of all earlier recordings.
+    pub requested: bool,
+    /// Whether packages were changed since the last recording.
+    pub packages_changed: bool,
+    /// Boots since the last recording.
+    pub boots_since_recording: u32,
+    /// Share of the profile that was stale at the last replay, percent.
+    pub stale_percent: u32,
+}
+
+/// The recordings of one root file system and kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootStore {
+    directory: PathBuf,
+}
+
+impl BootStore {
+    /// That of this machine's root file system and kernel. Reads nothing of it.
+    pub fn here() -> BootStore {
+        BootStore::below(Path::new(HOME), &root_name(), &machine::kernel_release())
+    }
+
+    fn below(home: &Path, root: &str, kernel: &str) -> BootStore {
+        // A release is text of whoever built the kernel.
+        let plain = |at: char| if at.is_ascii_alphanumeric() || ".+~_-".contains(at) { at } else { '_' };
+        let name: String = format!("{root}-{kernel}").chars().map(plain).take(200).collect();
+        BootStore { directory: home.join(name) }
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The file of the merged profile.
+    pub fn profile_path(&self) -> PathBuf {
+        self.directory.join(MERGED)
+    }
+
+    /// The profile to replay: that of this kernel, or else the latest of another kernel on the same root. An upgrade of the kernel changes
+    /// few of the files that a boot reads.
+    pub fn profile_to_replay(&self) -> Option<PathBuf> {
+        let own = self.profile_path();
+        if own.exists() {
+            return Some(own);
+        }
+        let home = self.directory.parent()?;
+        let root = root_name();
+        let others = fs::read_dir(home).ok()?.flatten().take(MAX_ENTRIES);
+        let of_root = others.filter(|entry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(|name| name.strip_prefix(&root).is_some_and(|rest| rest.starts_with('-')))
+        });
+        let profiles = of_root.map(|entry| entry.path().join(MERGED));
+        profiles.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max().map(|(_, path)| path)
+    }
+
+    /// The state. One that is missing or damaged is that of a machine that knows nothing.
+    pub fn state(&self) -> State {
+        let read = || -> io::Result<String> {
+            let mut text = String::new();
+            fs::File::open(self.directory.join(STATE))?.take(MAX_STATE_BYTES).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        read().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Saves the state.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn save_state(&self, state: &State) -> Result<()> {
+        self.make()?;
+        let text = serde_json::to_string(state).map_err(|error| crate::Error::io("write the state", error.into()))?;
+        output::replace(&self.directory.join(STATE), text.as_bytes())
+    }
+
+    /// Creates the directory.
+    ///
+    /// # Errors
+    /// It cannot be created: the file system may be full or read-only.
+    pub fn make(&self) -> Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.directory);
+        made.what(&format!("create {}", self.directory.display()))
+    }
+
+    /// The numbers of the kept recordings, ascending.
+    pub fn recordings(&self) -> Vec<u64> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten().take(MAX_ENTRIES);
+        let mut numbers: Vec<u64> = entries.filter_map(|entry| number_of(&entry.file_name())).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Adds a recording, removes the oldest ones, and merges the rest. `alone`: all earlier recordings are removed.
+    ///
+    /// # Errors
+    /// The profiles cannot be written. The merged profile is the earlier one then.
+    pub fn add(&self, profile: Profile, alone: bool) -> Result<()> {
+        self.make()?;
+        let before = self.recordings();
+        let number = before.last().map_or(1, |last| last.saturating_add(1));
+        ahead_profile::save(&profile, &self.path_of(number))?;
+        let kept_before = if alone { 0 } else { KEPT_BOOTS - 1 };
+        let (old, kept) = before.split_at(before.len().saturating_sub(kept_before));
+        // A damaged recording (a power cut) is left out, and removed in its turn.
+        let mut all: Vec<Profile> =
+            kept.iter().filter_map(|kept| ahead_profile::load(&self.path_of(*kept)).ok()).collect();
+        all.push(profile);
+        ahead_profile::save(&merge(all), &self.profile_path())?;
+        for number in old {
+            // The next recording tries again.
+            let _ = fs::remove_file(self.path_of(*number));
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("boot-{number}.ahead"))
+    }
+}
+
+fn number_of(name: &OsStr) -> Option<u64> {
+    name.to_str()?.strip_prefix("boot-")?.strip_suffix(".ahead")?.parse().ok()
+}
+
+/// Merges recordings in this order, whatever their dates are.
+fn merge(mut recordings: Vec<Profile>) -> Profile {
+    let date = recordings.last().map_or(0, |latest| latest.recording.created_unix_s);
+    for (number, profile) in recordings.iter_mut().enumerate() {
+        profile.recording.created_unix_s = number as u64;
+    }
+    let mut merged = ahead_profile::merge(recordings);
+    merged.recording.created_unix_s = date;
+    ahead_profile::fit(&mut merged);
+    merged
+}
+
+/// The root file system: its UUID, or else its type and device.
+fn root_name() -> String {
+    if let Ok(Some(uuid)) = fsuuid::of(Path::new("/")) {
+        return uuid;
+    }
+    let table = mounts::own().unwrap_or_default();
+    let root = mounts::covering(&table, b"/").map(|index| &table[index]);
+    root.map_or_else(|| "root".into(), |mount| format!("{}-{}", mount.fs_type, mount.device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ahead_profile::{Extent, File, Recording};
+
+    fn recording(used: &[u64], created_unix_s: u64) -> Profile {
+        let extents = used.iter().map(|page| Extent {
+            offset_bytes: page * 4096,
+            length_bytes: 4096,
+            runs: 1,
+            ..Extent::default()
+        });
+        let file =
+            File { path: b"/bin/x".to_vec(), size_bytes: 1 << 20, extents: extents.collect(), ..File::default() };
+        Profile {
+            recording: Recording { runs: 1, created_unix_s, ..Recording::default() },
+            files: vec![file],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn last_recordings_are_kept_and_merged() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1/../../x y");
+        assert_eq!(store.directory().parent(), Some(home.path()));
+        assert_eq!(store.state(), State::default());
+        for boot in 0..8u64 {
+            store.add(recording(&[0, 10 + boot], 1000 - boot), false).unwrap();
+        }
+        assert_eq!(store.recordings(), [4, 5, 6, 7, 8]);
+        let merged = ahead_profile::load(&store.profile_path()).unwrap();
+        let support: Vec<(u64, u32)> =
+            merged.files[0].extents.iter().map(|extent| (extent.offset_bytes / 4096, extent.runs)).collect();
+        assert_eq!((merged.recording.runs, merged.recording.created_unix_s), (5, 993));
+        assert!(support.contains(&(0, 5)) && support.contains(&(17, 1)) && !support.contains(&(12, 1)), "{support:?}");
+        store.add(recording(&[3], 5), true).unwrap();
+        assert_eq!(store.recordings(), [9]);
+    }
+
+    #[test]
+    fn damaged_state_and_recordings_are_left_out() {
+        let home = tempfile::tempdir().unwrap();
+        let store = BootStore::below(home.path(), "root", "6.1");
+        store.save_state(&State { requested: true, ..State::default() }).unwrap();
+        assert!(store.state().requested);
+        fs::write(store.directory().join(STATE), "{\"requested\": 7").unwrap();
+        assert_eq!(store.state(), State::default());
+        fs::write(store.path_of(1), "half of a file").unwrap();
+        store.add(recording(&[1], 0), false).unwrap();
+        assert_eq!(ahead_profile::load(&store.profile_path()).unwrap().recording.runs, 1);
+        assert_eq!(store.recordings(), [1, 2]);
+    }
+}

@@ -1,0 +1,200 @@
+//! `ahead boot`: the units that observe and replay the start of the machine, and what they learned.
+
+mod print;
+
+use crate::{messages, show};
+use ahead::Signals;
+use ahead::boot::{self, BootStore, Installation, Learned, Replayed, State};
+use ahead_model::quantity;
+use ahead_sys::machine;
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Make the machine start faster: observe boots, and prefetch what they read
+///
+/// After `ahead boot install` each boot is observed until one minute after default.target, and what the last boots read is
+/// prefetched from the start of the next one. ahead=off on the kernel's command line switches both off, ahead=record asks for a new
+/// recording. In a container nothing happens unless PID 1 has AHEAD_CONTAINER=1 in its environment.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  sudo ahead boot install
+  ahead boot status
+  sudo ahead boot record && sudo reboot")]
+pub struct Boot {
+    #[command(subcommand)]
+    command: BootCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BootCommand {
+    /// Install and enable the units of systemd
+    Install(Install),
+    /// Show whether boots are observed and replayed, and what the last replay did
+    Status {
+        /// Print JSON (see docs/reference/json.md)
+        #[arg(long)]
+        json: bool,
+    },
+    /// Record the next boot, without replay, in place of the earlier recordings
+    Record,
+    /// Show the profile that the next boot replays, as `ahead show` does
+    Show {
+        /// Print JSON instead of tables (see docs/reference/json.md)
+        #[arg(long)]
+        json: bool,
+        /// Print every file and milestone
+        #[arg(long)]
+        all: bool,
+    },
+    /// Disable and remove the units
+    Remove(Remove),
+    /// Prefetch what earlier boots read (ahead-boot-replay.service)
+    #[command(hide = true)]
+    Replay,
+    /// Observe this boot (ahead-boot-record.service)
+    #[command(hide = true)]
+    Observe,
+    /// End the observation (ahead-boot-done.service)
+    #[command(hide = true)]
+    Done,
+    /// Note that packages were changed (package triggers)
+    #[command(hide = true)]
+    Changed,
+}
+
+#[derive(Debug, Args)]
+struct Install {
+    /// How long after default.target the observation goes on: what starts beside the login competes for the disk
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = quantity::parse_time)]
+    linger: Duration,
+    /// Install into the system in this directory, which has the program at the path of --program
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+    /// The path of the program in that system [default: that of this program; with --root /usr/bin/ahead]
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Remove {
+    /// Remove what was learned, too
+    #[arg(long)]
+    purge: bool,
+    /// Remove from the system in this directory
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+impl Boot {
+    /// Runs it.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            BootCommand::Install(install) => install.run(),
+            BootCommand::Status { json } => print::status(&boot::status(), json),
+            BootCommand::Record => request_recording(),
+            BootCommand::Show { json, all } => {
+                let store = BootStore::here();
+                let Some(profile) = store.profile_to_replay() else {
+                    let directory = store.directory().display();
+                    bail!("{directory}: no boot is recorded yet; install with: ahead boot install; then restart");
+                };
+                show::Show::of_file(profile, json, all).run()
+            }
+            BootCommand::Remove(remove) => remove.run(),
+            BootCommand::Replay => in_boot("replay", replay),
+            BootCommand::Observe => in_boot("observe", observe),
+            BootCommand::Done => in_boot("done", || boot::end_observation().map(|()| None)),
+            BootCommand::Changed => in_boot("changed", note_changes),
+        }
+    }
+}
+
+impl Install {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        needs_root("installing units")?;
+        let program = match self.program {
+            Some(program) => program,
+            None if self.root == Path::new("/") => std::env::current_exe().context("the path of this program")?,
+            None => "/usr/bin/ahead".into(),
+        };
+        let made = boot::install(&Installation { root: self.root, program, linger: self.linger })?;
+        for path in made {
+            println!("made {}", path.display());
+        }
+        println!("the next boot is observed until {} s after default.target", self.linger.as_secs_f64());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Remove {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        needs_root("removing units")?;
+        let removed = boot::remove(&self.root, self.purge)?;
+        for path in &removed {
+            println!("removed {}", path.display());
+        }
+        if removed.is_empty() {
+            println!("nothing is installed in {}", self.root.display());
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn needs_root(what: &str) -> anyhow::Result<()> {
+    if machine::is_root() { Ok(()) } else { Err(ahead_sys::Error::needs_root(what).into()) }
+}
+
+fn request_recording() -> anyhow::Result<ExitCode> {
+    needs_root("requesting a recording")?;
+    let store = BootStore::here();
+    store.save_state(&State { requested: true, ..store.state() })?;
+    println!("the next boot is recorded, without replay");
+    if !boot::is_installed(Path::new("/")) {
+        messages::print("boots are not observed: ahead boot install");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A step of a boot. It never fails: a failed unit would mark the machine as degraded. Each failure is a line in the log.
+fn in_boot(step: &str, run: impl FnOnce() -> ahead::Result<Option<String>>) -> anyhow::Result<ExitCode> {
+    match run() {
+        Ok(Some(text)) => println!("{step}: {text}"),
+        Ok(None) => {}
+        Err(error) => println!("{step}: skipped: {error}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn replay() -> ahead::Result<Option<String>> {
+    let signals = Signals::take()?;
+    Ok(Some(match boot::replay(&signals, &messages::print)? {
+        Replayed::Off(off) => format!("off: {}", off.reason()),
+        Replayed::Recording => "skipped: this boot is recorded anew".into(),
+        Replayed::NoProfile => "skipped: no boot is recorded yet".into(),
+        Replayed::Done(path, account) => format!("{}: {}", path.display(), crate::account::line(&account)),
+    }))
+}
+
+fn observe() -> ahead::Result<Option<String>> {
+    let signals = Signals::take()?;
+    Ok(Some(match boot::observe(&signals, &messages::print)? {
+        Learned::Off(off) => format!("off: {}", off.reason()),
+        Learned::NotNeeded => "skipped: the recordings are recent and fit".into(),
+        Learned::Interrupted => "skipped: the boot was not done when the observation ended".into(),
+        Learned::Recorded(reason, files, bytes) => {
+            format!("recorded {files} files, {} KiB ({})", bytes >> 10, reason.text())
+        }
+    }))
+}
+
+fn note_changes() -> ahead::Result<Option<String>> {
+    let store = BootStore::here();
+    // Nothing was learned yet: the next boot is recorded anyway.
+    if store.directory().exists() {
+        store.save_state(&State { packages_changed: true, ..store.state() })?;
+    }
+    Ok(None)
+}
