@@ -39,6 +39,8 @@ impl Off {
 
 /// systemd writes the kind of the container into this file.
 const CONTAINER: &str = "/run/systemd/container";
+/// In the environment of a container's PID 1, it permits both.
+const PERMISSION: &str = "AHEAD_CONTAINER=1";
 /// The power profile of the firmware (Documentation/ABI/testing/sysfs-platform_profile).
 const POWER_PROFILE: &str = "/sys/firmware/acpi/platform_profile";
 
@@ -55,7 +57,8 @@ impl Circumstances {
                 .map(str::to_owned)
                 .collect(),
             in_container,
-            container_permitted: std::env::var_os("AHEAD_CONTAINER").is_some_and(|value| value == "1"),
+            // systemd passes nothing of its own environment on.
+            container_permitted: read("/proc/1/environ").split('\0').any(|variable| variable == PERMISSION),
             saves_power: read(POWER_PROFILE).trim() == "low-power",
         }
     }

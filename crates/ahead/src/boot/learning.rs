@@ -75,6 +75,9 @@ fn mark_ready(profile: &mut Profile, reached_us: u64, started_us: u64) {
 /// # Errors
 /// The state cannot be saved, or the service manager does not answer.
 pub fn end_observation() -> Result<()> {
+    if Circumstances::now().off().is_some() {
+        return Ok(());
+    }
     home::make_directory("end the observation of a boot", Path::new(home::HOME))?;
     output::replace(Path::new(DONE), format!("{}\n", target_reached_us().unwrap_or(0)).as_bytes())?;
     let stopped = Command::new("systemctl").args(["stop", RECORD_UNIT]).status();
