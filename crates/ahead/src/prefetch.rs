@@ -52,6 +52,7 @@ pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
 use crate::device_store::Descriptions;
 use crate::{Error, Result};
 use ahead_profile::Profile;
+use ahead_sys::root::Root;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,6 +129,8 @@ pub struct Options {
     pub wait: bool,
     /// Whether to keep [`Account::ranges`].
     pub keep_ranges: bool,
+    /// The directory below which the paths of the profile are.
+    pub root: Root,
 }
 
 /// The priority of a prefetch over other programs' reads.
