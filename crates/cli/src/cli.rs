@@ -1,7 +1,7 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{compare, exit, list, record, replay, restore, run, show, tune};
+use crate::{check, compare, exit, export, import, list, record, replay, restore, run, show, tune};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -34,6 +34,9 @@ pub enum Command {
     List(list::List),
     Forget(list::Forget),
     Show(show::Show),
+    Check(check::Check),
+    Import(import::Import),
+    Export(export::Export),
     Compare(compare::Compare),
     Tune(Box<tune::Tune>),
     Restore(restore::Restore),
@@ -76,6 +79,9 @@ impl Command {
             Command::List(command) => command.run(),
             Command::Forget(command) => command.run(),
             Command::Show(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Import(command) => command.run(),
+            Command::Export(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Restore(command) => command.run(),

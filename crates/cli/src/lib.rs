@@ -8,9 +8,12 @@
 //! It must never start another program of this project except the one in its own directory (`laboratory.rs`).
 
 mod account;
+mod check;
 pub mod cli;
 mod compare;
 pub mod exit;
+mod export;
+mod import;
 mod laboratory;
 mod list;
 pub mod messages;
@@ -19,6 +22,7 @@ pub mod output;
 mod record;
 mod replay;
 pub mod restore;
+mod root;
 mod run;
 mod show;
 pub mod tune;

@@ -25,9 +25,9 @@ use std::sync::{Arc, Mutex};
 /// Beyond this number, a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
-/// Descriptors that prefetching this profile has open at a time, about.
-pub fn most_descriptors(profile: &Profile) -> u32 {
-    (profile.metadata.len() + profile.files.len()).min(MAX_OPEN) as u32 + OTHERS
+/// Descriptors that prefetching this number of files and devices has open at a time, about.
+pub fn most_descriptors(sources: usize) -> u32 {
+    sources.min(MAX_OPEN) as u32 + OTHERS
 }
 
 /// Descriptors that are not kept, about: standard streams and pipes, and two for each of some twenty threads that open a file.

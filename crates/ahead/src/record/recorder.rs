@@ -19,7 +19,7 @@ use crate::{Error, Result, Stopped, drives, restore};
 use ahead_learn::Counters;
 use ahead_observe::{Options, Scope, Source, Tracer, now_ns};
 use ahead_process::{Child, Command, Signals, family};
-use ahead_profile::Profile;
+use ahead_profile::{Outside, Profile};
 use ahead_sys::{evict, usage};
 use ahead_undo::Guard;
 use ahead_undo::machine_lock::MachineLock;
@@ -54,6 +54,8 @@ pub struct Recorder {
     pub duration: Option<Duration>,
     /// The only source of events to use. `None`: the best one that works.
     pub source: Option<Source>,
+    /// Keep only what lies below this directory, with paths relative to it: an absolute path without symbolic links. `None`: keep all.
+    pub root: Option<PathBuf>,
 }
 
 impl Default for Recorder {
@@ -65,6 +67,7 @@ impl Default for Recorder {
             until: Until::default(),
             duration: None,
             source: None,
+            root: None,
         }
     }
 }
@@ -76,6 +79,8 @@ pub struct Recording {
     pub profile: Profile,
     /// Entries that did not fit into the limits of a profile.
     pub entries_beyond_limits: u64,
+    /// Entries outside [`Recorder::root`], which the profile lacks.
+    pub outside: Outside,
     /// Runs in the profile, at least one.
     pub runs: usize,
     /// Requested runs.
@@ -200,7 +205,11 @@ impl Recorder {
         let RecordedRun { left_out, counters, finished, setup, evaluation, .. } = *last;
         let duration = Duration::from_micros(last.profile.recording.duration_us);
         let run_count = runs.len();
-        let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        let merged = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        let (mut profile, outside) = match &self.root {
+            Some(root) => ahead_profile::relative_to(merged, root.as_os_str().as_bytes()),
+            None => (merged, Outside::default()),
+        };
         let entries_beyond_limits = ahead_profile::fit(&mut profile);
         if let Some(how) = &interrupted {
             profile.recording.source.push_str(&format!(", INTERRUPTED {how}"));
@@ -208,6 +217,7 @@ impl Recorder {
         Recording {
             profile,
             entries_beyond_limits,
+            outside,
             runs: run_count,
             runs_asked,
             // A program that succeeded before it was ready has not done the work that was to be recorded.
