@@ -260,6 +260,36 @@ mod tests {
         assert_eq!(decode(&bytes[..20]).unwrap_err().to_string(), "byte 8: the pack ends within the device and the time");
     }
 
+    /// Packs for the fuzz target (`fuzz/corpus/pack_decode`). After a change: `AHEAD_WRITE_CORPUS=1 cargo test -p ahead corpus_of_packs`.
+    fn corpus() -> Vec<(&'static str, Vec<u8>)> {
+        let (good, _) = encode(&profile(), CREATED);
+        let changed = |at: usize, new: &[u8]| [&good[..at], new, &good[at + new.len()..]].concat();
+        vec![
+            ("bad-block-beyond", changed(600, &[0xff; 8])),
+            ("bad-groups-2-64", changed(24, &[0xff; 8])),
+            ("bad-index", changed(592, &[2])),
+            ("bad-path-upwards", changed(56, b"/../etc")),
+            ("bad-truncated", good[..good.len() - 1].to_vec()),
+            ("bad-version", changed(3, &[1])),
+            ("good-empty", [&good[..24], &[0; 24]].concat()),
+            ("good-two-files", good),
+        ]
+    }
+
+    #[test]
+    fn corpus_of_packs_is_stored_and_read() {
+        let directory = [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/pack_decode"].iter().collect::<std::path::PathBuf>();
+        for (name, bytes) in corpus() {
+            let file = directory.join(name);
+            if std::env::var_os("AHEAD_WRITE_CORPUS").is_some() {
+                std::fs::create_dir_all(&directory).unwrap();
+                std::fs::write(&file, &bytes).unwrap();
+            }
+            assert_eq!(std::fs::read(&file).ok(), Some(bytes.clone()), "{name} differs: see how to write it again");
+            assert_eq!(decode(&bytes).is_ok(), name.starts_with("good"), "{name}");
+        }
+    }
+
     proptest! {
         /// The structure mostly survives, so that the checks after it are reached.
         #[test]

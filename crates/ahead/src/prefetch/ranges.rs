@@ -193,7 +193,8 @@ fn file_of(root: &Root, table: &[Mount], path: &Path, wanted: &RangeSet) -> std:
     let mount = mount.ok_or_else(|| Unusable::refused("it lies on no mount of this process"))?;
     let now = handle.identity();
     let wanted: RangeSet = wanted.iter().cloned().map(whole_pages).collect();
-    let extents = wanted.within(&(0..now.size_bytes)).map(|range| Extent {
+    let whole = 0..now.size_bytes;
+    let extents = wanted.within(&whole).map(|range| Extent {
         offset_bytes: range.start,
         length_bytes: range.end - range.start,
         runs: 1,
