@@ -80,7 +80,11 @@ fn check_reports_every_problem_and_fix_removes_them() {
     assert_eq!(fixed["fixed"], serde_json::json!({ "removed": 2, "updated": 1, "merged": 1 }));
     let after = checked(&profile, &[], 0);
     assert_eq!((&after["files"], &after["problems"]), (&2.into(), &serde_json::json!([])));
-    ahead(&["check", "--fix"]).arg(&profile).assert().success().stdout(predicate::str::contains("2 files: as recorded"));
+    ahead(&["check", "--fix"])
+        .arg(&profile)
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("2 files: as recorded"));
 }
 
 #[test]
@@ -199,7 +203,9 @@ fn list_and_pack_are_imported_as_they_were_exported() {
     fs::write(&list, &bytes[..bytes.len() - 1]).unwrap();
     import(&list, &imported, &[]).code(1).stderr(predicate::str::contains("blocks cannot fit into the"));
     fs::write(&list, "/etc/passwd\n").unwrap();
-    import(&list, &imported, &["--format", "ureadahead"]).code(1).stderr(predicate::str::contains("signature is missing"));
+    import(&list, &imported, &["--format", "ureadahead"])
+        .code(1)
+        .stderr(predicate::str::contains("signature is missing"));
     assert_eq!(files_of(&imported), expected, "a failed import leaves the earlier profile");
 }
 
@@ -266,11 +272,18 @@ fn paths_are_resolved_below_the_root_and_never_outside() {
         let shown: Value = serde_json::from_slice(&done.stdout).unwrap();
         shown["file_list"].as_array().unwrap().iter().map(|file| file["state"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!((states(&["--root", root]), states(&[])), (["current", "missing"].map(String::from).to_vec(), vec!["missing".to_owned(); 2]));
+    assert_eq!(
+        (states(&["--root", root]), states(&[])),
+        (["current", "missing"].map(String::from).to_vec(), vec!["missing".to_owned(); 2])
+    );
     assert_eq!(checked(&profile, &["--root", root], 1)["missing"], 1);
     let listed = account(&["--root", root], "/lib/x\nlib/x\n/out\n/../../outside\n");
     assert_eq!((fetched(&listed), &listed["skipped"]["missing"]["spans"]), (SIZE as u64, &2.into()));
-    ahead(&["replay", "--root", "/no/such/root"]).arg(&profile).assert().code(1).stderr(predicate::str::contains("/no/such/root"));
+    ahead(&["replay", "--root", "/no/such/root"])
+        .arg(&profile)
+        .assert()
+        .code(1)
+        .stderr(predicate::str::contains("/no/such/root"));
 }
 
 #[test]
@@ -287,7 +300,10 @@ fn profile_says_what_its_paths_are_relative_to() {
     let shown = ahead(&["show", "--json"]).arg(&profile).output().unwrap();
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
     documents::assert_documented(&["### ahead show --json"], &shown);
-    assert_eq!((&shown["root"], &shown["file_list"][0]["path"]), (&image.to_str().unwrap().into(), &"/usr/lib/x".into()));
+    assert_eq!(
+        (&shown["root"], &shown["file_list"][0]["path"]),
+        (&image.to_str().unwrap().into(), &"/usr/lib/x".into())
+    );
     checked(&profile, &["--root", image.to_str().unwrap()], 0);
     // Its paths are relative already.
     let refused = predicate::str::contains("relative to").and(predicate::str::contains("leave --root out"));

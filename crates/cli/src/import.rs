@@ -61,7 +61,8 @@ impl Import {
         let root = self.root.open()?;
         let output = ProfileOutput::prepare(Some(&self.output), &[], Arguments::Same, user.as_ref())?;
         let name = printable(self.list.as_os_str().as_bytes());
-        let bytes = output::with_rights_of(user.as_ref(), || read(&self.list)).with_context(|| format!("read {name}"))?;
+        let bytes =
+            output::with_rights_of(user.as_ref(), || read(&self.list)).with_context(|| format!("read {name}"))?;
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
         let Resolved { mut profile, left_out } = resolve(list, &root, || None)?;
         for (reason, files) in &left_out {
@@ -73,7 +74,11 @@ impl Import {
         describe(&mut profile, &name, &root);
         output.save(&profile)?;
         let files = count(profile.files.len() as u64, "file", "files");
-        messages::print(&format!("{files}, {}: {}", size(profile.data_bytes()), printable(self.output.as_os_str().as_bytes())));
+        messages::print(&format!(
+            "{files}, {}: {}",
+            size(profile.data_bytes()),
+            printable(self.output.as_os_str().as_bytes())
+        ));
         Ok(ExitCode::SUCCESS)
     }
 

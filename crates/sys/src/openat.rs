@@ -368,11 +368,10 @@ mod tests {
 
     fn refused(path: &Path) -> bool {
         let by_call = handle(path).and_then(|handle| handle.reopen());
-        let by_hand =
-            by_components(None, path).map_err(|e| Error::io("open", e)).and_then(|fd| {
-                let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
-                Handle { fd, stat }.reopen()
-            });
+        let by_hand = by_components(None, path).map_err(|e| Error::io("open", e)).and_then(|fd| {
+            let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
+            Handle { fd, stat }.reopen()
+        });
         assert_eq!(by_call.is_err(), by_hand.is_err(), "{}", path.display());
         by_call.is_err()
     }

@@ -176,7 +176,8 @@ mod tests {
     #[test]
     fn paths_are_compared_below_the_root() {
         let tree = Tree::new();
-        let relative = |name: &str| File { path: format!("/{name}").into(), ..entry(&tree, "a", vec![extent(0, 4096)]) };
+        let relative =
+            |name: &str| File { path: format!("/{name}").into(), ..entry(&tree, "a", vec![extent(0, 4096)]) };
         let profile = Profile { files: vec![relative("a"), relative("link/a"), relative("out")], ..Profile::default() };
         let root = Root::at(tree.home()).unwrap();
         assert_eq!(problems(&check(&profile, &root, |_| ())), [(1, "same_file"), (2, "missing")]);

@@ -156,10 +156,8 @@ pub(super) mod tests {
             used_at(40, 6144, 2048),
             used_at(40, 12288, 4096),
         ];
-        let expected = [
-            entry(&tree, "a", extents.to_vec()),
-            File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) },
-        ];
+        let expected =
+            [entry(&tree, "a", extents.to_vec()), File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) }];
         assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 2, updated: 0, merged: 2 }));
     }
 

@@ -256,8 +256,14 @@ mod tests {
         assert_eq!(changed(56, &[b'/'; 256]), "byte 40: the path has no end");
         assert_eq!(changed(592, &[2]), "byte 592: the block belongs to no path of the pack");
         assert_eq!(changed(600, &[0xff; 8]), "byte 592: the block starts or ends beyond 2^63 bytes");
-        assert_eq!(decode(&[&bytes[..], b"\0"].concat()).unwrap_err().to_string(), "byte 688: 1 bytes follow the last block");
-        assert_eq!(decode(&bytes[..20]).unwrap_err().to_string(), "byte 8: the pack ends within the device and the time");
+        assert_eq!(
+            decode(&[&bytes[..], b"\0"].concat()).unwrap_err().to_string(),
+            "byte 688: 1 bytes follow the last block"
+        );
+        assert_eq!(
+            decode(&bytes[..20]).unwrap_err().to_string(),
+            "byte 8: the pack ends within the device and the time"
+        );
     }
 
     /// Packs for the fuzz target (`fuzz/corpus/pack_decode`). After a change: `AHEAD_WRITE_CORPUS=1 cargo test -p ahead corpus_of_packs`.
@@ -278,7 +284,8 @@ mod tests {
 
     #[test]
     fn corpus_of_packs_is_stored_and_read() {
-        let directory = [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/pack_decode"].iter().collect::<std::path::PathBuf>();
+        let directory =
+            [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/pack_decode"].iter().collect::<std::path::PathBuf>();
         for (name, bytes) in corpus() {
             let file = directory.join(name);
             if std::env::var_os("AHEAD_WRITE_CORPUS").is_some() {

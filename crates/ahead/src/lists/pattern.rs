@@ -32,7 +32,10 @@ enum Token {
     /// `*`.
     Many,
     /// `[a-z_]`: ranges of bytes, both ends included.
-    Class { negated: bool, ranges: Vec<(u8, u8)> },
+    Class {
+        negated: bool,
+        ranges: Vec<(u8, u8)>,
+    },
 }
 
 /// Positions in a pattern that a path has reached: a bit for each part, and one for the end.
@@ -133,7 +136,9 @@ fn part(component: &[u8]) -> Result<Part, &'static str> {
     while let Some((first, after)) = rest.split_first() {
         rest = after;
         tokens.push(match first {
-            b'*' if tokens.last() == Some(&Token::Many) => return Err("** is a whole component: /**/ or /** at the end"),
+            b'*' if tokens.last() == Some(&Token::Many) => {
+                return Err("** is a whole component: /**/ or /** at the end");
+            }
             b'*' => Token::Many,
             b'?' => Token::One,
             b'[' => {
@@ -197,7 +202,9 @@ impl Token {
         match self {
             Token::Byte(own) => *own == byte,
             Token::One | Token::Many => true,
-            Token::Class { negated, ranges } => ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte)) != *negated,
+            Token::Class { negated, ranges } => {
+                ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte)) != *negated
+            }
         }
     }
 }
@@ -285,7 +292,9 @@ mod tests {
             let error = Pattern::parse(text.as_bytes()).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
-        assert!(Pattern::parse("/*".repeat(128).as_bytes()).is_err() && Pattern::parse("/*".repeat(127).as_bytes()).is_ok());
+        assert!(
+            Pattern::parse("/*".repeat(128).as_bytes()).is_err() && Pattern::parse("/*".repeat(127).as_bytes()).is_ok()
+        );
     }
 
     /// The definition, by recursion.

@@ -128,7 +128,8 @@ pub fn write(profile: &Profile, nul: bool) -> Result<Vec<u8>, ListError> {
             file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect();
         if used.gaps(&(0..file.size_bytes)).next().is_none() {
             // A name that ends like a range would lose that part.
-            let explicit = if matches!(split_range(&file.path), Ok((path, _)) if path == file.path) { "" } else { ":0-" };
+            let explicit =
+                if matches!(split_range(&file.path), Ok((path, _)) if path == file.path) { "" } else { ":0-" };
             push(&mut out, file, explicit, nul)?;
             continue;
         }
@@ -222,7 +223,9 @@ mod tests {
         assert!(error(b"/a:9-8", lines).starts_with("line 1: the range 9-8 is empty"));
         assert!(error(b"/a\0/b\n", lines).starts_with("line 1: the path contains a NUL byte"));
         assert!(error(b"/a\0:0-4K\0", NUL).starts_with("entry 2: there is no path"));
-        assert!(error(b"/a:0-99999999999999999999", lines).starts_with("line 1: \"99999999999999999999\" is not a size"));
+        assert!(
+            error(b"/a:0-99999999999999999999", lines).starts_with("line 1: \"99999999999999999999\" is not a size")
+        );
         let long = [&b"/a\n"[..], &[b'x'; 4097]].concat();
         assert_eq!(error(&long, lines), "line 2: the path is longer than 4096 bytes");
     }

@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn paths_that_lead_to_no_regular_file_are_errors() {
-        for (path, why) in [("/dev/null", "not a regular file"), ("/nonexistent", "there is no such file"), ("/", "not a")]
+        for (path, why) in
+            [("/dev/null", "not a regular file"), ("/nonexistent", "there is no such file"), ("/", "not a")]
         {
             let error = to_profile([(PathBuf::from(path), 0..1)]).unwrap_err().to_string();
             assert!(error.starts_with(&format!("cannot prefetch {path}: {why}")), "{error}");
