@@ -27,7 +27,7 @@ pub use pattern::Pattern;
 pub use plain::{Syntax, Template, parse, parse_template, write, write_paths};
 
 use ahead_model::RangeSet;
-use ahead_profile::{Extent, File, MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes};
+use ahead_profile::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -102,18 +102,4 @@ impl List {
         self.files[index].wanted.insert(range);
         Ok(())
     }
-}
-
-/// Adds those parts of other extents of the same file that are not listed yet, in order of first use.
-pub(crate) fn join_extents(file: &mut File, others: &[Extent]) {
-    let end = |extent: &Extent| extent.offset_bytes + extent.length_bytes;
-    let mut listed: RangeSet = file.extents.iter().map(|extent| extent.offset_bytes..end(extent)).collect();
-    for other in others {
-        for part in listed.insert_new(other.offset_bytes..end(other)) {
-            let physical_bytes = other.physical_bytes.map(|place| place + (part.start - other.offset_bytes));
-            let (offset_bytes, length_bytes) = (part.start, part.end - part.start);
-            file.extents.push(Extent { offset_bytes, length_bytes, physical_bytes, ..*other });
-        }
-    }
-    file.extents.sort_by_key(|extent| extent.first_use_us);
 }

@@ -34,7 +34,7 @@ pub use error::{DecodeError, Invalid, LoadError, SaveError};
 pub use file::{Place, load, save};
 pub use fit::fit;
 pub use layout::{MAGIC, MAX_FILE_BYTES};
-pub use merge::{Position, merge};
+pub use merge::{Position, join_extents, merge};
 pub use model::*;
 pub use replacement::Replacement;
 pub use rooted::{Outside, relative_to};

@@ -45,7 +45,7 @@ pub struct Identity {
 }
 
 /// The kind of a directory's entry, as the directory stores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EntryKind {
     /// A regular file.
     File,

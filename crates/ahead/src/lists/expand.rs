@@ -8,6 +8,7 @@ use super::{List, ListError, Template};
 use ahead_profile::{MAX_PATH_BYTES, PathBytes};
 use ahead_sys::openat::EntryKind;
 use ahead_sys::root::Root;
+use std::collections::BinaryHeap;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -102,9 +103,8 @@ impl Walk<'_> {
             let kind = if kind == EntryKind::Unknown { self.kind(directory, &name) } else { kind };
             (name, kind)
         };
-        let mut entries: Vec<(PathBytes, EntryKind)> = entries.into_iter().map(known).collect();
-        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        Ok(entries)
+        // A tenth of the code of a sort.
+        Ok(entries.into_iter().map(known).collect::<BinaryHeap<_>>().into_sorted_vec())
     }
 
     /// The kind of an entry on a file system that does not store kinds in directories.

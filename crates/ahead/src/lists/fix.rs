@@ -7,8 +7,8 @@
 //!     unknown                     ──▶ kept: another user may be able to look at it
 //! ```
 
-use super::{Checked, Problem, join_extents};
-use ahead_profile::{Extent, File, Profile};
+use super::{Checked, Problem};
+use ahead_profile::{Extent, File, Profile, join_extents};
 
 /// What a fix has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn fix(profile: Profile, checked: &Checked) -> (Profile, Fixed) {
         let Some(file) = kept[finding.file].take() else { continue };
         match &mut kept[first] {
             Some(first) => {
-                join_extents(first, &file.extents);
+                first.extents = join_extents(&first.extents, &file.extents, profile.recording.runs);
                 fixed.merged += 1;
             }
             // Its successor is the first one now; a third entry joins that.
@@ -142,19 +142,19 @@ pub(super) mod tests {
         let tree = Tree::new();
         let used_at = |time_us, offset, length| Extent { first_use_us: time_us, ..extent(offset, length) };
         let (files, did) = fixed(vec![
-            entry(&tree, "a", vec![used_at(20, 0, 4096)]),
+            entry(&tree, "a", vec![used_at(20_000, 0, 4096)]),
             File { path: tree.path("none"), ..entry(&tree, "a", vec![extent(0, 1)]) },
             File { path: tree.path("directory"), ..entry(&tree, "a", vec![extent(0, 1)]) },
-            entry(&tree, "a", vec![used_at(10, 8192, 4096), used_at(30, 2048, 4096)]),
-            File { path: tree.path("hard"), ..entry(&tree, "a", vec![used_at(40, 0, 16384)]) },
+            entry(&tree, "a", vec![used_at(10_000, 8192, 4096), used_at(30_000, 2048, 4096)]),
+            File { path: tree.path("hard"), ..entry(&tree, "a", vec![used_at(40_000, 0, 16384)]) },
             File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) },
         ]);
         let extents = [
-            used_at(10, 8192, 4096),
-            used_at(20, 0, 4096),
-            used_at(30, 4096, 2048),
-            used_at(40, 6144, 2048),
-            used_at(40, 12288, 4096),
+            used_at(10_000, 8192, 4096),
+            used_at(20_000, 0, 4096),
+            used_at(30_000, 4096, 2048),
+            used_at(40_000, 6144, 2048),
+            used_at(40_000, 12288, 4096),
         ];
         let expected =
             [entry(&tree, "a", extents.to_vec()), File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) }];
@@ -171,7 +171,7 @@ pub(super) mod tests {
             entry(&tree, "a", vec![extent(0, 4096)]),
             entry(&tree, "a", vec![extent(4096, 4096)]),
         ]);
-        let expected = [entry(&tree, "a", vec![extent(0, 4096), extent(4096, 4096)])];
+        let expected = [entry(&tree, "a", vec![extent(0, 8192)])];
         assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 1, updated: 0, merged: 1 }));
     }
 }

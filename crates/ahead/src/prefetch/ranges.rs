@@ -9,13 +9,13 @@
 //! The names are looked up in several threads, because each lookup may wait for a disk. They may lead through symbolic links: the
 //! profile has the path of the file itself.
 
-use crate::lists::{List, join_extents};
+use crate::lists::List;
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
 use crate::{Error, Result};
 use ahead_learn::split_by_position;
 use ahead_model::{Mount, RangeSet};
-use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
+use ahead_profile::{Extent, File, PathBytes, Profile, Recording, join_extents};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
 use ahead_sys::{fiemap, machine, mounts, openat};
@@ -24,9 +24,7 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Threads that look up names. As many requests keep a flash disk busy; a rotating disk sorts them.
@@ -69,48 +67,54 @@ pub struct Resolved {
 /// # Errors
 /// The mount table cannot be read.
 pub fn resolve(list: List, root: &Root, mut stopped: impl FnMut() -> Option<Reason>) -> Result<Resolved> {
-    let lookup = Arc::new(Lookup { list, root: root.clone(), table: mounts::own()?, next: AtomicUsize::new(0) });
-    let count = lookup.list.files().len();
-    let (sender, found) = mpsc::channel();
+    let count = list.files().len();
+    if let Some(reason) = stopped() {
+        return Ok(collect(&list, vec![None; count], reason));
+    }
+    let answers = Answers { next: 0, left: count, files: vec![None; count] };
+    let (table, answers) = (mounts::own()?, Mutex::new(answers));
+    let lookup = Arc::new(Lookup { list, root: root.clone(), table, answers, answered: Condvar::new() });
     let threads = (0..THREADS.min(count)).filter(|_| {
-        let (own, sender) = (lookup.clone(), sender.clone());
-        std::thread::Builder::new().name("ahead-lookup".into()).spawn(move || own.work(&sender)).is_ok()
+        let own = lookup.clone();
+        std::thread::Builder::new().name("ahead-lookup".into()).spawn(move || own.work()).is_ok()
     });
     if threads.count() == 0 {
-        lookup.work(&sender);
+        lookup.work();
     }
-    drop(sender);
-    let mut results: Vec<Option<std::result::Result<File, Reason>>> = vec![None; count];
-    let (mut last, mut why) = (Instant::now(), Reason::NotAnswering);
-    loop {
-        match found.recv_timeout(INTERVAL) {
-            Ok((index, result)) => {
-                results[index] = Some(result);
-                last = Instant::now();
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if last.elapsed() > NOT_ANSWERING => break,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
+    let mut answers = lookup.lock();
+    let (mut last, mut left, mut why) = (Instant::now(), count, Reason::NotAnswering);
+    while answers.left > 0 {
         if let Some(reason) = stopped() {
             why = reason;
             break;
         }
+        if answers.left < left {
+            (last, left) = (Instant::now(), answers.left);
+        } else if last.elapsed() > NOT_ANSWERING {
+            break;
+        }
+        let waited = lookup.answered.wait_timeout(answers, INTERVAL);
+        answers = waited.unwrap_or_else(PoisonError::into_inner).0;
     }
     // No thread takes another file: those that wait end with their call.
-    lookup.next.store(count, Ordering::Relaxed);
-    Ok(collect(&lookup.list, results, why))
+    answers.next = count;
+    let files = std::mem::take(&mut answers.files);
+    drop(answers);
+    Ok(collect(&lookup.list, files, why))
 }
 
 /// The files whose lookup has an answer, each once, and the reasons of the others.
-fn collect(list: &List, results: Vec<Option<std::result::Result<File, Reason>>>, unanswered: Reason) -> Resolved {
+fn collect(list: &List, answers: Vec<Option<Answer>>, unanswered: Reason) -> Resolved {
     let mut left_out: BTreeMap<Reason, Skipped> = BTreeMap::new();
     let (mut files, mut by_path): (Vec<File>, HashMap<PathBytes, usize>) = Default::default();
-    for (listed, result) in list.files().iter().zip(results) {
-        match result.unwrap_or(Err(unanswered)) {
+    for (listed, answer) in list.files().iter().zip(answers) {
+        match answer.unwrap_or(Err(unanswered)) {
             Ok(file) => match by_path.get(&file.path) {
                 // Two names of one file, as with a symbolic link.
-                Some(index) => join_extents(&mut files[*index], &file.extents),
+                Some(index) => {
+                    let first = &mut files[*index];
+                    first.extents = join_extents(&first.extents, &file.extents, 1);
+                }
                 None => {
                     by_path.insert(file.path.clone(), files.len());
                     files.push(file);
@@ -137,20 +141,47 @@ struct Lookup {
     list: List,
     root: Root,
     table: Vec<Mount>,
-    /// The index of the next file.
-    next: AtomicUsize,
+    answers: Mutex<Answers>,
+    /// The last answer has arrived.
+    answered: Condvar,
+}
+
+/// A file as it is now, or why it cannot be prefetched.
+type Answer = std::result::Result<File, Reason>;
+
+/// The answers so far.
+struct Answers {
+    /// The index of the next file to look up.
+    next: usize,
+    /// Files without an answer.
+    left: usize,
+    /// By file; empty after the end.
+    files: Vec<Option<Answer>>,
 }
 
 impl Lookup {
-    fn work(&self, found: &Sender<(usize, std::result::Result<File, Reason>)>) {
+    /// A thread that panicked has left no partial answer.
+    fn lock(&self) -> MutexGuard<'_, Answers> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
         loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let index = {
+                let mut answers = self.lock();
+                answers.next += 1;
+                answers.next - 1
+            };
             let Some(listed) = self.list.files().get(index) else { return };
             let path = Path::new(OsStr::from_bytes(&listed.path));
             let file = file_of(&self.root, &self.table, path, &listed.wanted).map_err(|unusable| unusable.reason);
-            // The receiver has gone: the work was stopped.
-            if found.send((index, file)).is_err() {
-                return;
+            let mut answers = self.lock();
+            // After the end there is no place for it.
+            let Some(place) = answers.files.get_mut(index) else { return };
+            *place = Some(file);
+            answers.left -= 1;
+            if answers.left == 0 {
+                self.answered.notify_all();
             }
         }
     }
@@ -300,13 +331,18 @@ mod tests {
 
     #[test]
     fn stop_leaves_the_remaining_files_out() {
-        let Resolved { profile, left_out } =
-            resolve(list("/etc/passwd:0-10\n/none"), &Root::default(), || Some(Reason::Cancelled)).unwrap();
-        let cancelled = left_out.get(&Reason::Cancelled).map_or(0, |skipped| skipped.spans);
-        let missing = left_out.get(&Reason::Missing).map_or(0, |skipped| skipped.spans);
-        let refused = left_out.get(&Reason::Refused).map_or(0, |skipped| skipped.spans);
-        assert_eq!(profile.files.len() as u64 + cancelled + missing + refused, 2);
-        assert!(cancelled > 0);
+        let listed = || list("/etc/passwd:0-10\n/none");
+        let stopped = resolve(listed(), &Root::default(), || Some(Reason::Cancelled)).unwrap();
+        assert_eq!(stopped.left_out, BTreeMap::from([(Reason::Cancelled, Skipped { spans: 2, bytes: 10 })]));
+        // Stopped while threads look names up: each file has an answer, or the reason of the stop.
+        let mut asked = 0;
+        let stop = || {
+            asked += 1;
+            (asked > 1).then_some(Reason::Deadline)
+        };
+        let Resolved { profile, left_out } = resolve(listed(), &Root::default(), stop).unwrap();
+        let spans: u64 = left_out.values().map(|skipped| skipped.spans).sum();
+        assert_eq!(profile.files.len() as u64 + spans, 2);
     }
 
     #[test]
