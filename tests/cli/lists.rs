@@ -152,6 +152,11 @@ fn unusable_list_fails_with_the_line() {
     fails("/a\n/b:8-8\n", "line 2: the range 8-8 is empty");
     fails("/a\0/b\0", "line 1: the path contains a NUL byte");
     fails(&"x".repeat(4097), "line 1: the path is longer than 4096 bytes");
+    // A list in the place of a profile.
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(list.path(), "/etc/passwd\n").unwrap();
+    let hint = predicate::str::contains("not an ahead profile").and(predicate::str::contains("ahead replay - < FILE"));
+    ahead(&["replay"]).arg(list.path()).assert().code(1).stdout("").stderr(hint);
 }
 
 #[test]

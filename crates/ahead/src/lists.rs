@@ -27,7 +27,7 @@ pub use pattern::Pattern;
 pub use plain::{Syntax, Template, parse, parse_template, write, write_paths};
 
 use ahead_model::RangeSet;
-use ahead_profile::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes};
+use ahead_profile::{Extent, File, MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, PathBytes, join_extents};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -101,5 +101,42 @@ impl List {
         };
         self.files[index].wanted.insert(range);
         Ok(())
+    }
+}
+
+/// The extents of several entries of one file, each byte once.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    listed: RangeSet,
+    /// What the first entry does not list.
+    more: Vec<Extent>,
+}
+
+impl Joined {
+    /// With the extents of the first entry.
+    pub(crate) fn new(first: &[Extent]) -> Joined {
+        let mut joined = Joined::default();
+        joined.add(first);
+        joined.more.clear();
+        joined
+    }
+
+    /// Adds the extents of another entry. Returns the number of bytes that no entry had listed.
+    pub(crate) fn add(&mut self, extents: &[Extent]) -> u64 {
+        let mut new_bytes = 0;
+        for extent in extents {
+            for part in self.listed.insert_new(extent.offset_bytes..extent.offset_bytes + extent.length_bytes) {
+                let physical_bytes = extent.physical_bytes.map(|place| place + (part.start - extent.offset_bytes));
+                let (offset_bytes, length_bytes) = (part.start, part.end - part.start);
+                new_bytes += length_bytes;
+                self.more.push(Extent { offset_bytes, length_bytes, physical_bytes, ..*extent });
+            }
+        }
+        new_bytes
+    }
+
+    /// Gives the first entry the extents of all, in order of first use, in a profile of this many runs.
+    pub(crate) fn complete(&self, first: &mut File, total_runs: u32) {
+        first.extents = join_extents(&first.extents, &self.more, total_runs);
     }
 }

@@ -8,7 +8,6 @@ use ahead_report::number::count;
 use ahead_report::text::printable;
 use ahead_sys::block;
 use ahead_sys::root::Root;
-use ahead_sys::user::User;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::{IsTerminal, Write};
@@ -63,10 +62,7 @@ impl Export {
                 bail!("a pack is not text: name a file with -o, or redirect the output")
             }
             None => std::io::stdout().write_all(&list)?,
-            Some(path) => {
-                let user = User::behind_sudo()?;
-                output::with_rights_of(user.as_ref(), || output::replace(path, &list))?;
-            }
+            Some(path) => output::replace_for_user(path, &list)?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,7 +1,7 @@
 //! `ahead import`: a profile from a list of another program, or from a template.
 
 use crate::root::RootArgument;
-use crate::{messages, output};
+use crate::messages;
 use ahead::lists::{self, List, Syntax};
 use ahead::prefetch::{Resolved, resolve};
 use ahead::store::{Arguments, ProfileOutput};
@@ -62,9 +62,12 @@ impl Import {
         let output = ProfileOutput::prepare(Some(&self.output), &[], Arguments::Same, user.as_ref())?;
         let name = printable(self.list.as_os_str().as_bytes());
         let bytes =
-            output::with_rights_of(user.as_ref(), || read(&self.list)).with_context(|| format!("read {name}"))?;
+            read(&self.list).with_context(|| format!("read {name}"))?;
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
+        let progress = Progress::spinner();
+        progress.say(format!("looking up {}", count(list.files().len() as u64, "file", "files")));
         let Resolved { mut profile, left_out } = resolve(list, &root, || None)?;
+        drop(progress);
         for (reason, files) in &left_out {
             messages::print(&format!("left out: {}, {}", count(files.spans, "file", "files"), reason.name()));
         }

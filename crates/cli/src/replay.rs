@@ -6,6 +6,7 @@ use crate::{account, import, messages};
 use ahead::Signals;
 use ahead::lists::{self, Syntax};
 use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Request};
+use ahead_profile::{DecodeError, LoadError};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::Write;
@@ -92,7 +93,12 @@ impl Replay {
             account_file: None,
             send_account: true,
         };
-        let explain = |error: &ahead::Error| error.to_string();
+        let explain = |error: &ahead::Error| match error {
+            ahead::Error::Load(LoadError::Decode { source: DecodeError::NotAProfile, .. }) => {
+                format!("{error}; a list is read from standard input: ahead replay - < FILE")
+            }
+            other => other.to_string(),
+        };
         let mut process = PrefetchProcess::start(&request, &messages::print, &explain)?;
         let signal = process.wait(&signals, began, self.deadline)?;
         let failure = process.failure();

@@ -11,7 +11,6 @@ use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
 use ahead_report::table::Screen;
 use ahead_report::text::printable;
 use ahead_sys::root::Root;
-use ahead_sys::user::User;
 use anyhow::bail;
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Value, json};
@@ -89,8 +88,7 @@ impl Show {
         // A closed pipe must not prevent the page.
         let written = self.write(shown);
         if let Some(path) = &self.html {
-            let (user, page) = (User::behind_sudo()?, shown.page(&file));
-            output::with_rights_of(user.as_ref(), || output::replace(path, page.as_bytes()))?;
+            output::replace_for_user(path, shown.page(&file).as_bytes())?;
         }
         written?;
         if let Some(path) = self.html.as_deref().filter(|path| !self.json && !is_standard_output(path)) {

@@ -3,7 +3,7 @@
 //! Only handles without access are opened: nothing is read, and no device or FIFO is touched. Lookups and metadata are not compared. A
 //! lookup may be recorded for its negative answer, and a device is found by its mount point when it is used.
 
-use ahead_model::RangeSet;
+use super::Joined;
 use ahead_profile::{File, Profile};
 use ahead_sys::openat::Identity;
 use ahead_sys::root::Root;
@@ -25,16 +25,16 @@ pub enum Problem {
     Changed,
     /// An earlier entry has the same path.
     SamePath {
-        /// The index of the earlier entry.
+        /// The index of the first such entry.
         of: usize,
-        /// Bytes that both list.
+        /// Bytes that earlier entries list, too.
         overlapping_bytes: u64,
     },
     /// An earlier entry has another path of the same file (a hard link, a bind mount).
     SameFile {
-        /// The index of the earlier entry.
+        /// The index of the first such entry.
         of: usize,
-        /// Bytes that both list.
+        /// Bytes that earlier entries list, too.
         overlapping_bytes: u64,
     },
 }
@@ -52,7 +52,7 @@ impl Problem {
         }
     }
 
-    /// The entry of which this one is a duplicate, and the bytes that both list.
+    /// The entry of which this one is a duplicate, and the bytes that earlier entries list, too.
     pub fn duplicate(self) -> Option<(usize, u64)> {
         match self {
             Problem::SamePath { of, overlapping_bytes } | Problem::SameFile { of, overlapping_bytes } => {
@@ -95,6 +95,8 @@ pub fn check(profile: &Profile, root: &Root, mut progress: impl FnMut(usize)) ->
     let mut checked = Checked::default();
     let mut by_path: HashMap<&[u8], usize> = HashMap::new();
     let mut by_number: HashMap<(u64, u64), usize> = HashMap::new();
+    // Of files that are there twice: each range is looked at once, however many entries a hostile profile has of one file.
+    let mut joined: HashMap<usize, Joined> = HashMap::new();
     for (index, file) in profile.files.iter().enumerate() {
         progress(index);
         let mut find = |problem| checked.findings.push(Finding { file: index, problem });
@@ -107,7 +109,10 @@ pub fn check(profile: &Profile, root: &Root, mut progress: impl FnMut(usize)) ->
         problem.into_iter().for_each(&mut find);
         let same_path = *by_path.entry(&file.path).or_insert(index);
         let same_file = now.map_or(index, |now| *by_number.entry((now.device, now.inode)).or_insert(index));
-        let overlapping = |of: usize| used(&profile.files[of]).count_common(&used(file));
+        let mut overlapping = |of: usize| {
+            let joined = joined.entry(of).or_insert_with(|| Joined::new(&profile.files[of].extents));
+            file.used_bytes() - joined.add(&file.extents)
+        };
         if same_path != index {
             find(Problem::SamePath { of: same_path, overlapping_bytes: overlapping(same_path) });
         } else if same_file != index {
@@ -116,10 +121,6 @@ pub fn check(profile: &Profile, root: &Root, mut progress: impl FnMut(usize)) ->
         checked.now.push(now);
     }
     checked
-}
-
-fn used(file: &File) -> RangeSet {
-    file.extents.iter().map(|extent| extent.offset_bytes..extent.offset_bytes + extent.length_bytes).collect()
 }
 
 fn compare(file: &File, root: &Root) -> (Option<Identity>, Option<Problem>) {

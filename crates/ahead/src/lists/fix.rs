@@ -7,8 +7,9 @@
 //!     unknown                     ──▶ kept: another user may be able to look at it
 //! ```
 
-use super::{Checked, Problem};
-use ahead_profile::{Extent, File, Profile, join_extents};
+use super::{Checked, Joined, Problem};
+use ahead_profile::{Extent, File, Profile};
+use std::collections::BTreeMap;
 
 /// What a fix has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,17 +47,21 @@ pub fn fix(profile: Profile, checked: &Checked) -> (Profile, Fixed) {
             (Problem::Unknown | Problem::SamePath { .. } | Problem::SameFile { .. }, _) => {}
         }
     }
+    let mut joined: BTreeMap<usize, Joined> = BTreeMap::new();
     for finding in &checked.findings {
         let Some((first, _)) = finding.problem.duplicate() else { continue };
         let Some(file) = kept[finding.file].take() else { continue };
         match &mut kept[first] {
-            Some(first) => {
-                first.extents = join_extents(&first.extents, &file.extents, profile.recording.runs);
+            Some(entry) => {
+                joined.entry(first).or_insert_with(|| Joined::new(&entry.extents)).add(&file.extents);
                 fixed.merged += 1;
             }
             // Its successor is the first one now; a third entry joins that.
             gone => *gone = Some(file),
         }
+    }
+    for (first, joined) in joined {
+        kept[first].iter_mut().for_each(|file| joined.complete(file, profile.recording.runs));
     }
     (Profile { files: kept.into_iter().flatten().collect(), ..profile }, fixed)
 }

@@ -9,13 +9,13 @@
 //! The names are looked up in several threads, because each lookup may wait for a disk. They may lead through symbolic links: the
 //! profile has the path of the file itself.
 
-use crate::lists::List;
+use crate::lists::{Joined, List};
 use crate::prefetch::account::{Reason, Skipped};
 use crate::prefetch::pool::NOT_ANSWERING;
 use crate::{Error, Result};
 use ahead_learn::split_by_position;
 use ahead_model::{Mount, RangeSet};
-use ahead_profile::{Extent, File, PathBytes, Profile, Recording, join_extents};
+use ahead_profile::{Extent, File, PathBytes, Profile, Recording};
 use ahead_sys::openat::Handle;
 use ahead_sys::root::Root;
 use ahead_sys::{fiemap, machine, mounts, openat};
@@ -107,13 +107,14 @@ pub fn resolve(list: List, root: &Root, mut stopped: impl FnMut() -> Option<Reas
 fn collect(list: &List, answers: Vec<Option<Answer>>, unanswered: Reason) -> Resolved {
     let mut left_out: BTreeMap<Reason, Skipped> = BTreeMap::new();
     let (mut files, mut by_path): (Vec<File>, HashMap<PathBytes, usize>) = Default::default();
+    let mut joined: BTreeMap<usize, Joined> = BTreeMap::new();
     for (listed, answer) in list.files().iter().zip(answers) {
         match answer.unwrap_or(Err(unanswered)) {
             Ok(file) => match by_path.get(&file.path) {
                 // Two names of one file, as with a symbolic link.
                 Some(index) => {
-                    let first = &mut files[*index];
-                    first.extents = join_extents(&first.extents, &file.extents, 1);
+                    let first = || Joined::new(&files[*index].extents);
+                    joined.entry(*index).or_insert_with(first).add(&file.extents);
                 }
                 None => {
                     by_path.insert(file.path.clone(), files.len());
@@ -127,6 +128,9 @@ fn collect(list: &List, answers: Vec<Option<Answer>>, unanswered: Reason) -> Res
                 skipped.bytes = known.fold(skipped.bytes, |sum, range| sum.saturating_add(range.end - range.start));
             }
         }
+    }
+    for (index, joined) in joined {
+        joined.complete(&mut files[index], 1);
     }
     Resolved { profile: of_files(files), left_out }
 }
