@@ -1,7 +1,7 @@
 //! `ahead import`: a profile from a list of another program, or from a template.
 
-use crate::root::RootArgument;
 use crate::messages;
+use crate::root::RootArgument;
 use ahead::lists::{self, List, Syntax};
 use ahead::prefetch::{Resolved, resolve};
 use ahead::store::{Arguments, ProfileOutput};
@@ -61,8 +61,7 @@ impl Import {
         let root = self.root.open()?;
         let output = ProfileOutput::prepare(Some(&self.output), &[], Arguments::Same, user.as_ref())?;
         let name = printable(self.list.as_os_str().as_bytes());
-        let bytes =
-            read(&self.list).with_context(|| format!("read {name}"))?;
+        let bytes = read(&self.list).with_context(|| format!("read {name}"))?;
         let list = self.parse(&bytes, &root).with_context(|| name.clone())?;
         let progress = Progress::spinner();
         progress.say(format!("looking up {}", count(list.files().len() as u64, "file", "files")));

@@ -11,15 +11,15 @@
 
 use super::ranges::{Resolved, resolve};
 use super::sources::most_descriptors;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Reason, Running, Skipped, Stopper};
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Priority, Reason, Running, Skipped, Stopper};
 use crate::device_store::Descriptions;
 use crate::lists::List;
 use crate::notify::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
-use ahead_sys::descriptors;
 use ahead_sys::root::Root;
+use ahead_sys::{descriptors, priority};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -222,6 +222,12 @@ fn prefetch_list(
     // Before the first thread, and before a lookup, which may take long: it gives up file systems that do not answer by itself.
     descriptors::reserve(most_descriptors(list.files().len()));
     let _ = results.write_all(&[LOADED]);
+    // The threads that look up names inherit it.
+    if request.options.priority == Priority::Idle
+        && let Err(error) = priority::yield_disk()
+    {
+        tracing::debug!("{error}");
+    }
     let stopping = Stopping::when(cancelled);
     let since = request.options.since.unwrap_or_else(Instant::now);
     let ends = request.options.deadline.and_then(|deadline| since.checked_add(deadline));
