@@ -131,6 +131,8 @@ fn list_from_standard_input_is_prefetched_and_missing_files_are_counted() {
     // For people.
     let done = ahead(&["replay", "-"]).write_stdin(format!("{none}:0-8K\n")).assert().success();
     done.stdout(predicate::str::contains("missing              8.0 KiB  skipped"));
+    let done = ahead(&["replay", "-"]).write_stdin(format!("{none}\n{none}2\n")).assert().success();
+    done.stdout(predicate::str::contains("missing                  0 B  skipped: 2 files"));
     ahead(&["replay", "-"]).write_stdin("").assert().success();
 }
 
