@@ -188,8 +188,8 @@ impl Handle {
         self.reopen_as(OFlags::NONBLOCK | OFlags::NOCTTY)
     }
 
-    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory may run code of a
-    /// driver or daemon, trigger a mount or query another machine, and loads no metadata from a disk.
+    /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory loads no
+    /// metadata from a disk. It may run code of a driver or daemon, trigger a mount or query another machine.
     pub fn reopen_directory(&self) -> Result<OwnedFd> {
         if !self.is_directory() || !is_on_disk(self.file_system_magic()?) {
             return Err(Error::io("open", std::io::Error::other("not a directory on a disk")));
