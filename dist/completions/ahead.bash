@@ -19,11 +19,17 @@ _ahead() {
             ahead,bench)
                 cmd="ahead__subcmd__bench"
                 ;;
+            ahead,check)
+                cmd="ahead__subcmd__check"
+                ;;
             ahead,compare)
                 cmd="ahead__subcmd__compare"
                 ;;
             ahead,disk)
                 cmd="ahead__subcmd__disk"
+                ;;
+            ahead,export)
+                cmd="ahead__subcmd__export"
                 ;;
             ahead,forget)
                 cmd="ahead__subcmd__forget"
@@ -33,6 +39,9 @@ _ahead() {
                 ;;
             ahead,help)
                 cmd="ahead__subcmd__help"
+                ;;
+            ahead,import)
+                cmd="ahead__subcmd__import"
                 ;;
             ahead,list)
                 cmd="ahead__subcmd__list"
@@ -121,11 +130,17 @@ _ahead() {
             ahead__subcmd__help,bench)
                 cmd="ahead__subcmd__help__subcmd__bench"
                 ;;
+            ahead__subcmd__help,check)
+                cmd="ahead__subcmd__help__subcmd__check"
+                ;;
             ahead__subcmd__help,compare)
                 cmd="ahead__subcmd__help__subcmd__compare"
                 ;;
             ahead__subcmd__help,disk)
                 cmd="ahead__subcmd__help__subcmd__disk"
+                ;;
+            ahead__subcmd__help,export)
+                cmd="ahead__subcmd__help__subcmd__export"
                 ;;
             ahead__subcmd__help,forget)
                 cmd="ahead__subcmd__help__subcmd__forget"
@@ -135,6 +150,9 @@ _ahead() {
                 ;;
             ahead__subcmd__help,help)
                 cmd="ahead__subcmd__help__subcmd__help"
+                ;;
+            ahead__subcmd__help,import)
+                cmd="ahead__subcmd__help__subcmd__import"
                 ;;
             ahead__subcmd__help,list)
                 cmd="ahead__subcmd__help__subcmd__list"
@@ -257,7 +275,7 @@ _ahead() {
 
     case "${cmd}" in
         ahead)
-            opts="-h -V --help --version record run replay list forget show compare restore generate bench disk papers probe sim tune help"
+            opts="-h -V --help --version record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -310,6 +328,24 @@ _ahead() {
                     return 0
                     ;;
                 --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__check)
+            opts="-h -V --fix --root --json --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -704,6 +740,36 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__export)
+            opts="-o -0 -h -V --format --output --root --null --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --format)
+                    COMPREPLY=($(compgen -W "list readahead-list ureadahead" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__forget)
             opts="-h -V --profile --all --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -737,7 +803,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help)
-            opts="record run replay list forget show compare restore generate bench disk papers probe sim tune help"
+            opts="record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -751,6 +817,20 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__bench)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__check)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -904,6 +984,20 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__help__subcmd__export)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__help__subcmd__forget)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -933,6 +1027,20 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        ahead__subcmd__help__subcmd__import)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1170,6 +1278,36 @@ _ahead() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        ahead__subcmd__import)
+            opts="-o -0 -h -V --output --format --null --root --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "list readahead-list ureadahead template" -- "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         ahead__subcmd__list)
             opts="-h -V --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1233,7 +1371,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__record)
-            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --any-arguments --even-if-failed --json --source --help --version"
+            opts="-o -h -V --output --cold --precise --no-precise --runs --user --pid --cgroup --all --duration --until-output --until-port --until-file --root --any-arguments --even-if-failed --json --source --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1279,6 +1417,10 @@ _ahead() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --source)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1291,12 +1433,16 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__replay)
-            opts="-h -V --wait --budget --deadline --priority --device --json --help --version"
+            opts="-0 -h -V --null --root --wait --budget --deadline --priority --device --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --budget)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1377,7 +1523,7 @@ _ahead() {
             return 0
             ;;
         ahead__subcmd__show)
-            opts="-h -V --json --html --sort --top --all --extents --help --version"
+            opts="-h -V --json --html --sort --top --all --extents --root --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1392,6 +1538,10 @@ _ahead() {
                     return 0
                     ;;
                 --top)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -28,10 +28,13 @@ complete -c ahead -n "__fish_ahead_needs_command" -s h -l help -d 'Print help'
 complete -c ahead -n "__fish_ahead_needs_command" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Prefetch the pages of a profile, without starting a program'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "check" -d 'Compare a profile with the files that are there now'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
+complete -c ahead -n "__fish_ahead_needs_command" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
 complete -c ahead -n "__fish_ahead_needs_command" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
@@ -51,6 +54,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End 
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'End when a line of the program\'s output or errors matches; both become pipes' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'End when a process listens on this TCP port' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'End when this file appears, is replaced or is written' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l root -d 'Keep only files below this directory, with paths relative to it: a profile of an image or a container, for use with --root or where the directory is the root' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
@@ -69,11 +73,13 @@ complete -c ahead -n "__fish_ahead_using_subcommand run" -l messages -d 'Write t
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s v -l verbose -d 'Print the account as one line on standard error, after the program\'s end'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand run" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l budget -d 'Prefetch at most this much [default: half of the available memory]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l deadline -d 'Give up after this time, as in 30s' -r
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l priority -d 'How much of the disks to take from other programs: idle leaves them what they want, and fills no rotating disk\'s queue' -r -f -a "idle\t''
 normal\t''"
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l device -d 'Use this description of the disks, instead of what `ahead probe --save` has kept of them: a device description or a disk model' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand replay" -s 0 -l null -d 'The entries of the list end with a NUL byte, as those of find -print0'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l wait -d 'Return only when everything has arrived'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -l json -d 'Print the account as JSON'
 complete -c ahead -n "__fish_ahead_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -90,11 +96,34 @@ complete -c ahead -n "__fish_ahead_using_subcommand show" -l sort -d 'Order of t
 bytes\t'Most bytes used first'
 path\t'By name'"
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l top -d 'How many files and milestones to print [default: 20]' -r
+complete -c ahead -n "__fish_ahead_using_subcommand show" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l json -d 'Print JSON instead of tables (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l all -d 'Print every file and milestone, the first uses of files included'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -l extents -d 'Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand show" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand check" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand check" -l fix -d 'Write the profile again: without missing files and those of other kinds, with the new size and time of changed files that still have the used parts, and with each file once'
+complete -c ahead -n "__fish_ahead_using_subcommand check" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
+complete -c ahead -n "__fish_ahead_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand check" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand import" -s o -l output -d 'Where to write the profile' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand import" -l format -d 'What the list is [default: ureadahead if it has its signature, else list]' -r -f -a "list\t'PATH or PATH:START-END on each line'
+readahead-list\t'A path on each line'
+ureadahead\t'The pack of ureadahead'
+template\t'Patterns with *, ?, [a-z] and ** on each line, with or without a range'"
+complete -c ahead -n "__fish_ahead_using_subcommand import" -l root -d 'Look for the files below this directory: of an image or a container. Symbolic links are followed in it as in a chroot, never outside' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand import" -s 0 -l null -d 'Entries end with a NUL byte, as those of find -print0'
+complete -c ahead -n "__fish_ahead_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand import" -s V -l version -d 'Print version'
+complete -c ahead -n "__fish_ahead_using_subcommand export" -l format -d 'The format of the list' -r -f -a "list\t'PATH:START-END on each line; PATH where the whole file was used'
+readahead-list\t'A path on each line'
+ureadahead\t'The pack of ureadahead, for the device with the most files'"
+complete -c ahead -n "__fish_ahead_using_subcommand export" -s o -l output -d 'Where to write the list [default: standard output]' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand export" -l root -d 'Write only files below this directory, with paths relative to it' -r -F
+complete -c ahead -n "__fish_ahead_using_subcommand export" -s 0 -l null -d 'End entries with a NUL byte instead of a line end'
+complete -c ahead -n "__fish_ahead_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ahead -n "__fish_ahead_using_subcommand export" -s V -l version -d 'Print version'
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -s p -l profile -d 'Profile to use [default: the one that `ahead record` makes for this command]' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l device -d 'Use this description of the disks for the runs with the profile, as `ahead run --device` does' -r -F
 complete -c ahead -n "__fish_ahead_using_subcommand compare" -l runs -d 'Rounds; the medians of all are reported' -r
@@ -283,22 +312,25 @@ complete -c ahead -n "__fish_ahead_using_subcommand tune" -s v -l verbose -d 'Pr
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -l json -d 'Print JSON instead of a table (see docs/reference/json.md)'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ahead -n "__fish_ahead_using_subcommand tune" -s V -l version -d 'Print version'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile, without starting a program'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
-complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show compare restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "record" -d 'Observe what a program reads and keep it as a profile'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "run" -d 'Start a program with the files it will read already on their way into memory'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "replay" -d 'Prefetch the pages of a profile or a list, without starting a program'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "list" -d 'List the profiles that `ahead run` finds by itself'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "forget" -d 'Remove profiles from the place where `ahead run` finds them'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "show" -d 'Show what a profile holds'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "check" -d 'Compare a profile with the files that are there now'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "import" -d 'Make a profile of a list: of paths, of ureadahead or readahead-list, or of patterns'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "export" -d 'Write the files of a profile as a list: for `ahead replay -`, ureadahead or readahead-list'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "compare" -d 'Measure a command cold, with ahead, and warm'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "restore" -d 'Undo what an ahead that was killed left behind'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "generate" -d 'A command of the laboratory (ahead-lab)'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "bench" -d 'Run jobs with real I/O, under the kernel\'s read-ahead or any policy'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "disk" -d 'Emulate a slow disk: a real block device whose reads take the time of a model'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "papers" -d 'Compare what papers say about read-ahead with the results here'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "probe" -d 'Find out what a disk and a kernel really do: windows, block size, access time, bandwidth'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "sim" -d 'Run read-ahead policies over workloads in a simulated machine'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "tune" -d 'Find the read-ahead window that serves a disk best, set it, and keep it'
+complete -c ahead -n "__fish_ahead_using_subcommand help; and not __fish_seen_subcommand_from record run replay list forget show check import export compare restore generate bench disk papers probe sim tune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "create" -d 'Make an image with a file system on it, attach and mount it'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "attach" -d 'Attach an image and mount its file system'
 complete -c ahead -n "__fish_ahead_using_subcommand help; and __fish_seen_subcommand_from disk" -f -a "list" -d 'List the emulated disks'

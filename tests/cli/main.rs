@@ -12,6 +12,7 @@ mod fetch;
 mod generate;
 mod help;
 mod list;
+mod lists;
 mod papers;
 mod probe;
 mod record;

@@ -89,6 +89,7 @@ impl Sample {
                 runs: 1,
                 duration_us: 69_000,
                 cpu_us: 41_000,
+                root: Vec::new(),
                 read_ahead_kb: 0,
             },
             files,

@@ -5,6 +5,7 @@ mod killed;
 mod others;
 mod paths;
 mod rig;
+mod rooted;
 mod users;
 
 use crate::reclaim::unless_reclaimed;

@@ -18,6 +18,7 @@ use ahead_model::checked_toml::MAX_TEXT_BYTES;
 use ahead_model::{DescribedDevice, DeviceDescription, DeviceNumber, Mount};
 use ahead_plan::current_devices::current_device_numbers;
 use ahead_profile::Profile;
+use ahead_sys::root::Root;
 use ahead_sys::{directory, fsuuid, mounts};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
@@ -77,11 +78,11 @@ impl Descriptions {
         Descriptions { given: Some(given), saved: BTreeMap::new() }
     }
 
-    /// The saved descriptions of the devices that have the files of this profile now. An unusable description is left out, and the reason
+    /// The saved descriptions of the devices that have the files of this profile, below this root directory, now. An unusable description is left out, and the reason
     /// is logged.
     ///
     /// Reads small files in /sys, /run and the store. The store's file system may not answer: call this in a thread that may wait.
-    pub fn saved(profile: &Profile) -> Descriptions {
+    pub fn saved(profile: &Profile, root: &Root) -> Descriptions {
         let directories: Vec<PathBuf> = directories().into_iter().filter(|directory| directory.is_dir()).collect();
         // Usually there is no such directory: then nothing else is read.
         if directories.is_empty() {
@@ -89,7 +90,7 @@ impl Descriptions {
         }
         let Ok(mounts) = mounts::own() else { return Descriptions::default() };
         let mut saved = BTreeMap::new();
-        for device in current_device_numbers(profile, &mounts).into_values() {
+        for device in current_device_numbers(profile, &root.outer(b""), &mounts).into_values() {
             if saved.contains_key(&device) {
                 continue;
             }

@@ -133,7 +133,7 @@ impl Held<'_> {
                         let (limit, profile) = (LONGEST_STILL.as_secs(), &self.launch.request.profile);
                         let profile = match profile {
                             ProfileFile::Named(path) => path.display().to_string(),
-                            ProfileFile::OfCommand(_) => "the profile".into(),
+                            ProfileFile::OfCommand(_) | ProfileFile::Listed(_) => "the profile".into(),
                         };
                         (self.notify)(&format!("starts without prefetching: {profile} was not read within {limit} s"));
                     }

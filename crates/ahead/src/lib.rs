@@ -8,6 +8,7 @@
 //!     Comparison: cold, with ahead, warm             └── device_store: description of the disk
 //!     Until: the end of a run that does not end by itself
 //!     boot: the same for the start of a machine
+//!     lists: files that other programs list ──▶ Profile ──▶ lists for other programs; check, fix
 //! ```
 //!
 //! Programs and profiles come in; pages in the page cache, profiles and accounts come out. This crate must never fail or delay the program
@@ -22,6 +23,7 @@ pub mod device_store;
 mod drives;
 mod error;
 pub mod launch;
+pub mod lists;
 mod machine;
 mod notify;
 pub mod output;

@@ -48,10 +48,12 @@ pub use ahead_plan::Source;
 pub use engine::{LONGEST_HEAD_START, Running, Stopper};
 pub use pool::{LONGEST_STILL, NOT_ANSWERING};
 pub use process::{PrefetchProcess, ProfileFile, Request, Stage};
+pub use ranges::{Resolved, resolve};
 
 use crate::device_store::Descriptions;
 use crate::{Error, Result};
 use ahead_profile::Profile;
+use ahead_sys::root::Root;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,6 +130,8 @@ pub struct Options {
     pub wait: bool,
     /// Whether to keep [`Account::ranges`].
     pub keep_ranges: bool,
+    /// The directory below which the paths of the profile are.
+    pub root: Root,
 }
 
 /// The priority of a prefetch over other programs' reads.

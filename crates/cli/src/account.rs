@@ -26,7 +26,10 @@ pub fn lines(account: &Account, waited: bool) -> String {
         lines.push(format!("{what:<17} {:>10}", size(bytes)));
     }
     for (reason, skipped) in &account.skipped {
-        lines.push(format!("{:<17} {:>10}  skipped", reason.name(), size(skipped.bytes)));
+        // Files of a list whose size is unknown.
+        let files =
+            if skipped.bytes == 0 { format!(": {}", count(skipped.spans, "file", "files")) } else { String::new() };
+        lines.push(format!("{:<17} {:>10}  skipped{files}", reason.name(), size(skipped.bytes)));
     }
     if account.lookups > 0 {
         lines.push(format!("lookups           {:>10}", account.lookups));

@@ -1,7 +1,7 @@
 //! The command line of `ahead`. Help is made from it; man pages and completions from it and from that of the laboratory.
 
 use crate::laboratory::LaboratoryCommand;
-use crate::{boot, compare, exit, list, record, replay, restore, run, show, tune};
+use crate::{boot, check, compare, exit, export, import, list, record, replay, restore, run, show, tune};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -34,6 +34,9 @@ pub enum Command {
     List(list::List),
     Forget(list::Forget),
     Show(show::Show),
+    Check(check::Check),
+    Import(import::Import),
+    Export(export::Export),
     Compare(compare::Compare),
     Boot(boot::Boot),
     Tune(Box<tune::Tune>),
@@ -77,6 +80,9 @@ impl Command {
             Command::List(command) => command.run(),
             Command::Forget(command) => command.run(),
             Command::Show(command) => command.run(),
+            Command::Check(command) => command.run(),
+            Command::Import(command) => command.run(),
+            Command::Export(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Boot(command) => command.run(),
             Command::Tune(command) => command.run(),

@@ -9,9 +9,12 @@
 
 mod account;
 mod boot;
+mod check;
 pub mod cli;
 mod compare;
 pub mod exit;
+mod export;
+mod import;
 mod laboratory;
 mod list;
 pub mod messages;
@@ -20,6 +23,7 @@ pub mod output;
 mod record;
 mod replay;
 pub mod restore;
+mod root;
 mod run;
 mod show;
 pub mod tune;

@@ -3,6 +3,12 @@
 pub use ahead::output::{Output, check, check_link, is_open, replace};
 use ahead_sys::user::User;
 use anyhow::Context;
+use std::path::Path;
+
+/// Replaces a file with the rights of the user behind sudo.
+pub fn replace_for_user(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    with_rights_of(User::behind_sudo()?.as_ref(), || replace(path, content))
+}
 
 /// Works with the rights to files of the user behind sudo, or else with our own: new files belong to that user, and a link of theirs leads
 /// only to files that they may change anyway.

@@ -8,11 +8,12 @@ use ahead::record::{ReadAhead, Recorder, SOURCES, Scope, Source, check_privilege
 use ahead::store::{Arguments, ProfileOutput};
 use ahead::{Command, Signals, Until};
 use ahead_model::quantity;
+use ahead_sys::root::Root;
 use ahead_sys::user::User;
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use summary::Summary;
@@ -70,6 +71,10 @@ pub struct Record {
     /// for the disk, too
     #[arg(long, value_name = "TIME", value_parser = quantity::parse_time, help_heading = "End of the run")]
     linger: Option<Duration>,
+    /// Keep only files below this directory, with paths relative to it: a profile of an image or a container, for use with --root or
+    /// where the directory is the root
+    #[arg(long, value_name = "DIR", requires = "output")]
+    root: Option<PathBuf>,
     /// Keep a profile for this program in this directory with any arguments; `ahead run` uses it where there is none for the
     /// arguments that it is given
     #[arg(long, conflicts_with_all = ["output", "pid", "cgroup", "all"])]
@@ -109,7 +114,7 @@ impl Record {
         // Before the place for the profile: where nothing can be recorded, no place is needed.
         check_privileges()?;
         let output = ProfileOutput::prepare(self.output.as_ref(), &self.command, arguments, user.as_ref())?;
-        let recorder = self.recorder();
+        let recorder = self.recorder()?;
         let recording = match self.scope() {
             Some(scope) => recorder.observe(&scope, &signals, &messages::print)?,
             None => {
@@ -131,8 +136,10 @@ impl Record {
         Ok(ExitCode::from(recording.status))
     }
 
-    fn recorder(&self) -> Recorder {
-        Recorder {
+    fn recorder(&self) -> anyhow::Result<Recorder> {
+        // The paths of a recording have no symbolic links.
+        let root = self.root.as_deref().map(Root::at).transpose()?;
+        Ok(Recorder {
             cold: self.cold,
             starts_cold: false,
             read_ahead: match (self.precise, self.no_precise) {
@@ -144,7 +151,8 @@ impl Record {
             until: Until { linger: self.linger.unwrap_or_default(), ..self.until.until() },
             duration: self.duration,
             source: self.source,
-        }
+            root: root.map(|root| Path::new("/").join(root.prefix())),
+        })
     }
 
     /// The running processes to observe; `None`: a command is started.

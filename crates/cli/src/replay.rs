@@ -1,25 +1,34 @@
-//! `ahead replay`: fetches what a profile lists, without starting anything.
+//! `ahead replay`: fetches what a profile or a list names, without starting anything.
 
-use crate::exit::Stopped;
-use crate::{account, messages};
+use crate::exit::{Stopped, UsageError};
+use crate::root::RootArgument;
+use crate::{account, import, messages};
 use ahead::Signals;
+use ahead::lists::{self, Syntax};
 use ahead::prefetch::{self, HeadStart, Options, PrefetchProcess, ProfileFile, Request};
-use anyhow::bail;
+use ahead_profile::{DecodeError, LoadError};
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Prefetch the pages of a profile, without starting a program
+/// Prefetch the pages of a profile or a list, without starting a program
 ///
 /// Returns when everything is submitted: the kernel reads on by itself. What differs from the recording, is there already
-/// or may not be read is passed over and counted.
+/// or may not be read is passed over and counted. A list has on each line a path, or PATH:START-END with bytes or sizes as in
+/// 4K (END exclusive); lines that begin with # are comments.
 #[derive(Debug, Args)]
 pub struct Replay {
-    /// Profile to prefetch
+    /// Profile to prefetch; `-`: a list from standard input
     #[arg(value_name = "FILE")]
     profile: PathBuf,
+    /// The entries of the list end with a NUL byte, as those of find -print0
+    #[arg(short = '0', long)]
+    null: bool,
+    #[command(flatten)]
+    root: RootArgument,
     /// Return only when everything has arrived
     #[arg(long)]
     wait: bool,
@@ -47,11 +56,27 @@ enum Priority {
 }
 
 impl Replay {
+    fn profile_file(&self) -> anyhow::Result<ProfileFile> {
+        if self.profile != Path::new("-") {
+            return match self.null {
+                false => Ok(ProfileFile::Named(self.profile.clone())),
+                true => Err(UsageError("-0 is for a list from standard input: ahead replay -0 -".into()).into()),
+            };
+        }
+        let bytes = import::read(&self.profile).context("read the list from standard input")?;
+        let list = lists::parse(&bytes, Syntax { nul: self.null, paths_only: false });
+        Ok(ProfileFile::Listed(list.context("list from standard input")?))
+    }
+
     /// Runs it.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let (began, signals) = (Instant::now(), Signals::take()?);
+        let began = Instant::now();
+        // Before the signals are taken: until a list has arrived, they end this process.
+        let profile = self.profile_file()?;
+        let signals = Signals::take()?;
         let request = Request {
-            profile: ProfileFile::Named(self.profile.clone()),
+            profile,
+            root: self.root.path().map(Path::to_owned),
             options: Options {
                 budget_bytes: self.budget,
                 deadline: self.deadline,
@@ -68,7 +93,12 @@ impl Replay {
             account_file: None,
             send_account: true,
         };
-        let explain = |error: &ahead::Error| error.to_string();
+        let explain = |error: &ahead::Error| match error {
+            ahead::Error::Load(LoadError::Decode { source: DecodeError::NotAProfile, .. }) => {
+                format!("{error}; a list is read from standard input: ahead replay - < FILE")
+            }
+            other => other.to_string(),
+        };
         let mut process = PrefetchProcess::start(&request, &messages::print, &explain)?;
         let signal = process.wait(&signals, began, self.deadline)?;
         let failure = process.failure();

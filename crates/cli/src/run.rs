@@ -80,6 +80,7 @@ impl Run {
                     since: Some(began),
                     ..Options::default()
                 },
+                root: None,
                 device: self.device.clone(),
                 account_file: file,
                 send_account: self.verbose || opened.is_some(),

@@ -1,16 +1,16 @@
 //! `ahead show`: the content of a profile as tables, as JSON and as a page.
 
 use crate::missing::MissingProfile;
-use crate::words::{lossy, percent_where_needed};
+use crate::root::RootArgument;
+use crate::words::{add_path, lossy, percent_where_needed};
 use crate::{list, output};
 use ahead::store;
 use ahead_profile::{File, Metadata, Position, Profile};
 use ahead_report::number;
 use ahead_report::profile::{Shown, State, first_use_us, milestone_name};
 use ahead_report::table::Screen;
-use ahead_report::text::{percent, printable};
-use ahead_sys::openat;
-use ahead_sys::user::User;
+use ahead_report::text::printable;
+use ahead_sys::root::Root;
 use anyhow::bail;
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Value, json};
@@ -52,6 +52,8 @@ pub struct Show {
     /// Print every extent, too, by first use; a run fetches extents in this order, from a rotating disk in order of position
     #[arg(long)]
     extents: bool,
+    #[command(flatten)]
+    root: RootArgument,
     /// Show the profile that `ahead run` uses for this command, as in `ahead show -- git status`
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -86,14 +88,13 @@ impl Show {
             let missing = MissingProfile { command: &self.command, file: None, until: None };
             bail!("{}{}", missing.message(), list::hint(&self.command));
         }
-        let profile = ahead_profile::load(&file)?;
-        let states: Vec<State> = profile.files.iter().map(state).collect();
+        let (profile, root) = (ahead_profile::load(&file)?, self.root.open()?);
+        let states: Vec<State> = profile.files.iter().map(|file| state(file, &root)).collect();
         let shown = Shown { profile: &profile, states: &states };
         // A closed pipe must not prevent the page.
         let written = self.write(shown);
         if let Some(path) = &self.html {
-            let (user, page) = (User::behind_sudo()?, shown.page(&file));
-            output::with_rights_of(user.as_ref(), || output::replace(path, page.as_bytes()))?;
+            output::replace_for_user(path, shown.page(&file).as_bytes())?;
         }
         written?;
         if let Some(path) = self.html.as_deref().filter(|path| !self.json && !is_standard_output(path)) {
@@ -206,6 +207,9 @@ impl Show {
             "file_list": files.collect::<Vec<_>>(),
         });
         add_path(&mut value, "directory", &recording.directory);
+        if !recording.root.is_empty() {
+            add_path(&mut value, "root", &recording.root);
+        }
         if let Some(exact) = percent_where_needed(&recording.command) {
             value["command_percent"] = exact.into();
         }
@@ -230,12 +234,12 @@ fn is_standard_output(path: &Path) -> bool {
     fs::metadata(path).ok().zip(fs::metadata("/dev/stdout").ok()).is_some_and(|(page, stdout)| same(page, stdout))
 }
 
-/// Compares a recorded file with the file at its path now, without opening that and without following a symbolic link.
-fn state(file: &File) -> State {
+/// Compares a recorded file with the file at its path now, without opening that and without following a symbolic link out of the root.
+fn state(file: &File, root: &Root) -> State {
     if file.deleted {
         return State::Deleted;
     }
-    let handle = match openat::handle(Path::new(OsStr::from_bytes(&file.path))) {
+    let handle = match root.handle(Path::new(OsStr::from_bytes(&file.path))) {
         Ok(handle) => handle,
         Err(error) => return state_of_error(&error),
     };
@@ -252,17 +256,6 @@ fn state_of_error(error: &ahead_sys::Error) -> State {
     match error.raw_os_error() {
         Some(1 | 13) => State::Unknown,
         _ => State::Missing,
-    }
-}
-
-/// Adds a path under its name; a path that is not UTF-8 is added as `NAME_percent`, too.
-fn add_path(object: &mut Value, name: &str, path: &[u8]) {
-    match str::from_utf8(path) {
-        Ok(text) => object[name] = text.into(),
-        Err(_) => {
-            object[name] = String::from_utf8_lossy(path).into();
-            object[format!("{name}_percent")] = percent(path).into();
-        }
     }
 }
 
@@ -332,6 +325,7 @@ mod tests {
         std::os::unix::fs::symlink("directory", home.join("elsewhere")).unwrap();
         let file = |name: &str| File { path: home.join(name).as_os_str().as_bytes().to_vec(), ..File::default() };
         let now = std::fs::metadata(home.join("directory/real")).unwrap();
+        let state = |file: &File| super::state(file, &Root::default());
         let as_it_is = |name: &str| File { mtime_ns: now.mtime() * 1_000_000_000 + now.mtime_nsec(), ..file(name) };
         assert_eq!(state(&as_it_is("directory/real")), State::Current);
         assert_eq!(state(&file("directory/real")), State::Changed);

@@ -1,6 +1,7 @@
-//! Words of a command in JSON; they need not be UTF-8.
+//! Words of a command and paths in JSON; they need not be UTF-8.
 
 use ahead_report::text::percent;
+use serde_json::Value;
 
 /// The words of a command for JSON, with U+FFFD for what is not UTF-8.
 pub fn lossy(words: &[Vec<u8>]) -> Vec<String> {
@@ -11,6 +12,17 @@ pub fn lossy(words: &[Vec<u8>]) -> Vec<String> {
 pub fn percent_where_needed(words: &[Vec<u8>]) -> Option<Vec<String>> {
     let is_needed = words.iter().any(|word| str::from_utf8(word).is_err());
     is_needed.then(|| words.iter().map(|word| percent(word)).collect())
+}
+
+/// Adds a path under its name; a path that is not UTF-8 is added as `NAME_percent`, too.
+pub fn add_path(object: &mut Value, name: &str, path: &[u8]) {
+    match str::from_utf8(path) {
+        Ok(text) => object[name] = text.into(),
+        Err(_) => {
+            object[name] = String::from_utf8_lossy(path).into();
+            object[format!("{name}_percent")] = percent(path).into();
+        }
+    }
 }
 
 #[cfg(test)]

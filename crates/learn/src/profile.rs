@@ -273,6 +273,7 @@ fn recording(filesystem: &dyn FileSystem, host: &Host, observed: &Observation, r
         duration_us: since(run.started_ns, run.ready_ns.unwrap_or(run.ended_ns)),
         read_ahead_kb: if run.precise { 0 } else { read_ahead_kb(filesystem, files) },
         cpu_us: u64::try_from(run.cpu.as_micros()).unwrap_or(0),
+        root: Vec::new(),
     }
 }
 

@@ -31,6 +31,12 @@ impl DeviceNumber {
         }
     }
 
+    /// The number as stat(2) gives it, the inverse of [`DeviceNumber::from_stat`].
+    pub const fn to_stat(self) -> u64 {
+        let (major, minor) = (self.major as u64, self.minor as u64);
+        (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff
+    }
+
     /// From the kernel's own `dev_t`, 12 bits for the major and 20 for the minor number (include/linux/kdev_t.h, `MKDEV`).
     pub const fn from_kernel(dev: u32) -> DeviceNumber {
         DeviceNumber { major: dev >> 20, minor: dev & 0xf_ffff }
@@ -129,9 +135,7 @@ mod tests {
             let number = DeviceNumber { major, minor };
             prop_assert_eq!(DeviceNumber::from_key(number.key()), number);
             prop_assert_eq!(number.to_string().parse(), Ok(number));
-            let (major, minor) = (u64::from(major), u64::from(minor));
-            let encoded = (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff;
-            prop_assert_eq!(DeviceNumber::from_stat(encoded), number);
+            prop_assert_eq!(DeviceNumber::from_stat(number.to_stat()), number);
         }
 
         #[test]

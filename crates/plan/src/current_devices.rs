@@ -7,8 +7,9 @@ use ahead_profile::Profile;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// Maps the recorded number of each device to the number of the file system that is mounted where its first path lies.
-pub fn current_device_numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
+/// Maps the recorded number of each device to the number of the file system that is mounted where its first path lies. `root`: the
+/// directory below which the paths are; empty for the root directory.
+pub fn current_device_numbers(profile: &Profile, root: &[u8], mounts: &[Mount]) -> BTreeMap<u64, DeviceNumber> {
     let metadata = profile.metadata.iter().map(|metadata| (metadata.device, &metadata.mount_point[..]));
     let files = profile.files.iter().filter(|file| !file.deleted).map(|file| (file.device, &file.path[..]));
     let lookups = profile.lookups.iter().map(|lookup| (lookup.device, &lookup.path[..]));
@@ -16,7 +17,7 @@ pub fn current_device_numbers(profile: &Profile, mounts: &[Mount]) -> BTreeMap<u
     // The mount point of a device is not always recorded.
     for (device, path) in metadata.chain(files).chain(lookups).filter(|(_, path)| !path.is_empty()) {
         if let Entry::Vacant(unknown) = numbers.entry(device)
-            && let Some(index) = covering(mounts, path)
+            && let Some(index) = covering(mounts, &[root, path].concat())
         {
             unknown.insert(mounts[index].device);
         }
@@ -58,6 +59,6 @@ mod tests {
             (3, DeviceNumber::new(8, 3)),
             (4, DeviceNumber::new(8, 1)),
         ];
-        assert_eq!(current_device_numbers(&profile, &table()), BTreeMap::from(expected));
+        assert_eq!(current_device_numbers(&profile, b"", &table()), BTreeMap::from(expected));
     }
 }

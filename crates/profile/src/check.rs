@@ -96,6 +96,7 @@ fn check_recording(profile: &Profile) -> Result<(), Invalid> {
         }
     }
     path_or_empty(&recording.directory, || place("directory"))?;
+    path_or_empty(&recording.root, || place("root"))?;
     text(&recording.kernel, || place("kernel"))?;
     text(&recording.machine, || place("machine"))?;
     text(&recording.source, || place("source"))?;

@@ -68,8 +68,10 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
         "duration_us",
         "read_ahead_kb",
         "cpu_us",
+        // Older profiles, and those of the whole machine, do not have it.
+        "root",
     ];
-    reader.map(&keys, |reader, key| {
+    reader.map_with_optional(&keys, keys.len() - 1, |reader, key| {
         match keys[key] {
             "command" => {
                 recording.command = reader.list(check::MAX_ARGUMENTS, 1, |reader| {
@@ -88,7 +90,8 @@ fn recording(reader: &mut Reader) -> Result<Recording> {
             "runs" => recording.runs = reader.number_u32()?,
             "duration_us" => recording.duration_us = reader.number()?,
             "read_ahead_kb" => recording.read_ahead_kb = reader.number()?,
-            _ => recording.cpu_us = reader.number()?,
+            "cpu_us" => recording.cpu_us = reader.number()?,
+            _ => recording.root = path(reader)?,
         }
         Ok(())
     })?;

@@ -35,7 +35,8 @@ pub fn encode(profile: &Profile) -> Result<Vec<u8>, SaveError> {
 }
 
 fn write_recording(out: &mut Writer, recording: &Recording) {
-    out.map(14);
+    let has_root = !recording.root.is_empty();
+    out.map(14 + usize::from(has_root));
     out.key("command");
     out.list(&recording.command, |out, argument| out.bytes(argument));
     out.key("directory");
@@ -67,6 +68,10 @@ fn write_recording(out: &mut Writer, recording: &Recording) {
     out.number(recording.read_ahead_kb);
     out.key("cpu_us");
     out.number(recording.cpu_us);
+    if has_root {
+        out.key("root");
+        out.bytes(&recording.root);
+    }
 }
 
 fn write_file(out: &mut Writer, file: &File) {

@@ -86,6 +86,19 @@ impl Place {
         sync_directory(&self.directory).map_err(fail("fsync its directory"))
     }
 
+    /// Loads the profile that has the name now, with its owner (user and group). A symbolic link is refused.
+    ///
+    /// Errors: every [`LoadError`].
+    pub fn load(&self) -> Result<(Profile, (u32, u32)), LoadError> {
+        let fail = |error: Errno| LoadError::Io { path: self.path.clone(), source: error.into() };
+        regular(&self.path, &statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail)?)?;
+        let opened = openat(&self.directory, &self.name, READING | OFlags::NOFOLLOW, Mode::empty());
+        let (bytes, stat) = read_open(opened.map_err(fail)?.into(), &self.path)?;
+        let profile = crate::decode::decode_shared(&bytes.into());
+        let profile = profile.map_err(|source| LoadError::Decode { path: self.path.clone(), source })?;
+        Ok((profile, (stat.st_uid, stat.st_gid)))
+    }
+
     /// Only for the error message: files are created in the open directory in any case.
     fn is_at_its_path(&self) -> bool {
         let key = |stat: Stat| (stat.st_dev, stat.st_ino);
@@ -159,14 +172,16 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let fail = |error: Errno| LoadError::Io { path: path.into(), source: error.into() };
     let before = stat(path).map_err(fail)?;
     regular(path, &before)?;
-    // NONBLOCK and NOCTTY: if a FIFO or terminal has replaced the file, opening it has no effect.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(open(path, flags, Mode::empty()).map_err(fail)?);
-    let size_bytes = {
-        let now = fstat(&file).map_err(fail)?;
-        regular(path, &now)?;
-        now.st_size as u64
-    };
+    read_open(open(path, READING, Mode::empty()).map_err(fail)?.into(), path).map(|(bytes, _)| bytes)
+}
+
+/// NONBLOCK and NOCTTY: if a FIFO or terminal has replaced the file, opening it has no effect.
+const READING: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+fn read_open(file: File, path: &Path) -> Result<(Vec<u8>, Stat), LoadError> {
+    let now = fstat(&file).map_err(|error| LoadError::Io { path: path.into(), source: error.into() })?;
+    regular(path, &now)?;
+    let size_bytes = now.st_size as u64;
     // A file that is too large is not read, and one that grows is read only up to the limit; decode reports it.
     if size_bytes > MAX_FILE_BYTES {
         let source = crate::DecodeError::TooLarge { bytes: size_bytes, limit: MAX_FILE_BYTES };
@@ -175,7 +190,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
     let mut bytes = Vec::with_capacity(size_bytes as usize);
     let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|source| LoadError::Io { path: path.into(), source })?;
-    Ok(bytes)
+    Ok((bytes, now))
 }
 
 fn regular(path: &Path, stat: &Stat) -> Result<(), LoadError> {

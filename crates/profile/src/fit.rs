@@ -72,7 +72,8 @@ fn numbers_bytes<const N: usize>(numbers: [u64; N]) -> usize {
 
 fn recording_bytes(recording: &Recording) -> usize {
     let texts = [&recording.kernel, &recording.machine, &recording.source];
-    let texts = texts.iter().map(|text| text_bytes(text.as_bytes())).sum::<usize>() + text_bytes(&recording.directory);
+    let paths = text_bytes(&recording.directory) + text_bytes(&recording.root);
+    let texts = texts.iter().map(|text| text_bytes(text.as_bytes())).sum::<usize>() + paths;
     texts + recording.command.iter().map(|argument| text_bytes(argument)).sum::<usize>()
 }
 

@@ -25,14 +25,16 @@ mod merge;
 mod model;
 mod reader;
 mod replacement;
+mod rooted;
 
-pub use check::{MAX_PATH_BYTES, check, check_path};
+pub use check::{MAX_EXTENTS, MAX_FILES, MAX_PATH_BYTES, check, check_path};
 pub use decode::decode;
 pub use encode::encode;
 pub use error::{DecodeError, Invalid, LoadError, SaveError};
 pub use file::{Place, load, save};
 pub use fit::fit;
 pub use layout::{MAGIC, MAX_FILE_BYTES};
-pub use merge::{Position, merge};
+pub use merge::{Position, join_extents, merge};
 pub use model::*;
 pub use replacement::Replacement;
+pub use rooted::{Outside, relative_to};

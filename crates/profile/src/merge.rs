@@ -93,6 +93,11 @@ fn sorted(mut extents: Vec<Extent>, total_runs: u32) -> Vec<Extent> {
     extents
 }
 
+/// The extents of one file from two entries of a profile of this many runs: each byte once, at its first use.
+pub fn join_extents(one: &[Extent], other: &[Extent], total_runs: u32) -> Vec<Extent> {
+    sorted(ranges::union(seen(0, one).chain(seen(0, other)).collect()), total_runs)
+}
+
 fn merge_files(profiles: &[Profile], total_runs: u32) -> Vec<File> {
     let mut versions: BTreeMap<(&PathBytes, bool), Vec<(usize, &File)>> = BTreeMap::new();
     for (index, profile) in profiles.iter().enumerate() {

@@ -53,6 +53,10 @@ pub struct Recording {
     pub cpu_us: u64,
     /// `read_ahead_kb` of the devices while recording (0 in a precise recording).
     pub read_ahead_kb: u64,
+    /// The directory below which the files were when recorded, of an image or a container: all paths are relative to it, with a leading
+    /// slash. Empty: the root directory of the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub root: PathBytes,
 }
 
 /// Whether the extents of a profile are exact.

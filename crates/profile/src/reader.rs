@@ -243,7 +243,17 @@ impl<'a> Reader<'a> {
 
     /// Reads a map with these keys, each once, in any order. Unknown keys, which a newer version added, are skipped.
     /// `read` gets the index of the key in `keys`.
-    pub fn map(&mut self, keys: &[&'static str], mut read: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
+    pub fn map(&mut self, keys: &[&'static str], read: impl FnMut(&mut Self, usize) -> Result<()>) -> Result<()> {
+        self.map_with_optional(keys, keys.len(), read)
+    }
+
+    /// As [`Reader::map`], but only the first `required` keys must be there.
+    pub fn map_with_optional(
+        &mut self,
+        keys: &[&'static str],
+        required: usize,
+        mut read: impl FnMut(&mut Self, usize) -> Result<()>,
+    ) -> Result<()> {
         let start = self.at;
         let count = self.expect("a map", |head| (head.kind == Kind::Map).then_some(head.value))?;
         let mut seen = vec![false; keys.len()];
@@ -259,7 +269,7 @@ impl<'a> Reader<'a> {
             }
             self.named(keys[index], |reader| read(reader, index))?;
         }
-        match seen.iter().position(|seen| !seen) {
+        match seen[..required].iter().position(|seen| !seen) {
             Some(missing) => Self::fault(start, format!("{} is missing", keys[missing])),
             None => Ok(()),
         }

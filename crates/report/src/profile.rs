@@ -123,6 +123,7 @@ impl Shown<'_> {
         let facts = [
             ("command", command_line(&recording.command)),
             ("directory", printable(&recording.directory)),
+            ("root", printable(&recording.root)),
             ("recorded", number::date(recording.created_unix_s)),
             ("runs", format!("{}, the last took {}", recording.runs, time(recording.duration_us))),
             ("extents", extents.to_owned()),

@@ -39,6 +39,7 @@ pub mod polling;
 pub mod pressure;
 pub mod priority;
 pub mod process_id;
+pub mod root;
 pub mod signals;
 pub mod sparse;
 pub mod tasks;

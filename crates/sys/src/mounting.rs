@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::CString;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Flags of every mount: an image may hold set-uid programs and device nodes.
@@ -122,6 +123,13 @@ pub fn is_mount_point(path: &Path) -> Result<bool> {
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
+/// Whether an open directory is the root of a mounted file system. As [`is_mount_point`], without a path.
+pub fn is_mount_root(directory: impl AsFd) -> Result<bool> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(directory, "", flags, StatxFlags::empty()).map_err(|e| Error::io("statx", e))?;
+    Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +137,8 @@ mod tests {
     #[test]
     fn proc_is_a_mount_point_and_a_new_directory_is_not() {
         assert!(is_mount_point(Path::new("/proc")).unwrap());
+        assert!(is_mount_root(std::fs::File::open("/proc").unwrap()).unwrap());
+        assert!(!is_mount_root(std::fs::File::open("/proc/self").unwrap()).unwrap());
         assert!(!is_mount_point(tempfile::tempdir().unwrap().path()).unwrap());
     }
 

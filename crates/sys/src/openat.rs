@@ -16,7 +16,9 @@ use crate::{Error, Result};
 use ahead_model::DeviceNumber;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,17 +44,45 @@ pub struct Identity {
     pub owner: u32,
 }
 
+/// The kind of a directory's entry, as the directory stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// The file system does not store kinds.
+    Unknown,
+    /// A symbolic link, device, FIFO or socket.
+    Other,
+}
+
+impl EntryKind {
+    fn of(kind: rustix::fs::FileType) -> EntryKind {
+        match kind {
+            rustix::fs::FileType::RegularFile => EntryKind::File,
+            rustix::fs::FileType::Directory => EntryKind::Directory,
+            rustix::fs::FileType::Unknown => EntryKind::Unknown,
+            _ => EntryKind::Other,
+        }
+    }
+}
+
 /// Set when openat2 is found to be missing (before Linux 5.6, or forbidden by a container).
 static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
 
 /// A handle on the file at this absolute path. No symbolic link in any component is followed, and no `..`.
 pub fn handle(path: &Path) -> Result<Handle> {
-    let fd = open_unfollowed(path, OFlags::PATH)?;
-    let stat = fstat(&fd).map_err(|e| Error::io(format!("fstat {}", path.display()), e))?;
-    Ok(Handle { fd, stat })
+    Handle::of(open_unfollowed(path)?, path)
 }
 
-fn open_unfollowed(path: &Path, flags: OFlags) -> Result<OwnedFd> {
+fn open_unfollowed(path: &Path) -> Result<OwnedFd> {
+    open_from(None, path)
+}
+
+/// Opens an absolute path without access. In a `root` directory the path starts there, and symbolic links are followed as in a chroot
+/// of it, never outside; without one no link is followed.
+pub(crate) fn open_from(root: Option<BorrowedFd<'_>>, path: &Path) -> Result<OwnedFd> {
     let failed = |e: std::io::Error| Error::io(format!("open {}", path.display()), e);
     if !path.is_absolute() {
         return Err(failed(std::io::Error::other("not an absolute path")));
@@ -60,48 +90,66 @@ fn open_unfollowed(path: &Path, flags: OFlags) -> Result<OwnedFd> {
     if path.components().any(|component| component == Component::ParentDir) {
         return Err(failed(std::io::Error::other("the path contains \"..\"")));
     }
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let opened = if NO_OPENAT2.load(Ordering::Relaxed) { Err(Errno::NOSYS) } else { by_openat2(path, flags) };
+    let opened = if NO_OPENAT2.load(Ordering::Relaxed) { Err(Errno::NOSYS) } else { by_openat2(root, path) };
     match opened {
         Err(Errno::NOSYS | Errno::PERM) => {
             NO_OPENAT2.store(true, Ordering::Relaxed);
-            by_components(path, flags)
+            by_components(root, path)
         }
         other => other,
     }
     .map_err(|e| failed(e.into()))
 }
 
-fn by_openat2(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+fn by_openat2(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let (start, flags, resolve) = match root {
+        Some(root) => (root, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS),
+        None => (CWD, flags | OFlags::NOFOLLOW, ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS),
+    };
     // EAGAIN: after a concurrent rename the kernel cannot guarantee that no link was followed. Try once more.
-    match openat2(CWD, path, flags, Mode::empty(), resolve) {
-        Err(Errno::AGAIN) => openat2(CWD, path, flags, Mode::empty(), resolve),
+    match openat2(start, path, flags, Mode::empty(), resolve) {
+        Err(Errno::AGAIN) => openat2(start, path, flags, Mode::empty(), resolve),
         other => other,
     }
 }
 
 /// Opens one component at a time without following links: what openat2 does in one call. With `O_PATH` a symbolic link itself is
-/// opened. `O_DIRECTORY` refuses it in the middle of the path; at the end the caller refuses it, as it is not a regular file.
-fn by_components(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let directory = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECTORY;
-    let mut at = open("/", directory, Mode::empty())?;
+/// opened. `O_DIRECTORY` refuses it in the middle of the path; at the end the caller refuses it, as it is not a regular file. In a
+/// root directory, too, no link is followed: fewer files are found, and none outside.
+fn by_components(root: Option<BorrowedFd<'_>>, path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut at = match root {
+        Some(root) => openat(root, ".", flags | OFlags::DIRECTORY, Mode::empty())?,
+        None => open("/", flags | OFlags::DIRECTORY, Mode::empty())?,
+    };
     let mut names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name),
         _ => None,
     });
-    let Some(mut name) = names.next() else { return open("/", flags, Mode::empty()) };
+    let Some(mut name) = names.next() else { return Ok(at) };
     for next in names {
-        at = openat(&at, name, directory, Mode::empty())?;
+        at = openat(&at, name, flags | OFlags::DIRECTORY, Mode::empty())?;
         name = next;
     }
     openat(&at, name, flags, Mode::empty())
 }
 
 impl Handle {
+    /// A handle from an `O_PATH` descriptor of the file at this path.
+    pub(crate) fn of(fd: OwnedFd, path: &Path) -> Result<Handle> {
+        let stat = fstat(&fd).map_err(|e| Error::io(format!("fstat {}", path.display()), e))?;
+        Ok(Handle { fd, stat })
+    }
+
     /// The identity of the file.
     pub fn identity(&self) -> Identity {
         identity_of(&self.stat)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir()
     }
 
     /// Whether it is a regular file.
@@ -143,11 +191,46 @@ impl Handle {
     /// Opens the directory for reading if it lies on a disk ([`is_on_disk`]). Listing any other directory loads no
     /// metadata from a disk. It may run code of a driver or daemon, trigger a mount or query another machine.
     pub fn reopen_directory(&self) -> Result<OwnedFd> {
-        let is_directory = rustix::fs::FileType::from_raw_mode(self.stat.st_mode).is_dir();
-        if !is_directory || !is_on_disk(self.file_system_magic()?) {
+        if !self.is_directory() || !is_on_disk(self.file_system_magic()?) {
             return Err(Error::io("open", std::io::Error::other("not a directory on a disk")));
         }
         self.reopen_as(OFlags::DIRECTORY)
+    }
+
+    /// Reads the directory at this path while `goes_on(count)`: [`list`].
+    pub(crate) fn list(&self, path: &Path, mut goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
+        let failed = |e| Error::io(format!("list {}", path.display()), e);
+        let directory = self.reopen_directory()?;
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
+        let mut count = 0;
+        while goes_on(count) {
+            match entries.next() {
+                Some(entry) => entry.map_err(failed)?,
+                None => break,
+            };
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The names in the directory, with their kinds, at most `limit`: without `.` and `..`, in any order. Reads only directories on a
+    /// disk, as [`Handle::reopen_directory`].
+    pub fn entries(&self, limit: usize) -> Result<Vec<(OsString, EntryKind)>> {
+        let directory = self.reopen_directory()?;
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
+        let mut found = Vec::new();
+        while found.len() < limit
+            && let Some(entry) = entries.next()
+        {
+            let entry = entry.map_err(|e| Error::io("list a directory", e))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                found.push((OsString::from_vec(name.to_vec()), EntryKind::of(entry.file_type())));
+            }
+        }
+        Ok(found)
     }
 
     fn reopen_as(&self, more: OFlags) -> Result<OwnedFd> {
@@ -261,7 +344,11 @@ pub fn is_on_disk(magic: u64) -> bool {
 /// Looks a path up to load its metadata. No link is followed; only an `O_PATH` handle is opened. Returns whether the path
 /// exists. The kernel caches a negative answer, too.
 pub fn look_up(path: &Path) -> Result<bool> {
-    match open_unfollowed(path, OFlags::PATH) {
+    existence(open_unfollowed(path))
+}
+
+pub(crate) fn existence(opened: Result<OwnedFd>) -> Result<bool> {
+    match opened {
         Ok(_) => Ok(true),
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(false),
         Err(e) => Err(e),
@@ -270,20 +357,8 @@ pub fn look_up(path: &Path) -> Result<bool> {
 
 /// Reads a directory to load its metadata, while `goes_on(count)`, and returns the number of entries read. Opens only directories
 /// on a disk. Does not trigger an automount: the first handle is opened without `O_DIRECTORY`, which would.
-pub fn list(path: &Path, mut goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
-    let failed = |e| Error::io(format!("list {}", path.display()), e);
-    let directory = handle(path)?.reopen_directory()?;
-    let mut buffer = Vec::with_capacity(32 << 10);
-    let mut entries = rustix::fs::RawDir::new(&directory, buffer.spare_capacity_mut());
-    let mut count = 0;
-    while goes_on(count) {
-        match entries.next() {
-            Some(entry) => entry.map_err(failed)?,
-            None => break,
-        };
-        count += 1;
-    }
-    Ok(count)
+pub fn list(path: &Path, goes_on: impl FnMut(usize) -> bool) -> Result<usize> {
+    handle(path)?.list(path, goes_on)
 }
 
 #[cfg(test)]
@@ -293,11 +368,10 @@ mod tests {
 
     fn refused(path: &Path) -> bool {
         let by_call = handle(path).and_then(|handle| handle.reopen());
-        let by_hand =
-            by_components(path, OFlags::PATH | OFlags::NOFOLLOW).map_err(|e| Error::io("open", e)).and_then(|fd| {
-                let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
-                Handle { fd, stat }.reopen()
-            });
+        let by_hand = by_components(None, path).map_err(|e| Error::io("open", e)).and_then(|fd| {
+            let stat = fstat(&fd).map_err(|e| Error::io("fstat", e))?;
+            Handle { fd, stat }.reopen()
+        });
         assert_eq!(by_call.is_err(), by_hand.is_err(), "{}", path.display());
         by_call.is_err()
     }

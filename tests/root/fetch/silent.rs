@@ -262,6 +262,22 @@ fn a_replay_on_a_silent_file_system_ends() {
     assert!(said.contains("its file system has not answered"), "{said}");
 }
 
+/// The names of a list are looked up before anything is prefetched.
+#[test]
+fn a_list_with_a_name_on_a_silent_file_system_prefetches_the_others() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let list = tempfile::NamedTempFile::new().unwrap();
+    fs::write(list.path(), format!("{}:0-1M\n{}\n", silent.mount.join("dead").display(), live.path.display())).unwrap();
+    let mut replay = ahead(&["replay", "-", "--wait", "--json"]);
+    replay.stdin(fs::File::open(list.path()).unwrap());
+    let output = waited(replay);
+    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let found = (account["issued_bytes"].as_u64(), skipped(&account, "not_answering"));
+    assert_eq!(found, (Some(4 * MIB), MIB), "{account}");
+    assert!(account["arrived_us"].is_u64() && live.is_in_memory(), "{account}");
+}
+
 /// Lookups in the silent file system, on this many devices.
 fn of_devices(silent: &Silent, devices: u64) -> Profile {
     let lookup = |index: u64| Lookup {

@@ -114,6 +114,7 @@ fn profile(chance: &mut Chance) -> Profile {
         runs,
         duration_us: 1_000_000,
         cpu_us: chance.below(1_000_000) as u64,
+        root: Vec::new(),
         ..Recording::default()
     };
     let path = |chance: &mut Chance| format!("/usr/lib/d{}/f{}", chance.below(5), chance.below(1000)).into_bytes();

@@ -55,6 +55,7 @@ pub fn replay(signals: &Signals, notify: Notify<'_>) -> Result<Replayed> {
             ..Options::default()
         },
         device: None,
+        root: None,
         account_file: None,
         send_account: true,
     };

@@ -3,6 +3,7 @@
 use crate::prefetch::Options;
 use crate::prefetch::account::{DescriptionSource, UsedDevice};
 use ahead_model::{DeviceDescription, DeviceNumber};
+use ahead_plan::current_devices::current_device_numbers;
 use ahead_plan::{Piece, Source, from_recording};
 use ahead_profile::Profile;
 use ahead_sys::{block, mounts};
@@ -112,7 +113,7 @@ impl Devices {
             device.pieces.get_mut().unwrap_or_else(PoisonError::into_inner).push(piece);
         }
         let today = mounts::own()
-            .map(|mounts| ahead_plan::current_devices::current_device_numbers(profile, &mounts))
+            .map(|mounts| current_device_numbers(profile, &options.root.outer(b""), &mounts))
             .unwrap_or_default();
         let mut known = BTreeMap::new();
         for (number, index) in &by_number {

@@ -37,7 +37,7 @@ pub fn start(profile: Arc<Profile>, options: Options) -> io::Result<Running> {
     // No deadline if the time overflows.
     let deadline = options.deadline.and_then(|deadline| since.checked_add(deadline));
     let shared = Arc::new(Shared {
-        sources: Sources::new(profile.clone()),
+        sources: Sources::new(profile.clone(), options.root.clone()),
         brake: Brake::new(options.budget_bytes, deadline, since),
         gate: Gate::new(),
         profile,

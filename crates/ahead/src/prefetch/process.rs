@@ -9,26 +9,33 @@
 //! which may wait, and the caller ends in time. This process has none of the caller's descriptors. It also loads the profile,
 //! because the profile's file system may not answer either.
 
+use super::ranges::{Resolved, resolve};
 use super::sources::most_descriptors;
-use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
+use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Priority, Reason, Running, Skipped, Stopper};
 use crate::device_store::Descriptions;
+use crate::lists::List;
 use crate::notify::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
-use ahead_sys::descriptors;
+use ahead_sys::root::Root;
+use ahead_sys::{descriptors, priority};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The profile to load. The process also searches for it, because a file system may not answer.
+/// The profile to load. The process also searches for it and looks up the files of a list, because a file system may not answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileFile {
     /// This file.
     Named(PathBuf),
     /// The stored profile of this command in this directory.
     OfCommand(Vec<OsString>),
+    /// The files of this list, as they are now.
+    Listed(List),
 }
 
 /// The task of the process.
@@ -36,8 +43,10 @@ pub enum ProfileFile {
 pub struct Request {
     /// The profile.
     pub profile: ProfileFile,
-    /// The options of the prefetch.
+    /// The options of the prefetch. The process opens the root directory itself: [`Request::root`].
     pub options: Options,
+    /// The directory below which the paths of the profile or list are; `None`: the root directory.
+    pub root: Option<PathBuf>,
     /// A device description or disk model to use instead of the saved descriptions. An unusable file is an error if no program waits,
     /// otherwise a notice.
     pub device: Option<PathBuf>,
@@ -183,23 +192,75 @@ fn work(
 }
 
 fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken, notify: Notify<'_>) -> Result<()> {
-    let profile = match &request.profile {
+    let root = request.root.as_deref().map_or_else(|| Ok(Root::default()), Root::at)?;
+    let loaded = match &request.profile {
         ProfileFile::Named(path) => ahead_profile::load(path)?,
         ProfileFile::OfCommand(command) => ahead_profile::load(&store::profile_path_for(command, None))?,
+        ProfileFile::Listed(list) => return prefetch_list(request, list.clone(), &root, results, cancelled, notify),
     };
     // Before the message that the profile is loaded: after that, the caller waits only for devices of the profile.
-    let descriptions = find_descriptions(request, &profile, notify)?;
+    let descriptions = find_descriptions(request, &loaded, &root, notify)?;
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
-    let options = Options { descriptions, ..request.options.clone() };
-    descriptors::reserve(most_descriptors(&profile));
+    descriptors::reserve(most_descriptors(loaded.files.len() + loaded.metadata.len()));
+    let options = Options { descriptions, root, ..request.options.clone() };
+    let running = Prefetcher::new(loaded).options(options).start()?;
+    let stopping = Stopping::when(cancelled);
+    stopping.applies_to(running.stopper());
+    finish(request, running, results, BTreeMap::new(), notify)
+}
+
+/// Looks up the files of a list, and prefetches those that are there.
+fn prefetch_list(
+    request: &Request,
+    list: List,
+    root: &Root,
+    results: &mut ResultPipe,
+    cancelled: CancelToken,
+    notify: Notify<'_>,
+) -> Result<()> {
+    // Before the first thread, and before a lookup, which may take long: it gives up file systems that do not answer by itself.
+    descriptors::reserve(most_descriptors(list.files().len()));
+    let _ = results.write_all(&[LOADED]);
+    // The threads that look up names inherit it.
+    if request.options.priority == Priority::Idle
+        && let Err(error) = priority::yield_disk()
+    {
+        tracing::debug!("{error}");
+    }
+    let stopping = Stopping::when(cancelled);
+    let since = request.options.since.unwrap_or_else(Instant::now);
+    let ends = request.options.deadline.and_then(|deadline| since.checked_add(deadline));
+    let Resolved { profile, left_out } = resolve(list, root, || match ends {
+        _ if stopping.has_begun() => Some(Reason::Cancelled),
+        Some(ends) if Instant::now() >= ends => Some(Reason::Deadline),
+        _ => None,
+    })?;
+    let descriptions = find_descriptions(request, &profile, root, notify)?;
+    let options = Options { descriptions, root: root.clone(), ..request.options.clone() };
     let running = Prefetcher::new(profile).options(options).start()?;
-    stop_when(cancelled, running.stopper());
+    stopping.applies_to(running.stopper());
+    finish(request, running, results, left_out, notify)
+}
+
+/// Waits for the end, and hands the account over. `left_out`: files of a list that are not in the profile.
+fn finish(
+    request: &Request,
+    running: Running,
+    results: &mut ResultPipe,
+    left_out: BTreeMap<Reason, Skipped>,
+    notify: Notify<'_>,
+) -> Result<()> {
     if request.options.head_start != HeadStart::None {
         running.hold();
     }
     let _ = results.write_all(&[STARTED]);
-    let account = running.finish();
+    let mut account = running.finish();
+    for (reason, files) in left_out {
+        let skipped = account.skipped.entry(reason).or_default();
+        skipped.spans += files.spans;
+        skipped.bytes = skipped.bytes.saturating_add(files.bytes);
+    }
     // The program does not need the account: an error is not fatal.
     if let Err(error) = hand_over(request, results, &account) {
         notify(&format!("the account is not kept: {error}"));
@@ -207,14 +268,14 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     Ok(())
 }
 
-fn find_descriptions(request: &Request, profile: &Profile, notify: Notify<'_>) -> Result<Descriptions> {
+fn find_descriptions(request: &Request, profile: &Profile, root: &Root, notify: Notify<'_>) -> Result<Descriptions> {
     match request.device.as_deref().map(Descriptions::given) {
         Some(Ok(given)) => return Ok(given),
         Some(Err(why)) if request.options.head_start == HeadStart::None => return Err(Error::Failed(why)),
         Some(Err(why)) => notify(&format!("{why}; using the saved description")),
         None => {}
     }
-    Ok(Descriptions::saved(profile))
+    Ok(Descriptions::saved(profile, root))
 }
 
 fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> Result<()> {
@@ -225,14 +286,47 @@ fn hand_over(request: &Request, results: &mut ResultPipe, account: &Account) -> 
     request.account_file.as_deref().map_or(Ok(()), |file| output::replace(file, &json))
 }
 
-/// Starts a thread that stops the prefetch when the caller cancels it. The thread ends with the process. If it cannot be started, the
-/// prefetch goes on to its end.
-fn stop_when(cancelled: CancelToken, stopper: Stopper) {
-    let wait = move || {
-        cancelled.wait();
-        stopper.stop();
-    };
-    if let Err(error) = std::thread::Builder::new().name("ahead-cancelled".into()).spawn(wait) {
-        tracing::debug!("no thread for cancelling: {error}");
+/// Stops the work when the caller cancels it: a lookup of names, and then the prefetch.
+#[derive(Clone, Debug, Default)]
+struct Stopping(Arc<Mutex<Stop>>);
+
+#[derive(Debug, Default)]
+struct Stop {
+    has_begun: bool,
+    stopper: Option<Stopper>,
+}
+
+impl Stopping {
+    /// Starts a thread that waits for the caller. It ends with the process. If it cannot be started, the work goes on to its end.
+    fn when(cancelled: CancelToken) -> Stopping {
+        let stopping = Stopping::default();
+        let own = stopping.clone();
+        let wait = move || {
+            cancelled.wait();
+            let mut stop = own.lock();
+            stop.has_begun = true;
+            stop.stopper.iter().for_each(Stopper::stop);
+        };
+        if let Err(error) = std::thread::Builder::new().name("ahead-cancelled".into()).spawn(wait) {
+            tracing::debug!("no thread for cancelling: {error}");
+        }
+        stopping
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stop> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_begun(&self) -> bool {
+        self.lock().has_begun
+    }
+
+    /// Stops this prefetch, too: at once if the caller has cancelled the work already.
+    fn applies_to(&self, stopper: Stopper) {
+        let mut stop = self.lock();
+        if stop.has_begun {
+            stopper.stop();
+        }
+        stop.stopper = Some(stopper);
     }
 }

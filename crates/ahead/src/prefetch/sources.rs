@@ -1,7 +1,7 @@
 //! The files and block devices of a profile, opened on demand. A profile is untrusted input.
 //!
-//! - A file is opened by the rules of [`ahead_sys::openat`]. It is read only if it is a regular file on a file system with a page
-//!   cache, and if its size and modification time are the recorded ones.
+//! - A file is opened by the rules of [`ahead_sys::openat`], or below a [`Root`] that the user has named. It is read only if it is a
+//!   regular file on a file system with a page cache, and if its size and modification time are the recorded ones.
 //! - A block device is never opened by the name in the profile. The device of the recorded mount point is opened, and only if
 //!   it has an ext file system, whose metadata is read through the device.
 
@@ -11,6 +11,7 @@ use ahead_model::DeviceNumber;
 use ahead_plan::Source;
 use ahead_profile::{File, Metadata, Profile};
 use ahead_sys::openat::{self, Handle};
+use ahead_sys::root::Root;
 use ahead_sys::{block, cache, mounting};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,9 +25,9 @@ use std::sync::{Arc, Mutex};
 /// Beyond this number, a file is opened again for each of its spans.
 const MAX_OPEN: usize = 512;
 
-/// Descriptors that prefetching this profile has open at a time, about.
-pub fn most_descriptors(profile: &Profile) -> u32 {
-    (profile.metadata.len() + profile.files.len()).min(MAX_OPEN) as u32 + OTHERS
+/// Descriptors that prefetching this number of files and devices has open at a time, about.
+pub fn most_descriptors(sources: usize) -> u32 {
+    sources.min(MAX_OPEN) as u32 + OTHERS
 }
 
 /// Descriptors that are not kept, about: standard streams and pipes, and two for each of some twenty threads that open a file.
@@ -76,6 +77,7 @@ pub type Opened = Result<Arc<Readable>, Closed>;
 #[derive(Debug)]
 pub struct Sources {
     profile: Arc<Profile>,
+    root: Root,
     metadata: Vec<Slot>,
     files: Vec<Slot>,
     open: AtomicUsize,
@@ -100,11 +102,11 @@ struct Device {
 
 impl Sources {
     /// The sources of a profile. Opens no file.
-    pub fn new(profile: Arc<Profile>) -> Sources {
+    pub fn new(profile: Arc<Profile>, root: Root) -> Sources {
         let slots = |count: usize| (0..count).map(|_| Slot::default()).collect();
         let (metadata, files) = (slots(profile.metadata.len()), slots(profile.files.len()));
         let (open, most_open) = (AtomicUsize::new(0), AtomicUsize::new(MAX_OPEN));
-        Sources { profile, metadata, files, open, most_open, devices: Mutex::default() }
+        Sources { profile, root, metadata, files, open, most_open, devices: Mutex::default() }
     }
 
     fn slot(&self, source: Source) -> &Slot {
@@ -192,7 +194,7 @@ impl Sources {
         if file.deleted {
             return Err(Closed::Skipped(Reason::Deleted));
         }
-        let handle = openat::handle(Path::new(OsStr::from_bytes(&file.path))).map_err(closed_by)?;
+        let handle = self.root.handle(Path::new(OsStr::from_bytes(&file.path))).map_err(closed_by)?;
         let now = handle.identity();
         if !handle.is_regular_file() {
             return Err(Closed::Skipped(Reason::Refused));
@@ -225,12 +227,12 @@ impl Sources {
 
     fn open_device(&self, metadata: &Metadata) -> Result<Readable, Closed> {
         let mount_point = Path::new(OsStr::from_bytes(&metadata.mount_point));
-        let root = openat::handle(mount_point).map_err(closed_by)?;
-        let key = root.identity().device;
+        let mounted = self.root.handle(mount_point).map_err(closed_by)?;
+        let key = mounted.identity().device;
         let no_device = |error| closed_or(error, Reason::NoDevice);
         // If the file system is not mounted, this is a directory of the file system below.
-        let is_mounted = mounting::is_mount_point(mount_point).map_err(no_device)?;
-        if !is_mounted || root.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
+        let is_mounted = mounting::is_mount_root(&mounted).map_err(no_device)?;
+        if !is_mounted || mounted.file_system_magic().map_err(closed_by)? != EXT_MAGIC {
             return Err(Closed::Skipped(Reason::NoDevice));
         }
         let node = openat::block_device_node(key).map_err(no_device)?;

@@ -24,7 +24,8 @@ use ahead_plan::inodes;
 use ahead_plan::pacing::{Pacing, TIMED_READS};
 use ahead_plan::{LookUp, Path, Plan, Source, Span, Step};
 use ahead_profile::{Lookup, Precision, Profile};
-use ahead_sys::{machine, openat, priority, xfs};
+use ahead_sys::root::Root;
+use ahead_sys::{machine, priority, xfs};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -295,7 +296,7 @@ impl Fetch {
             Path::Lookup(index) if lookup.inode != 0 => Some(&profile.lookups[index]),
             _ => None,
         });
-        let Some(file_system) = first.and_then(with_inode_numbers) else {
+        let Some(file_system) = first.and_then(|lookup| with_inode_numbers(lookup, &self.shared.options.root)) else {
             return (Inodes::default(), lookups);
         };
         let (ranges, lookups) = inodes::gather(profile, lookups);
@@ -376,8 +377,8 @@ const READ_CPU_US: f64 = 45.0;
 
 /// Opens a looked-up path if its file system supports reading inodes by number (XFS), and if it is the recorded inode. On
 /// another file system, the recorded numbers belong to other files.
-fn with_inode_numbers(lookup: &Lookup) -> Option<OwnedFd> {
-    let handle = openat::handle(std::path::Path::new(OsStr::from_bytes(&lookup.path))).ok()?;
+fn with_inode_numbers(lookup: &Lookup, root: &Root) -> Option<OwnedFd> {
+    let handle = root.handle(std::path::Path::new(OsStr::from_bytes(&lookup.path))).ok()?;
     let now = handle.identity();
     if (now.device, now.inode) != (lookup.device, lookup.inode) || handle.file_system_magic().ok()? != XFS_MAGIC {
         return None;

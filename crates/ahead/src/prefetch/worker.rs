@@ -21,7 +21,8 @@ use ahead_plan::cut::{self, Request};
 use ahead_plan::pacing::MOST_WAITING;
 use ahead_plan::{Source, Span, Step};
 use ahead_profile::Profile;
-use ahead_sys::{cache, openat, xfs};
+use ahead_sys::root::Root;
+use ahead_sys::{cache, xfs};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -41,6 +42,7 @@ pub struct Worker<'a> {
     profile: &'a Profile,
     sources: &'a Sources,
     brake: &'a Brake,
+    root: &'a Root,
     /// Whether to keep every range for the account.
     keep_ranges: bool,
 }
@@ -49,7 +51,8 @@ impl Worker<'_> {
     /// A worker for this job.
     pub fn new<'a>(fetch: &'a Fetch, job: &'a Job) -> Worker<'a> {
         let Shared { profile, sources, brake, options, .. } = &*fetch.shared;
-        Worker { fetch, job, profile, sources, brake, keep_ranges: options.keep_ranges || options.wait }
+        let keep_ranges = options.keep_ranges || options.wait;
+        Worker { fetch, job, profile, sources, brake, root: &options.root, keep_ranges }
     }
 
     fn check(&self) -> Result<(), Reason> {
@@ -115,8 +118,8 @@ impl Worker<'_> {
         // The result is ignored: no step depends on it, and a missing path is no error.
         match lookup.listed {
             // A large directory takes long, and each read of it is progress.
-            true => drop(openat::list(path, |entries| entries < MAX_ENTRIES && self.check().is_ok())),
-            false => drop(openat::look_up(path)),
+            true => drop(self.root.list(path, |entries| entries < MAX_ENTRIES && self.check().is_ok())),
+            false => drop(self.root.look_up(path)),
         }
         self.note(|account| account.lookups += 1);
     }

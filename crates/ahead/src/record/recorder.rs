@@ -19,7 +19,7 @@ use crate::{Error, Result, Stopped, drives, restore};
 use ahead_learn::Counters;
 use ahead_observe::{Options, Scope, Source, Tracer, now_ns};
 use ahead_process::{Child, Command, Signals, family};
-use ahead_profile::Profile;
+use ahead_profile::{Outside, Profile};
 use ahead_sys::{evict, usage};
 use ahead_undo::Guard;
 use ahead_undo::machine_lock::MachineLock;
@@ -57,6 +57,8 @@ pub struct Recorder {
     pub duration: Option<Duration>,
     /// The only source of events to use. `None`: the best one that works.
     pub source: Option<Source>,
+    /// Keep only what lies below this directory, with paths relative to it: an absolute path without symbolic links. `None`: keep all.
+    pub root: Option<PathBuf>,
 }
 
 impl Default for Recorder {
@@ -69,6 +71,7 @@ impl Default for Recorder {
             until: Until::default(),
             duration: None,
             source: None,
+            root: None,
         }
     }
 }
@@ -82,6 +85,8 @@ pub struct Recording {
     pub entries_beyond_limits: u64,
     /// When the last run started, on CLOCK_MONOTONIC.
     pub started_ns: u64,
+    /// Entries outside [`Recorder::root`], which the profile lacks.
+    pub outside: Outside,
     /// Runs in the profile, at least one.
     pub runs: usize,
     /// Requested runs.
@@ -207,7 +212,11 @@ impl Recorder {
         let RecordedRun { left_out, counters, finished, started_ns, setup, evaluation, .. } = *last;
         let duration = Duration::from_micros(last.profile.recording.duration_us);
         let run_count = runs.len();
-        let mut profile = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        let merged = ahead_profile::merge(runs.into_iter().map(|run| run.profile).collect());
+        let (mut profile, outside) = match &self.root {
+            Some(root) => ahead_profile::relative_to(merged, root.as_os_str().as_bytes()),
+            None => (merged, Outside::default()),
+        };
         let entries_beyond_limits = ahead_profile::fit(&mut profile);
         if let Some(how) = &interrupted {
             profile.recording.source.push_str(&format!(", INTERRUPTED {how}"));
@@ -216,6 +225,7 @@ impl Recorder {
             profile,
             entries_beyond_limits,
             started_ns,
+            outside,
             runs: run_count,
             runs_asked,
             // A program that succeeded before it was ready has not done the work that was to be recorded.

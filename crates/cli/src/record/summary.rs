@@ -19,8 +19,8 @@ pub struct Summary<'a> {
 
 impl Summary<'_> {
     /// Counts of items missing from the profile, by reason, with the JSON key and the text.
-    fn missing(&self) -> [(u64, &'static str, &'static str); 10] {
-        let Recording { profile, left_out, counters, entries_beyond_limits, .. } = self.recording;
+    fn missing(&self) -> [(u64, &'static str, &'static str); 11] {
+        let Recording { profile, left_out, counters, entries_beyond_limits, outside, .. } = self.recording;
         let &LeftOut { unreachable, without_device, made_here, other_kinds, .. } = left_out;
         let &LeftOut { unseen_namespaces, not_looked_for, unkept_lookups, .. } = left_out;
         let unkept = counters.unkept + unkept_lookups;
@@ -38,6 +38,7 @@ impl Summary<'_> {
                 "entries_beyond_limits",
                 "entries beyond the limits of a profile: record a shorter run",
             ),
+            (outside.files, "files_outside_root", "files outside the directory of --root"),
             (not_looked_for, "files_not_looked_for", "files that count as deleted, in directories too large to search"),
         ]
     }

@@ -37,6 +37,7 @@ fn full() -> Profile {
             duration_us: 69_000,
             read_ahead_kb: 0,
             cpu_us: 41_000,
+            root: Vec::new(),
         },
         files: vec![File {
             path: b"/usr/bin/python3.11".to_vec(),
@@ -66,6 +67,11 @@ fn least() -> Profile {
     Profile { recording: Recording { runs: 1, ..Recording::default() }, ..Profile::default() }
 }
 
+fn with_root(root: &str) -> Profile {
+    let recording = Recording { runs: 1, root: root.into(), ..Recording::default() };
+    Profile { recording, ..Profile::default() }
+}
+
 /// The bytes of `full` with the first occurrence of `from` replaced, and a correct checksum.
 fn replaced(from: &[u8], to: &[u8]) -> Vec<u8> {
     let bytes = encode(&full()).unwrap();
@@ -79,6 +85,7 @@ fn made() -> Corpus {
     let bytes = encode(&full()).unwrap();
     add("good-full", bytes.clone());
     add("good-least", encode(&least()).unwrap());
+    add("good-root", encode(&with_root("/mnt/image")).unwrap());
     // A newer minor version: one more key in the outer map (a5 becomes a6), with nested values to skip.
     let newer = [b"\xa6", &bytes[29..], b"\x66future\xa1\x01\x82\xf5\xc1\xfb\0\0\0\0\0\0\0\0"].concat();
     add("good-newer-minor", exercise::with_header(&newer));
@@ -117,6 +124,9 @@ fn add_hostile(add: &mut impl FnMut(&str, Vec<u8>)) {
     add("bad-path-relative", replaced(b"\x53/usr/bin/python3.11", b"\x53usr//bin/python3.11"));
     add("bad-path-nul", replaced(b"\x53/usr/bin/python3.11", b"\x53/usr/bin/python\0.11"));
     add("bad-path-long", replaced(b"\x53/usr/bin/python3.11", &[b"\x59\x10\x01", &[b'/'; 4097][..]].concat()));
+    let (rooted, key) = (encode(&with_root("/mnt/image")).unwrap(), b"\x64root\x4a/mnt/image");
+    let at = rooted.windows(key.len()).position(|window| window == key).expect("the key is there");
+    add("bad-root-relative", body(&[&rooted[28..at], b"\x64root\x4a.mnt/image", &rooted[at + key.len()..]].concat()));
     add("bad-text-not-utf8", replaced(b"\x666.18.2", b"\x666.18\xff2"));
     add("bad-key-twice", replaced(b"\x67lookups", b"\x65files\x80\x67lookups"));
     add("bad-key-missing", replaced(b"\x67lookups", b"\x67lookupS"));

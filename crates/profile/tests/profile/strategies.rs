@@ -63,12 +63,14 @@ fn metadata(runs: u32) -> impl Strategy<Value = Metadata> {
 }
 
 fn recording(runs: u32) -> impl Strategy<Value = Recording> {
-    let texts = (vec(vec(1u8.., 0..6), 0..4), option::of(path()), ".{0,8}", ".{0,8}", ".{0,8}");
+    let paths = (option::of(path()), option::of(path()));
+    let texts = (vec(vec(1u8.., 0..6), 0..4), paths, ".{0,8}", ".{0,8}", ".{0,8}");
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let numbers = (0..=i64::MAX as u64, 0..1000u64, 0..1u64 << 40, 0..8192u64, 0..1u64 << 40);
     (texts, flags, numbers).prop_map(move |(texts, flags, numbers)| Recording {
         command: texts.0,
-        directory: texts.1.unwrap_or_default(),
+        directory: texts.1.0.unwrap_or_default(),
+        root: texts.1.1.unwrap_or_default(),
         kernel: texts.2,
         machine: texts.3,
         source: texts.4,

@@ -1,0 +1,182 @@
+//! A profile without the problems that a check has found.
+//!
+//! ```text
+//!     missing, not a regular file ──▶ removed
+//!     changed                     ──▶ new size and time, if its extents still lie within the file; else removed
+//!     same path, same file        ──▶ its extents join those of the first entry
+//!     unknown                     ──▶ kept: another user may be able to look at it
+//! ```
+
+use super::{Checked, Joined, Problem};
+use ahead_profile::{Extent, File, Profile};
+use std::collections::BTreeMap;
+
+/// What a fix has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// Entries that are gone.
+    pub removed: usize,
+    /// Entries with a new size or time.
+    pub updated: usize,
+    /// Entries that joined another one.
+    pub merged: usize,
+}
+
+/// Removes, updates and merges entries. Lookups, metadata and milestones stay.
+pub fn fix(profile: Profile, checked: &Checked) -> (Profile, Fixed) {
+    let mut fixed = Fixed::default();
+    let mut kept: Vec<Option<File>> = profile.files.into_iter().map(Some).collect();
+    // First every entry by itself, then duplicates: the first entry of a file may be the removed one.
+    for finding in &checked.findings {
+        let Some(file) = &mut kept[finding.file] else { continue };
+        match (finding.problem, checked.now[finding.file]) {
+            (Problem::Missing | Problem::NotRegular, _) => {
+                kept[finding.file] = None;
+                fixed.removed += 1;
+            }
+            (Problem::Changed, Some(now)) if file.extents.iter().all(|extent| end(extent) <= now.size_bytes) => {
+                (file.size_bytes, file.mtime_ns, file.inode) = (now.size_bytes, now.mtime_ns, now.inode);
+                // Their places on the disk are those of the former content.
+                file.extents.iter_mut().for_each(|extent| extent.physical_bytes = None);
+                fixed.updated += 1;
+            }
+            (Problem::Changed, _) => {
+                kept[finding.file] = None;
+                fixed.removed += 1;
+            }
+            (Problem::Unknown | Problem::SamePath { .. } | Problem::SameFile { .. }, _) => {}
+        }
+    }
+    let mut joined: BTreeMap<usize, Joined> = BTreeMap::new();
+    for finding in &checked.findings {
+        let Some((first, _)) = finding.problem.duplicate() else { continue };
+        let Some(file) = kept[finding.file].take() else { continue };
+        match &mut kept[first] {
+            Some(entry) => {
+                joined.entry(first).or_insert_with(|| Joined::new(&entry.extents)).add(&file.extents);
+                fixed.merged += 1;
+            }
+            // Its successor is the first one now; a third entry joins that.
+            gone => *gone = Some(file),
+        }
+    }
+    for (first, joined) in joined {
+        kept[first].iter_mut().for_each(|file| joined.complete(file, profile.recording.runs));
+    }
+    (Profile { files: kept.into_iter().flatten().collect(), ..profile }, fixed)
+}
+
+fn end(extent: &Extent) -> u64 {
+    extent.offset_bytes + extent.length_bytes
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::lists::check;
+    use ahead_profile::Recording;
+    use ahead_sys::root::Root;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::{Path, PathBuf};
+
+    /// Files `a`, `b`, `changed` and `short`, a directory, a hard link to `a`, and links to the tree and out of it.
+    pub struct Tree {
+        _home: tempfile::TempDir,
+        base: PathBuf,
+    }
+
+    impl Tree {
+        pub fn new() -> Tree {
+            let home = tempfile::tempdir().unwrap();
+            let base = fs::canonicalize(home.path()).unwrap();
+            for name in ["a", "b", "changed"] {
+                fs::write(base.join(name), vec![1; 16384]).unwrap();
+            }
+            fs::write(base.join("short"), "x").unwrap();
+            fs::create_dir(base.join("directory")).unwrap();
+            fs::hard_link(base.join("a"), base.join("hard")).unwrap();
+            symlink(".", base.join("link")).unwrap();
+            symlink("/etc/passwd", base.join("out")).unwrap();
+            Tree { _home: home, base }
+        }
+
+        pub fn home(&self) -> &Path {
+            &self.base
+        }
+
+        pub fn path(&self, name: &str) -> Vec<u8> {
+            self.base.join(name).as_os_str().as_bytes().to_vec()
+        }
+    }
+
+    pub fn extent(offset_bytes: u64, length_bytes: u64) -> Extent {
+        Extent { offset_bytes, length_bytes, runs: 1, ..Extent::default() }
+    }
+
+    /// An entry for a file as it is now.
+    pub fn entry(tree: &Tree, name: &str, extents: Vec<Extent>) -> File {
+        let now = fs::metadata(tree.base.join(name)).unwrap();
+        let mtime_ns = now.mtime() * 1_000_000_000 + now.mtime_nsec();
+        File { path: tree.path(name), size_bytes: now.len(), mtime_ns, inode: now.ino(), extents, ..File::default() }
+    }
+
+    fn fixed(files: Vec<File>) -> (Vec<File>, Fixed) {
+        let recording = Recording { runs: 1, ..Recording::default() };
+        let profile = Profile { recording, files, ..Profile::default() };
+        let checked = check(&profile, &Root::default(), |_| ());
+        let (profile, fixed) = fix(profile, &checked);
+        assert_eq!(check(&profile, &Root::default(), |_| ()).findings, [], "a fixed profile has no problem");
+        ahead_profile::encode(&profile).expect("a fixed profile can be saved");
+        (profile.files, fixed)
+    }
+
+    #[test]
+    fn changed_file_gets_its_new_size_if_the_extents_are_in_it() {
+        let tree = Tree::new();
+        let placed = Extent { physical_bytes: Some(1 << 20), ..extent(4096, 4096) };
+        let stale = |name: &str| File { size_bytes: 1, mtime_ns: 2, inode: 3, ..entry(&tree, name, vec![placed]) };
+        let (files, did) = fixed(vec![stale("changed"), stale("short"), entry(&tree, "a", vec![placed])]);
+        let expected = [entry(&tree, "changed", vec![extent(4096, 4096)]), entry(&tree, "a", vec![placed])];
+        assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 1, updated: 1, merged: 0 }));
+    }
+
+    #[test]
+    fn missing_entries_are_removed_and_duplicates_merged() {
+        let tree = Tree::new();
+        let used_at = |time_us, offset, length| Extent { first_use_us: time_us, ..extent(offset, length) };
+        let (files, did) = fixed(vec![
+            entry(&tree, "a", vec![used_at(20_000, 0, 4096)]),
+            File { path: tree.path("none"), ..entry(&tree, "a", vec![extent(0, 1)]) },
+            File { path: tree.path("directory"), ..entry(&tree, "a", vec![extent(0, 1)]) },
+            entry(&tree, "a", vec![used_at(10_000, 8192, 4096), used_at(30_000, 2048, 4096)]),
+            File { path: tree.path("hard"), ..entry(&tree, "a", vec![used_at(40_000, 0, 16384)]) },
+            File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) },
+        ]);
+        let extents = [
+            used_at(10_000, 8192, 4096),
+            used_at(20_000, 0, 4096),
+            used_at(30_000, 4096, 2048),
+            used_at(40_000, 6144, 2048),
+            used_at(40_000, 12288, 4096),
+        ];
+        let expected =
+            [entry(&tree, "a", extents.to_vec()), File { deleted: true, ..entry(&tree, "b", vec![extent(0, 1)]) }];
+        assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 2, updated: 0, merged: 2 }));
+    }
+
+    /// The first entry of a file is removed, and two others are left.
+    #[test]
+    fn duplicates_of_a_removed_entry_stay_as_one() {
+        let tree = Tree::new();
+        let too_long = File { size_bytes: 1 << 30, ..entry(&tree, "a", vec![extent(1 << 20, 4096)]) };
+        let (files, did) = fixed(vec![
+            too_long,
+            entry(&tree, "a", vec![extent(0, 4096)]),
+            entry(&tree, "a", vec![extent(4096, 4096)]),
+        ]);
+        let expected = [entry(&tree, "a", vec![extent(0, 8192)])];
+        assert_eq!((files, did), (expected.to_vec(), Fixed { removed: 1, updated: 0, merged: 1 }));
+    }
+}

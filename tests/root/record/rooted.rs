@@ -1,0 +1,45 @@
+//! Recordings below a root directory: relative paths, and nothing from outside.
+
+use super::rig::{Home, PAGE, Volume, ahead, entry, evict, paths, ranges, undisturbed};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A link to the root: the recorded directory is the one without links.
+fn link_to(volume: &Volume) -> PathBuf {
+    let link = volume.beside("links").join("root");
+    std::os::unix::fs::symlink(&volume.root, &link).unwrap();
+    link
+}
+
+#[test]
+fn a_recording_below_a_root_has_relative_paths_and_is_replayed_there() {
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("usr/lib/data", 5);
+    let (home, link) = (Home::new(), link_to(&volume));
+    let root = link.to_str().unwrap();
+    let (output, profile) = home.record(&["--cold", "--json", "--root", root], &["cat".as_ref(), file.as_os_str()]);
+    assert_eq!(paths(&profile), ["/usr/lib/data"]);
+    assert_eq!(ranges(entry(&profile, Path::new("/usr/lib/data"))), vec![0..5 * PAGE]);
+    assert_eq!(profile.recording.root, fs::canonicalize(&volume.root).unwrap().as_os_str().as_bytes());
+    let points: Vec<&[u8]> = profile.metadata.iter().map(|device| &device.mount_point[..]).collect();
+    assert_eq!(points, [b"/"]);
+    let is_below = |path: &[u8]| path.starts_with(b"/usr") || path == b"/";
+    assert!(profile.lookups.iter().all(|lookup| is_below(&lookup.path)), "{:?}", profile.lookups);
+    let summary: Value = serde_json::from_slice(output.stderr.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    assert!(summary["files_outside_root"].as_u64().unwrap() > 0, "cat and its libraries: {summary}");
+    let _still = undisturbed();
+    evict(&file);
+    let replayed = |options: &[&str]| -> Value {
+        let done = ahead().args(["replay", "--wait", "--json"]).args(options).arg(home.profile()).output().unwrap();
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{done:?}"))
+    };
+    let elsewhere = replayed(&[]);
+    assert_eq!(elsewhere["skipped"]["missing"]["bytes"].as_u64(), Some(5 * PAGE), "{elsewhere}");
+    let below = replayed(&["--root", root]);
+    let of = |key: &str| below[key].as_u64().unwrap();
+    let used: u64 = profile.data_bytes() + profile.metadata_bytes();
+    assert_eq!(of("issued_bytes") - of("bridged_bytes") + of("already_resident_bytes"), used, "{below}");
+    assert!(of("issued_bytes") >= 5 * PAGE && below["skipped"].as_object().unwrap().is_empty(), "{below}");
+}
