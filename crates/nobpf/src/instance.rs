@@ -14,6 +14,7 @@ use ahead_sys::{Error, Result};
 use ahead_undo::{Guard, ProcessId, write_setting};
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ impl Instance {
 
     pub(crate) fn read(&self, name: &str) -> Result<String> {
         let path = self.path(name);
-        fs::read_to_string(&path).map_err(|e| as_unavailable(Error::io(format!("read {}", path.display()), e)))
+        read_whole(&path).map_err(|e| as_unavailable(Error::io(format!("read {}", path.display()), e)))
     }
 
     pub(crate) fn has_event(&self, event: &str) -> bool {
@@ -113,6 +114,23 @@ impl Drop for Instance {
         drop(self.is_on.take());
         self.guards.drain(..).for_each(drop);
     }
+}
+
+/// Larger than any file that is read. Unit: bytes.
+const TEXT_BYTES: usize = 64 << 10;
+
+/// Reads a file with a large buffer: the kernel ends `events/header_page` after the first read, however small (`show_header_file`,
+/// kernel/trace/trace_events.c).
+fn read_whole(path: &Path) -> std::io::Result<String> {
+    let (mut file, mut text, mut length) = (File::open(path)?, vec![0; TEXT_BYTES], 0);
+    loop {
+        match file.read(&mut text[length..])? {
+            0 => break,
+            bytes => length += bytes,
+        }
+    }
+    text.truncate(length);
+    String::from_utf8(text).map_err(std::io::Error::other)
 }
 
 /// The sum of the lost events in `per_cpu/cpuN/stats`: overwritten, interrupted while writing, and refused by a full buffer.
