@@ -63,7 +63,9 @@ impl Residency {
     pub fn finish(self) -> Result<Observation> {
         let table = mounts::own()?;
         let limit = MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)));
-        let mut search = Search { mapped: &self.mapped, found: Vec::new(), limit, budget: Budget::new() };
+        let own_program = fs::metadata("/proc/self/exe").ok().map(|own| (own.dev(), own.ino()));
+        let mapped = &self.mapped;
+        let mut search = Search { mapped, own_program, found: Vec::new(), limit, budget: Budget::new() };
         let roots = walk::roots(&table);
         // First: the walk reads metadata, too.
         search.block_devices(&roots);
@@ -113,6 +115,8 @@ fn observation(mut found: Vec<Found>, exec: ExecSeen, source: String) -> Observa
 
 struct Search<'a> {
     mapped: &'a HashMap<(u64, u64), u64>,
+    /// The recorder's program runs during the recording, and pages of it are added.
+    own_program: Option<(u64, u64)>,
     found: Vec<Found>,
     limit: MemoryLimit,
     budget: Budget,
@@ -165,6 +169,7 @@ impl Search<'_> {
         let resident_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let identity = (stat.st_dev, stat.st_ino);
         let is_new = self.mapped.get(&identity).is_none_or(|before| resident_bytes > *before);
+        let is_new = is_new && self.own_program != Some(identity);
         if ranges.is_empty() || !is_new || !seen.insert(identity) {
             return;
         }
