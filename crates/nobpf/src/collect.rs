@@ -64,7 +64,7 @@ pub(crate) fn threads_of(pid: u32) -> Vec<u32> {
 }
 
 /// `7f…-7f… r-xp 00002000 fe:00 1234 /usr/lib/…`: the number of the superblock in hexadecimal, and the inode.
-fn mapped_inode(line: &str) -> Option<InodeKey> {
+pub(crate) fn mapped_inode(line: &str) -> Option<InodeKey> {
     let mut fields = line.split_ascii_whitespace().skip(3);
     let (major, minor) = fields.next()?.split_once(':')?;
     let number = |text| u32::from_str_radix(text, 16).ok();
@@ -194,7 +194,8 @@ impl Collector {
 
     /// The id of a process's root or working directory; 0: unknown.
     fn directory(&mut self, process: &str, link: &str) -> u32 {
-        let target = fs::read_link(format!("{process}/{link}")).or_else(|_| fs::read_link(format!("/proc/self/{link}")));
+        let target =
+            fs::read_link(format!("{process}/{link}")).or_else(|_| fs::read_link(format!("/proc/self/{link}")));
         let Ok(target) = target else { return 0 };
         let path = target.into_os_string().into_vec();
         if let Some(id) = self.directories.get(&path) {
@@ -245,9 +246,8 @@ mod tests {
     #[test]
     fn only_new_pages_are_kept() {
         let mut collector = collector(Own::default());
-        for (time, event) in [read_of(1, 0, 3), read_of(1, 2, 5), fault_of(1, 4), read_of(1, 0, 5), fault_of(2, 0)]
-            .iter()
-            .enumerate()
+        for (time, event) in
+            [read_of(1, 0, 3), read_of(1, 2, 5), fault_of(1, 4), read_of(1, 0, 5), fault_of(2, 0)].iter().enumerate()
         {
             collector.take(time as u64, event);
         }

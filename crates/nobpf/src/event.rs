@@ -158,10 +158,7 @@ fn page_fields(kind: AccessKind, format: &Format) -> Result<PageFields, FormatEr
     })
 }
 
-fn page_range(
-    fields: &PageFields,
-    get: impl Fn(Field) -> Result<u64, DecodeError>,
-) -> Result<Range<u64>, DecodeError> {
+fn page_range(fields: &PageFields, get: impl Fn(Field) -> Result<u64, DecodeError>) -> Result<Range<u64>, DecodeError> {
     let first = get(fields.first)?;
     let order = fields.order.map(&get).transpose()?.unwrap_or(0);
     let last = fields.last.map(&get).transpose()?;

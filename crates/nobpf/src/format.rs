@@ -146,12 +146,15 @@ pub(crate) mod tests {
 
     #[test]
     fn fields_are_found_by_their_names() {
-        let text = format_of(365, &[
-            ("__data_loc char[]", "filename", 8, 4),
-            ("pid_t", "pid", 12, 4),
-            ("char", "comm[16]", 16, 16),
-            ("struct file *", "file", 32, 8),
-        ]);
+        let text = format_of(
+            365,
+            &[
+                ("__data_loc char[]", "filename", 8, 4),
+                ("pid_t", "pid", 12, 4),
+                ("char", "comm[16]", 16, 16),
+                ("struct file *", "file", 32, 8),
+            ],
+        );
         let format = Format::parse(&text).unwrap();
         assert_eq!(format.id, 365);
         let place = |name, size| format.number(name, &[size]).map(|field| field.offset);

@@ -130,7 +130,7 @@ impl Candidate {
 
 /// How the search by number ended.
 enum ByNumber {
-    Found(Candidate),
+    Found(Box<Candidate>),
     /// The inode does not exist any more.
     Gone,
     /// The file system cannot, or no name is cached.
@@ -168,7 +168,7 @@ impl Finder<'_> {
         let mut left: HashMap<u32, BTreeSet<u64>> = HashMap::new();
         for key in wanted.into_iter().filter(|key| self.devices.contains(&key.device)) {
             match self.by_number(key) {
-                ByNumber::Found(candidate) => drop(found.insert(key, vec![candidate])),
+                ByNumber::Found(candidate) => drop(found.insert(key, vec![*candidate])),
                 ByNumber::Gone => {}
                 ByNumber::Unknown => drop(left.entry(key.device).or_default().insert(key.inode)),
             }
@@ -190,7 +190,7 @@ impl Finder<'_> {
         let generation = match mount.fs_type.as_str() {
             // Generation 0 stands for any.
             "ext2" | "ext3" | "ext4" | "f2fs" => 0,
-            "xfs" => match fs::File::open(point_of(mount)).ok().and_then(|point| xfs::generation(point, key.inode)) {
+            "xfs" => match walk::open_root(mount).ok().and_then(|point| xfs::generation(point, key.inode)) {
                 Some(generation) => generation,
                 None => return ByNumber::Gone,
             },
@@ -201,7 +201,7 @@ impl Finder<'_> {
             Ok(path) => self
                 .candidate(path.as_os_str().as_bytes(), mount)
                 .filter(|found| found.metadata.ino() == key.inode && device_of(&found.metadata) == device)
-                .map_or(ByNumber::Unknown, ByNumber::Found),
+                .map_or(ByNumber::Unknown, |found| ByNumber::Found(Box::new(found))),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT)) => ByNumber::Gone,
             Err(_) => ByNumber::Unknown,
         }
@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn accesses_of_a_shared_number_go_to_the_files_whose_pages_are_resident() {
         let resident = |range: std::ops::Range<u64>| Some(RangeSet::from_iter([range]));
-        let split = HashMap::from([(1, vec![(10, resident(0..4)), (11, resident(2..9))]), (2, vec![(12, None)]), (3, vec![])]);
+        let split =
+            HashMap::from([(1, vec![(10, resident(0..4)), (11, resident(2..9))]), (2, vec![(12, None)]), (3, vec![])]);
         let parts = |file| {
             let parts = parts_of(access(file, 1..6), &split);
             parts.into_iter().map(|part| (part.file, part.pages)).collect::<Vec<_>>()

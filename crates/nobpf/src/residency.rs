@@ -10,6 +10,7 @@
 //! unknown: the pages are in the order of their positions on the disk, with the time 0. Pages that running programs keep in
 //! memory cannot be evicted, so their files are known only if the run adds pages.
 
+use crate::collect::{InodeKey, mapped_inode};
 use crate::walk::{self, Budget, Entry, Next, join, point_of};
 use ahead_learn::{Access, AccessKind, ExecSeen, FileSeen, MemoryLimit, Observation, memory_limit_bytes};
 use ahead_model::Mount;
@@ -18,8 +19,9 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 const REGULAR_FILE: u32 = 0o100_000;
 const BLOCK_DEVICE: u32 = 0o060_000;
@@ -31,7 +33,7 @@ const MAPPED_MOST: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Residency {
     /// Resident bytes of files that running processes have mapped.
-    mapped: HashMap<(u64, u64), u64>,
+    mapped: HashMap<InodeKey, u64>,
     process: u32,
     name: Vec<u8>,
 }
@@ -45,7 +47,7 @@ struct Found {
 }
 
 impl Residency {
-    /// Takes stock of what stayed in memory after an eviction. `process`: the held child, and the name of its program.
+    /// Finds the pages that stayed in memory after an eviction. Waits for processes that wait for a disk. `process`: the held child, and the name of its program.
     ///
     /// # Errors
     /// Not root: the residency of other users' files is secret.
@@ -53,7 +55,9 @@ impl Residency {
         if !machine::is_root() {
             return Err(Error::needs_root("recording by residency"));
         }
-        Ok(Residency { mapped: mapped_files(), process, name: name.to_vec() })
+        let table = mounts::own()?;
+        let devices = walk::roots(&table).into_iter().map(|root| root.device.to_kernel()).collect();
+        Ok(Residency { mapped: mapped_files(&devices), process, name: name.to_vec() })
     }
 
     /// Finds all resident pages. May open every file of the machine.
@@ -114,7 +118,7 @@ fn observation(mut found: Vec<Found>, exec: ExecSeen, source: String) -> Observa
 }
 
 struct Search<'a> {
-    mapped: &'a HashMap<(u64, u64), u64>,
+    mapped: &'a HashMap<InodeKey, u64>,
     /// The recorder's program runs during the recording, and pages of it are added.
     own_program: Option<(u64, u64)>,
     found: Vec<Found>,
@@ -168,13 +172,15 @@ impl Search<'_> {
         let Ok(ranges) = cache::resident(&file, 0, size_bytes) else { return };
         let resident_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let identity = (stat.st_dev, stat.st_ino);
-        let is_new = self.mapped.get(&identity).is_none_or(|before| resident_bytes > *before);
+        let key = InodeKey { device: root.device.to_kernel(), inode: stat.st_ino };
+        let is_new = self.mapped.get(&key).is_none_or(|before| resident_bytes > *before);
         let is_new = is_new && self.own_program != Some(identity);
         if ranges.is_empty() || !is_new || !seen.insert(identity) {
             return;
         }
         let extents = fiemap::extents(&file, 0, size_bytes).unwrap_or_default();
-        let position = extents.iter().find(|extent| extent.is_placed()).map_or(u64::MAX, |extent| extent.physical_bytes);
+        let position =
+            extents.iter().find(|extent| extent.is_placed()).map_or(u64::MAX, |extent| extent.physical_bytes);
         let seen = FileSeen {
             mode: REGULAR_FILE,
             device: root.device.to_kernel(),
@@ -197,33 +203,47 @@ impl Search<'_> {
 
 /// Opens a regular file. The entry may have been replaced meanwhile, also by a FIFO, which must not block.
 fn open(entry: &Entry<'_>) -> Option<(OwnedFd, rustix::fs::Stat)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOATIME | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOATIME | OFlags::CLOEXEC;
     let file = rustix::fs::openat(entry.directory, entry.name, flags, Mode::empty()).ok()?;
     let stat = fstat(&file).ok()?;
     FileType::from_raw_mode(stat.st_mode).is_file().then_some((file, stat))
 }
 
-/// The resident bytes of all files that running processes have mapped, by device and inode of stat.
-fn mapped_files() -> HashMap<(u64, u64), u64> {
+/// The resident bytes of all files on block devices that running processes have mapped. Files of a process that has ended meanwhile
+/// can be evicted, and are then in the recording.
+fn mapped_files(devices: &BTreeSet<u32>) -> HashMap<InodeKey, u64> {
     let mut found = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = entries.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
-    // Files of a process that has ended meanwhile can be evicted, and are then in the recording.
-    let mapped = processes.flat_map(|process| fs::read_dir(process.path().join("map_files")).into_iter().flatten());
-    for path in mapped.flatten().map(|entry| entry.path()) {
-        let Ok(metadata) = fs::metadata(&path) else { continue };
-        let identity = (metadata.dev(), metadata.ino());
-        // Opening a device may have an effect.
-        if !metadata.is_file() || found.contains_key(&identity) || found.len() >= MAPPED_MOST {
-            continue;
-        }
-        let open = fs::File::open(&path).map_err(|e| Error::io("open a mapped file", e));
-        match open.and_then(|file| cache::resident_bytes(&file, 0, metadata.len())) {
-            Ok(bytes) => drop(found.insert(identity, bytes)),
-            Err(error) => tracing::debug!("{}: {error}", path.display()),
+    for process in entries.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit()) {
+        let maps = fs::read_to_string(process.path().join("maps")).unwrap_or_default();
+        for line in maps.lines() {
+            let Some(key) = mapped_inode(line).filter(|key| devices.contains(&key.device)) else { continue };
+            if found.contains_key(&key) || found.len() >= MAPPED_MOST {
+                continue;
+            }
+            let range = line.split(' ').next().unwrap_or_default();
+            match resident_bytes(&process.path().join("map_files").join(range)) {
+                Ok(bytes) => drop(found.insert(key, bytes)),
+                Err(error) => tracing::debug!("{error}"),
+            }
         }
     }
     found
+}
+
+/// The resident bytes of a regular file. `link`: an entry of `map_files`, which leads to whatever is mapped there by now, also to a
+/// device, and opening that could have an effect.
+fn resident_bytes(link: &Path) -> Result<u64> {
+    let failed = |e: rustix::io::Errno| Error::io(format!("open {}", link.display()), e);
+    let handle = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let stat = fstat(&handle).map_err(failed)?;
+    if !FileType::from_raw_mode(stat.st_mode).is_file() {
+        return Err(Error::io(format!("open {}", link.display()), std::io::Error::other("not a regular file")));
+    }
+    let file = fs::File::open(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+    let file = file.map_err(|e| Error::io(format!("open {}", link.display()), e))?;
+    cache::resident_bytes(&file, 0, u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -253,7 +273,10 @@ mod tests {
             eprintln!("skipped: needs root");
             return;
         }
-        let own = fs::metadata("/proc/self/exe").unwrap();
-        assert!(mapped_files().get(&(own.dev(), own.ino())).is_some_and(|bytes| *bytes > 0));
+        let exe = fs::canonicalize("/proc/self/exe").unwrap();
+        let device = mounts::holding(&exe).unwrap().unwrap().device.to_kernel();
+        let key = InodeKey { device, inode: fs::metadata(&exe).unwrap().ino() };
+        assert!(mapped_files(&BTreeSet::from([device])).get(&key).is_some_and(|bytes| *bytes > 0));
+        assert!(mapped_files(&BTreeSet::new()).is_empty());
     }
 }

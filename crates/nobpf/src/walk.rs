@@ -176,7 +176,8 @@ pub(crate) fn walk(mount: &Mount, budget: &mut Budget, mut visit: impl FnMut(&En
     Ok(is_complete)
 }
 
-fn open_root(mount: &Mount) -> Result<OwnedFd> {
+/// Opens a mount point for reading. Fails if another file system is mounted there now.
+pub(crate) fn open_root(mount: &Mount) -> Result<OwnedFd> {
     let point = point_of(mount);
     let failed = |e: std::io::Error| Error::io(format!("open {}", point.display()), e);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -189,7 +190,8 @@ fn open_root(mount: &Mount) -> Result<OwnedFd> {
 
 fn open_below(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NOATIME | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve =
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     match openat2(root, path, flags, Mode::empty(), resolve) {
         // A rename happened meanwhile: the kernel cannot tell whether the path left the root. Once more.
         Err(rustix::io::Errno::AGAIN) => openat2(root, path, flags, Mode::empty(), resolve),
@@ -249,7 +251,10 @@ mod tests {
         assert!(!found(&mount, &mut Budget::of(5, Duration::from_secs(600))).1);
         assert_eq!(found(&mount, &mut Budget::of(64, Duration::ZERO)), (Vec::new(), false));
         let other = Mount { id: mount.id + 100_000, ..mount };
-        assert!(mount_id(fs::File::open("/").unwrap()).is_none() || walk(&other, &mut Budget::new(), |_| Next::Stop).is_err());
+        assert!(
+            mount_id(fs::File::open("/").unwrap()).is_none()
+                || walk(&other, &mut Budget::new(), |_| Next::Stop).is_err()
+        );
     }
 
     #[test]

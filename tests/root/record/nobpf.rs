@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+/// The used ranges of files, by path.
+type Used = Vec<(PathBuf, Vec<Range<u64>>)>;
+
 /// Whether ftrace can be used here; prints the reason if not.
 fn has_ftrace() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
@@ -20,7 +23,8 @@ fn has_ftrace() -> bool {
         if !can_record() {
             return false;
         }
-        let probe = ahead().args(["record", "--source", "ftrace", "-o", "/dev/shm/ahead-ftrace.ahead", "true"]).output();
+        let probe =
+            ahead().args(["record", "--source", "ftrace", "-o", "/dev/shm/ahead-ftrace.ahead", "true"]).output();
         let probe = probe.unwrap();
         let _ = fs::remove_file("/dev/shm/ahead-ftrace.ahead");
         if probe.status.code() == Some(77) {
@@ -33,7 +37,7 @@ fn has_ftrace() -> bool {
 }
 
 /// The used pages of the files on a volume, by path.
-fn used(profile: &Profile, volume: &Volume) -> Vec<(PathBuf, Vec<Range<u64>>)> {
+fn used(profile: &Profile, volume: &Volume) -> Used {
     use std::os::unix::ffi::OsStrExt;
     let path = |file: &ahead_profile::File| PathBuf::from(std::ffi::OsStr::from_bytes(&file.path));
     let on_volume = profile.files.iter().filter(|file| path(file).starts_with(&volume.root));
@@ -43,7 +47,7 @@ fn used(profile: &Profile, volume: &Volume) -> Vec<(PathBuf, Vec<Range<u64>>)> {
 }
 
 /// Files on the volume, and a program that reads and maps known pages of them.
-fn known_reads(volume: &Volume) -> ([String; 5], Vec<(PathBuf, Vec<Range<u64>>)>) {
+fn known_reads(volume: &Volume) -> ([String; 5], Used) {
     let (data, odd) = (volume.file("data", 300), volume.file("deep/er/odd", 9));
     fs::File::options().write(true).open(&odd).unwrap().set_len(8 * PAGE + 100).unwrap();
     volume.file("untouched", 10);
@@ -120,7 +124,8 @@ fn a_warm_recording_by_ftrace_follows_children_and_no_strangers() {
         .args(["-c", &format!("while :; do cat {} > /dev/null 2>&1; done", stranger.display())])
         .spawn()
         .unwrap();
-    let script = format!("(cat {} > /dev/null; sh -c 'cat {} > /dev/null; :'); :", child.display(), grandchild.display());
+    let script =
+        format!("(cat {} > /dev/null; sh -c 'cat {} > /dev/null; :'); :", child.display(), grandchild.display());
     let home = Home::new();
     let (_, profile) = home.record(&["--source", "ftrace"], &["sh", "-c", &script]);
     other.kill().unwrap();
@@ -139,10 +144,14 @@ fn a_recording_by_residency_contains_the_used_pages() {
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains("recording by residency: an upper bound"), "{message}");
         let recording = &profile.recording;
-        assert_eq!((recording.precision, recording.source.as_str()), (Precision::UpperBound, "residency after the run"));
+        assert_eq!(
+            (recording.precision, recording.source.as_str()),
+            (Precision::UpperBound, "residency after the run")
+        );
         for (path, pages) in expected {
             let found = ranges(entry(&profile, &path));
-            let is_in = |wanted: &Range<u64>| found.iter().any(|own| own.start <= wanted.start && wanted.end <= own.end);
+            let is_in =
+                |wanted: &Range<u64>| found.iter().any(|own| own.start <= wanted.start && wanted.end <= own.end);
             assert!(pages.iter().all(is_in), "{}: {found:?}", path.display());
         }
         assert!(find(&profile, &volume.root.join("untouched")).is_none());
@@ -172,7 +181,10 @@ fn ftrace_is_used_where_bpf_is_not_possible() {
         .unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{message}");
-    assert!(message.contains("recording by ftrace instead of BPF") && message.contains("type information"), "{message}");
+    assert!(
+        message.contains("recording by ftrace instead of BPF") && message.contains("type information"),
+        "{message}"
+    );
     assert!(home.load().recording.source.starts_with("ftrace "));
 }
 
@@ -201,7 +213,9 @@ fn signal(process: u32, name: &str) {
 /// The instance of a recorder, from its undo note.
 fn instance_of(process: u32) -> Option<PathBuf> {
     ahead_undo::notes().unwrap().into_iter().find_map(|(_, note)| match note.action {
-        Action::Remove { path, .. } if note.owner.pid == process && path.to_str()?.contains("/instances/") => Some(path),
+        Action::Remove { path, .. } if note.owner.pid == process && path.to_str()?.contains("/instances/") => {
+            Some(path)
+        }
         _ => None,
     })
 }

@@ -28,7 +28,7 @@ impl Recorder {
         };
         let signs = self.until.signs(&watched(scope))?;
         let single_faults = single_faults();
-        let observer = Observer::start(self.wanted(), &Target::Others(scope), notify)?;
+        let observer = Observer::start(self.wanted(false), &Target::Others(scope), notify)?;
         check_stopped(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());

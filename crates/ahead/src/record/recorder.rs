@@ -225,8 +225,9 @@ impl Recorder {
         }
     }
 
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted { source: self.source, cold: self.cold }
+    /// `accepts_residency`: pages may count that the program did not use.
+    pub(super) fn wanted(&self, accepts_residency: bool) -> Wanted {
+        Wanted { source: self.source, cold: self.cold, accepts_residency }
     }
 
     /// `held`: the machine-wide lock, if the caller holds it.
@@ -247,7 +248,8 @@ impl Recorder {
         // Before the tracer starts: the fork of a small process is fast.
         let mut child = Child::spawn_held(&command)?;
         let program = words.first().map_or(&[][..], Vec::as_slice);
-        let mut observer = Observer::start(self.wanted(), &Target::Child(child.pid(), program), notify)?;
+        let wanted = self.wanted(held.is_none());
+        let mut observer = Observer::start(wanted, &Target::Child(child.pid(), program), notify)?;
         check_stopped(signals)?;
         let own = if self.cold && held.is_none() { Some(wait_for_machine(signals, notify)?) } else { None };
         // Only after the wait for the lock: the setting is changed for every process, also for a running comparison.
@@ -259,7 +261,7 @@ impl Recorder {
         if self.cold {
             make_cold(signals)?;
         }
-        observer.note_cold_caches()?;
+        observer.note_cold_caches(signals)?;
         check_stopped(signals)?;
         let setup = began.elapsed();
         let (started, started_ns) = (SystemTime::now(), now_ns());

@@ -8,9 +8,11 @@
 
 use super::Observation;
 use crate::notify::Notify;
+use crate::stopping::unless_stopped;
 use crate::{Error, Result};
 use ahead_nobpf::{Ftrace, Residency, Unresolved};
 use ahead_observe::{Options, Scope, Tracer};
+use ahead_process::Signals;
 use ahead_sys::{Error as SysError, machine};
 use std::path::Path;
 
@@ -46,9 +48,9 @@ impl Source {
     }
 }
 
-const FTRACE_COST: &str =
-    "paths that are only looked up, and accesses of io_uring workers, are missing; the evaluation searches for the paths of the files";
-const RESIDENCY_COST: &str = "an upper bound: pages that were read ahead, or by other programs, count, and the order of use is unknown";
+const FTRACE_COST: &str = "paths that are only looked up, and accesses of io_uring workers, are missing; the evaluation searches for the paths of the files";
+const RESIDENCY_COST: &str =
+    "an upper bound: pages that were read ahead, or by other programs, count, and the order of use is unknown";
 
 /// What a recorder asks of its observer.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +59,8 @@ pub(super) struct Wanted {
     pub source: Option<Source>,
     /// Whether the caches are empty when the program starts.
     pub cold: bool,
+    /// Whether pages may count that the program did not use. A comparison needs the used ones.
+    pub accepts_residency: bool,
 }
 
 /// The observed processes, for the sources without BPF.
@@ -101,9 +105,10 @@ impl Observer {
     }
 
     /// Called between the eviction and the start of the program.
-    pub(super) fn note_cold_caches(&mut self) -> Result<()> {
+    pub(super) fn note_cold_caches(&mut self, signals: &Signals) -> Result<()> {
         if let Observer::Residency { process, name, baseline } = self {
-            *baseline = Some(Residency::start(*process, name)?);
+            let (process, name) = (*process, name.clone());
+            *baseline = Some(unless_stopped(signals, move || Residency::start(process, &name))??);
         }
         Ok(())
     }
@@ -153,9 +158,9 @@ fn without_bpf(wanted: Wanted, target: &Target<'_>, refused: &SysError, notify: 
         Err(Error::Sys(error)) if error.is_unavailable() => error,
         Err(error) => return Err(error),
     };
-    let is_possible = wanted.cold && matches!(target, Target::Child(..));
+    let is_possible = wanted.cold && wanted.accepts_residency && matches!(target, Target::Child(..));
     if !is_possible {
-        let why = format!("{refused}; {no_ftrace}; without both, only a command can be recorded: use --cold");
+        let why = format!("{refused}; {no_ftrace}; without both, only a command can be recorded, with --cold");
         return Err(SysError::Unsupported { what: "observing programs".into(), why }.into());
     }
     notify(&format!("recording by residency instead of BPF ({refused}) and ftrace ({no_ftrace}): {RESIDENCY_COST}"));
