@@ -51,7 +51,7 @@ complete -c ahead -n "__fish_ahead_using_subcommand record" -l duration -d 'End 
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-output -d 'End when a line of the program\'s output or errors matches; both become pipes' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-port -d 'End when a process listens on this TCP port' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l until-file -d 'End when this file appears, is replaced or is written' -r -F
-complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Take events from this source or fail (tracepoints, fentry, kprobes, added)' -r
+complete -c ahead -n "__fish_ahead_using_subcommand record" -l source -d 'Observe by this source or fail: tracepoints, fentry, kprobes or added (BPF), ftrace, or resident (needs --cold) [default: the best one that works here]' -r
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l cold -d 'Evict the page cache, dentries and inodes of the whole machine before'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l precise -d 'Switch all read-ahead off meanwhile, so that exactly what is used is recorded; takes 1.5 times as long and more [default with --cold]'
 complete -c ahead -n "__fish_ahead_using_subcommand record" -l no-precise -d 'Leave read-ahead as it is'

@@ -10,7 +10,7 @@
 //!     residency    evict ─▶ program runs ─▶ walk ─▶ resident pages of every file ─▶ Observation
 //! ```
 //!
-//! Events of ftrace name a file by device and inode. [`paths`](mod@paths) finds its path after the run. Residency knows neither
+//! Events of ftrace name a file by device and inode. `paths` finds its path after the run. Residency knows neither
 //! the reader nor the time of a page: it is an upper bound, and needs empty caches before.
 //!
 //! This crate must never lose an event without counting it, leave an instance of tracefs without an undo note, trust a length or

@@ -125,7 +125,10 @@ mod tests {
         word.to_ne_bytes().to_vec()
     }
 
-    fn read(page: &[u8]) -> (Vec<(u64, Vec<u8>)>, Result<(), PageError>) {
+    /// Times and bytes.
+    type Events = Vec<(u64, Vec<u8>)>;
+
+    fn read(page: &[u8]) -> (Events, Result<(), PageError>) {
         let mut found = Vec::new();
         let outcome = read_page(page, &layout(), |time, bytes| found.push((time, bytes.to_vec())));
         (found, outcome)

@@ -90,6 +90,8 @@ impl Residency {
         let source = if is_complete { SOURCE.into() } else { format!("{SOURCE}, INCOMPLETE: too many files") };
         let mut observation = observation(found, exec, source);
         observation.counters.unkept = limit.refused();
+        // The number of missing files is unknown.
+        observation.counters.table_full = u64::from(!is_complete);
         Ok(observation)
     }
 }

@@ -98,7 +98,7 @@ fn metadata_pages(profile: &Profile, volume: &Volume) -> Vec<Range<u64>> {
 
 /// Two files with the same device and inode number, as events have them.
 #[test]
-fn files_of_two_subvolumes_are_told_apart_by_residency() {
+fn files_of_two_subvolumes_are_distinguished_by_residency() {
     let Some(volume) = Volume::new("btrfs").filter(|_| has_ftrace()) else { return };
     for name in ["one", "two"] {
         let made = Command::new("btrfs").args(["subvolume", "create"]).arg(volume.root.join(name)).output();
