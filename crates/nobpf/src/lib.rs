@@ -26,8 +26,5 @@ mod paths;
 mod residency;
 mod walk;
 
-pub use event::{DecodeError, Schema, TraceEvent};
-pub use format::{Format, FormatError, PageLayout};
 pub use ftrace::{Ftrace, Options, Scope, Unresolved};
-pub use page::{PageError, read_page};
 pub use residency::Residency;

@@ -69,13 +69,13 @@ impl Residency {
         let limit = MemoryLimit::of(memory_limit_bytes(machine::meminfo_bytes("MemTotal").unwrap_or(0)));
         let own_program = fs::metadata("/proc/self/exe").ok().map(|own| (own.dev(), own.ino()));
         let mapped = &self.mapped;
-        let mut search = Search { mapped, own_program, found: Vec::new(), limit, budget: Budget::new() };
+        let mut search = Search { mapped, own_program, found: Vec::new(), limit };
         let roots = walk::roots(&table);
         // First: the walk reads metadata, too.
         search.block_devices(&roots);
-        let mut is_complete = true;
+        let (mut budget, mut is_complete) = (Budget::new(), true);
         for root in &roots {
-            is_complete &= search.files(root);
+            is_complete &= search.files(root, &mut budget);
         }
         let Search { found, limit, .. } = search;
         let exec = ExecSeen {
@@ -125,7 +125,6 @@ struct Search<'a> {
     own_program: Option<(u64, u64)>,
     found: Vec<Found>,
     limit: MemoryLimit,
-    budget: Budget,
 }
 
 impl Search<'_> {
@@ -151,17 +150,15 @@ impl Search<'_> {
     }
 
     /// The resident pages of all files below a mount point. Returns whether no limit was reached.
-    fn files(&mut self, root: &Mount) -> bool {
-        let mut budget = std::mem::replace(&mut self.budget, Budget::of(0, std::time::Duration::ZERO));
+    fn files(&mut self, root: &Mount, budget: &mut Budget) -> bool {
         let mut seen = BTreeSet::new();
-        let walked = walk::walk(root, &mut budget, |entry| {
+        let walked = walk::walk(root, budget, |entry| {
             if entry.kind == FileType::RegularFile {
                 // A file with several names is opened once for each.
                 self.file(root, entry, &mut seen);
             }
             Next::GoOn
         });
-        self.budget = budget;
         walked.unwrap_or_else(|error| {
             tracing::info!("{error}; its files are missing in the recording ({})", point_of(root).display());
             true

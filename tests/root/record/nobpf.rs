@@ -188,6 +188,32 @@ fn ftrace_is_used_where_bpf_is_not_possible() {
     assert!(home.load().recording.source.starts_with("ftrace "));
 }
 
+/// Neither type information nor tracefs, and no right to mount it.
+#[test]
+fn residency_is_used_where_neither_bpf_nor_ftrace_is_possible() {
+    let _alone = with_namespaces();
+    let Some(volume) = Volume::new("ext4") else { return };
+    let file = volume.file("data", 20);
+    let home = Home::new();
+    let script = "mount -t tmpfs none /sys/kernel && exec setpriv --bounding-set=-bpf,-sys_admin,-perfmon \
+                  --inh-caps=-bpf,-sys_admin,-perfmon \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
+        .arg(assert_cmd::cargo::cargo_bin("ahead"))
+        .args(["record", "--cold", "-o"])
+        .arg(home.profile())
+        .args(["--", "perl", "-e", &perl_read(&file, 3 * PAGE, 2 * PAGE)])
+        .output()
+        .unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{message}");
+    assert!(message.contains("recording by residency instead of BPF"), "{message}");
+    let profile = home.load();
+    let found = ranges(entry(&profile, &file));
+    assert!(found.iter().any(|range| range.start <= 3 * PAGE && 5 * PAGE <= range.end), "{found:?}");
+    assert_eq!(profile.recording.precision, Precision::UpperBound);
+}
+
 /// A recorder whose standard error has reported that it observes.
 fn start_observing(home: &Home, arguments: &[&str]) -> (Child, BufReader<std::process::ChildStderr>) {
     let mut recorder = ahead()

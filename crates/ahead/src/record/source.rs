@@ -11,7 +11,7 @@ use crate::notify::Notify;
 use crate::stopping::unless_stopped;
 use crate::{Error, Result};
 use ahead_nobpf::{Ftrace, Residency, Unresolved};
-use ahead_observe::{Options, Scope, Tracer};
+use ahead_observe::{Options, Scope, Tracer, check_cgroup};
 use ahead_process::Signals;
 use ahead_sys::{Error as SysError, machine};
 use std::path::Path;
@@ -83,6 +83,10 @@ pub(super) enum Observer {
 impl Observer {
     /// Starts the requested source, or the best one that works here.
     pub(super) fn start(wanted: Wanted, target: &Target<'_>, notify: Notify<'_>) -> Result<Observer> {
+        if let Target::Others(Scope::Cgroup(directory)) = target {
+            // No other source could follow it either.
+            check_cgroup(directory)?;
+        }
         match wanted.source {
             Some(Source::Bpf(_)) => by_bpf(wanted, target),
             Some(Source::Ftrace) => {
@@ -188,8 +192,13 @@ fn by_ftrace(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
         Target::Child(pid, _) => ahead_nobpf::Scope::Held(*pid),
         Target::Others(Scope::Family(pid)) => ahead_nobpf::Scope::Running(vec![*pid]),
         Target::Others(Scope::Cgroup(directory)) => {
-            let members = members(directory);
-            ahead_nobpf::Scope::Running(members.iter().filter_map(|pid| pid.parse().ok()).collect())
+            let members: Vec<u32> = members(directory).iter().filter_map(|pid| pid.parse().ok()).collect();
+            if members.is_empty() {
+                let what = format!("recording {} by ftrace", directory.display());
+                let why = "the cgroup has no process yet, and ftrace follows only processes; start one before";
+                return Err(SysError::Unsupported { what, why: why.into() }.into());
+            }
+            ahead_nobpf::Scope::Running(members)
         }
         Target::Others(Scope::Everything | Scope::Processes) => ahead_nobpf::Scope::Everything,
     };
