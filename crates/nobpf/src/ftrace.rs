@@ -43,8 +43,6 @@ pub struct Options {
     pub scope: Scope,
     /// Whether file pages added to the cache are recorded. Those of block devices always are.
     pub added: bool,
-    /// Size of each processor's buffer, KiB. `None`: a share of memory.
-    pub buffer_kb: Option<u64>,
 }
 
 /// Maximum size of all buffers, bytes: a million accesses.
@@ -203,7 +201,7 @@ fn set_up(instance: &Instance, options: &Options, sees_accesses: bool) -> Result
     instance.write("trace_clock", "mono")?;
     // A full buffer drops the newest events: the first uses count most.
     instance.write("options/overwrite", "0")?;
-    let buffer_kb = options.buffer_kb.map_or_else(default_buffer_kb, Ok)?;
+    let buffer_kb = buffer_kb(machine::meminfo_bytes("MemTotal")?, instance.processors()?.len() as u64);
     instance.write("buffer_size_kb", &buffer_kb.to_string())?;
     if let Err(error) = instance.write("buffer_percent", WAKE_PERCENT) {
         tracing::debug!("the reader is woken for each event: {error}");
@@ -212,10 +210,10 @@ fn set_up(instance: &Instance, options: &Options, sees_accesses: bool) -> Result
     events(sees_accesses).iter().try_for_each(|event| instance.write(&format!("events/{event}/enable"), "1"))
 }
 
-fn default_buffer_kb() -> Result<u64> {
-    let all = (machine::meminfo_bytes("MemTotal")? / BUFFERS_SHARE).min(BUFFERS_MOST_BYTES);
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
-    Ok((all / 1024 / processors).clamp(BUFFER_LEAST_KB, BUFFER_MOST_KB))
+/// The size of the buffer of each processor of the machine, KiB.
+fn buffer_kb(memory_bytes: u64, processors: u64) -> u64 {
+    let all_kb = (memory_bytes / BUFFERS_SHARE).min(BUFFERS_MOST_BYTES) / 1024;
+    (all_kb / processors.max(1)).clamp(BUFFER_LEAST_KB, BUFFER_MOST_KB)
 }
 
 /// Limits the events to the observed threads, and all that they start.
@@ -323,5 +321,17 @@ impl Reader {
             self.collector.count_malformed(&error);
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_buffers_together_are_limited() {
+        assert_eq!((buffer_kb(24 << 30, 2), buffer_kb(24 << 30, 128)), (8 << 10, 512));
+        assert_eq!((buffer_kb(256 << 20, 4), buffer_kb(64 << 20, 8), buffer_kb(1 << 30, 0)), (1024, 128, 8 << 10));
+        assert_eq!(buffer_kb(1 << 40, 4096), 64);
     }
 }

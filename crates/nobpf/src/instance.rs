@@ -91,7 +91,8 @@ impl Instance {
         file.map_err(|e| as_unavailable(Error::io(format!("open {}", path.display()), e)))
     }
 
-    fn processors(&self) -> Result<Vec<PathBuf>> {
+    /// The directories of the processors.
+    pub(crate) fn processors(&self) -> Result<Vec<PathBuf>> {
         let directory = self.path("per_cpu");
         let failed = |e| Error::io(format!("list {}", directory.display()), e);
         let entries = fs::read_dir(&directory).map_err(failed)?;

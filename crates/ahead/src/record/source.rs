@@ -202,7 +202,7 @@ fn by_ftrace(wanted: Wanted, target: &Target<'_>) -> Result<Observer> {
         }
         Target::Others(Scope::Everything | Scope::Processes) => ahead_nobpf::Scope::Everything,
     };
-    let options = ahead_nobpf::Options { scope, added: wanted.cold, buffer_kb: None };
+    let options = ahead_nobpf::Options { scope, added: wanted.cold };
     Ok(Observer::Ftrace(Ftrace::start(&options)?))
 }
 
