@@ -142,7 +142,7 @@ fn page_fields(kind: AccessKind, format: &Format) -> Result<PageFields, FormatEr
         AccessKind::Read | AccessKind::Around => Some(format.number("last_index", &LONG)?),
         AccessKind::Fault | AccessKind::Added => None,
     };
-    // Without this field (older kernels) each page of a folio has its own event.
+    // Kernels without this field report the first page of a folio; they have few larger folios.
     let order = match kind {
         AccessKind::Added => format.optional_number("order", &[1])?,
         _ => None,

@@ -204,7 +204,9 @@ impl Search<'_> {
 fn open(entry: &Entry<'_>) -> Option<(OwnedFd, rustix::fs::Stat)> {
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOATIME | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(entry.directory, entry.name, flags, Mode::empty()).ok()?;
+    let open = |flags| rustix::fs::openat(entry.directory, entry.name, flags, Mode::empty());
+    // O_NOATIME needs CAP_FOWNER, which root in a container may lack.
+    let file = open(flags).or_else(|_| open(flags - OFlags::NOATIME)).ok()?;
     let stat = fstat(&file).ok()?;
     FileType::from_raw_mode(stat.st_mode).is_file().then_some((file, stat))
 }

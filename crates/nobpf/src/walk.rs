@@ -8,6 +8,7 @@ use ahead_sys::directory::mount_id;
 use ahead_sys::mounts::covering;
 use ahead_sys::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, open, openat2, statat};
+use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -143,7 +144,7 @@ pub(crate) fn walk(mount: &Mount, budget: &mut Budget, mut visit: impl FnMut(&En
         pending_bytes -= path.len().min(pending_bytes);
         let directory = match open_below(&root, &path) {
             Ok(directory) => directory,
-            Err(error @ (rustix::io::Errno::NOSYS | rustix::io::Errno::PERM)) if path == b"." => {
+            Err(error @ (Errno::NOSYS | Errno::PERM)) if path == b"." => {
                 return Err(Error::io(format!("list {}", point_of(mount).display()), error));
             }
             // Removed meanwhile, or the root of another mount.
@@ -194,7 +195,9 @@ fn open_below(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     match openat2(root, path, flags, Mode::empty(), resolve) {
         // A rename happened meanwhile: the kernel cannot tell whether the path left the root. Once more.
-        Err(rustix::io::Errno::AGAIN) => openat2(root, path, flags, Mode::empty(), resolve),
+        Err(Errno::AGAIN) => openat2(root, path, flags, Mode::empty(), resolve),
+        // O_NOATIME needs CAP_FOWNER, which root in a container may lack.
+        Err(Errno::PERM) => openat2(root, path, flags - OFlags::NOATIME, Mode::empty(), resolve),
         other => other,
     }
 }
