@@ -71,8 +71,12 @@ fn a_cold_recording_by_ftrace_has_the_pages_of_one_by_bpf() {
         assert!(by_ftrace.recording.source.starts_with("ftrace mm_filemap_"), "{}", by_ftrace.recording.source);
         assert_eq!(used(&by_bpf, &volume), expected, "{fs_type}");
         assert_eq!(used(&by_ftrace, &volume), expected, "{fs_type}");
-        let kind = |profile: &Profile| (profile.recording.precision, profile.recording.lost_events);
-        assert_eq!((kind(&by_bpf), kind(&by_ftrace)), ((Precision::Precise, 0), (Precision::Precise, 0)));
+        assert_eq!((by_bpf.recording.lost_events, by_ftrace.recording.lost_events), (0, 0));
+        // A btrfs that another test mounts meanwhile has a window that cannot be assigned to a device.
+        if fs_type != "btrfs" {
+            let precisions = (by_bpf.recording.precision, by_ftrace.recording.precision);
+            assert_eq!(precisions, (Precision::Precise, Precision::Precise));
+        }
         if fs_type == "ext4" {
             assert_eq!(metadata_pages(&by_ftrace, &volume), metadata_pages(&by_bpf, &volume));
         }
