@@ -9,14 +9,12 @@
 //! which may wait, and the caller ends in time. This process has none of the caller's descriptors. It also loads the profile,
 //! because the profile's file system may not answer either.
 
-use super::sources::most_descriptors;
 use super::{Account, HeadStart, NOT_ANSWERING, Options, Prefetcher, Stopper};
 use crate::device_store::Descriptions;
 use crate::notify::Notify;
 use crate::{Error, Result, output, store};
 use ahead_process::{CancelToken, ResultPipe, Signals, Worker};
 use ahead_profile::Profile;
-use ahead_sys::descriptors;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -192,8 +190,9 @@ fn prefetch(request: &Request, results: &mut ResultPipe, cancelled: CancelToken,
     // A failed write means that the caller has ended, which cancels the work.
     let _ = results.write_all(&[LOADED]);
     let options = Options { descriptions, ..request.options.clone() };
-    descriptors::reserve(most_descriptors(&profile));
-    let running = Prefetcher::new(profile).options(options).start()?;
+    let prefetcher = Prefetcher::new(profile).options(options);
+    prefetcher.reserve_descriptors();
+    let running = prefetcher.start()?;
     stop_when(cancelled, running.stopper());
     if request.options.head_start != HeadStart::None {
         running.hold();
