@@ -328,6 +328,41 @@ fn settled_threads(parent: &Child) -> usize {
     last
 }
 
+/// The program for small machines has two threads, and says at the deadline what it has not read.
+#[test]
+fn embedded_replay_has_two_threads_on_silent_devices() {
+    let Some(silent) = Silent::new() else { return };
+    let live = Live::new();
+    let mut profile = of_devices(&silent, 100);
+    profile.files = vec![silent.file("dead", 1), live.file.clone()];
+    let saved = saved(&profile);
+    let mut replay = Command::new(assert_cmd::cargo::cargo_bin("ahead-replay"));
+    replay.args(["--low-memory", "--wait", "--deadline", "3s"]).arg(saved.path());
+    let mut replay = replay.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = replay.stdout.take().unwrap();
+    let pid = replay.id();
+    let account = std::thread::spawn(move || {
+        // To the last line: the end of the output comes only with the answer of the file system.
+        let mut account = String::new();
+        let mut lines = std::io::BufReader::new(&mut output);
+        while !account.contains("submitted_us") {
+            assert!(std::io::BufRead::read_line(&mut lines, &mut account).unwrap() > 0, "{account}");
+        }
+        account
+    });
+    let mut most = 0;
+    while !account.is_finished() {
+        most = most.max(threads(pid));
+    }
+    let account = account.join().unwrap();
+    assert_eq!(most, 2);
+    let skipped = profile.data_bytes() - if live.is_in_memory() { 4 * MIB } else { 0 };
+    assert!(account.contains(&format!("skipped_deadline_bytes {skipped}\n")), "{account}");
+    // Ends the wait of its thread, and with that the process.
+    drop(silent);
+    assert!(replay.wait().unwrap().success());
+}
+
 /// Regression: each device of the profile had one thread and fifteen helpers, 1,600 for a hundred devices.
 #[test]
 fn silent_devices_hold_a_limited_number_of_threads() {
