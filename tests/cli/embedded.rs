@@ -13,7 +13,8 @@ fn ahead_replay(arguments: &[&str]) -> Command {
 
 #[test]
 fn help_and_version_go_to_standard_output() {
-    let help = predicate::str::contains("Usage: ahead-replay [OPTIONS] PROFILE").and(predicate::str::contains("--low-memory"));
+    let help =
+        predicate::str::contains("Usage: ahead-replay [OPTIONS] PROFILE").and(predicate::str::contains("--low-memory"));
     ahead_replay(&["--help"]).assert().success().stdout(help).stderr("");
     ahead_replay(&["-V"]).assert().success().stdout(predicate::str::starts_with("ahead-replay 0.")).stderr("");
 }

@@ -100,8 +100,13 @@ fn files_in_a_tmpfs_do_not_add_to_the_budget() {
         shared.path().display()
     );
     let ahead = assert_cmd::cargo::cargo_bin("ahead");
-    let output =
-        Command::new("sh").args(["-c", &script]).arg(ahead).arg(large.profile.path()).timeout(LONGEST).output().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .arg(ahead)
+        .arg(large.profile.path())
+        .timeout(LONGEST)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let account: Value = serde_json::from_slice(&output.stdout).unwrap();
     let issued_bytes = account["issued_bytes"].as_u64().unwrap();
@@ -122,7 +127,8 @@ fn low_memory_takes_a_quarter_by_first_use() {
         let script = format!("echo $$ > {}/cgroup.procs; exec \"$0\" --low-memory --wait \"$1\"", group.0.display());
         let program = assert_cmd::cargo::cargo_bin("ahead-replay");
         let mut replay = Command::new("sh");
-        let output = replay.args(["-c", &script]).arg(program).arg(large.profile.path()).timeout(LONGEST).output().unwrap();
+        let output =
+            replay.args(["-c", &script]).arg(program).arg(large.profile.path()).timeout(LONGEST).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let account = String::from_utf8(output.stdout).unwrap();
         let figure = |name: &str| -> u64 {

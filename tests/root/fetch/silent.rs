@@ -356,8 +356,8 @@ fn embedded_replay_has_two_threads_on_silent_devices() {
     }
     let account = account.join().unwrap();
     assert_eq!(most, 2);
-    let skipped = profile.data_bytes() - if live.is_in_memory() { 4 * MIB } else { 0 };
-    assert!(account.contains(&format!("skipped_deadline_bytes {skipped}\n")), "{account}");
+    // The only thread that reads waits, so that no other device has its turn.
+    assert!(account.contains(&format!("skipped_deadline_bytes {}\n", profile.data_bytes())), "{account}");
     // Ends the wait of its thread, and with that the process.
     drop(silent);
     assert!(replay.wait().unwrap().success());

@@ -117,7 +117,9 @@ fn limited_process_gives_up_devices_without_a_thread() {
     let (answer, silence) = mpsc::channel::<()>();
     let silence = Mutex::new(silence);
     let pool = Arc::new(WorkerPool::new(3, Instant::now(), Some(3)));
-    let work = move |_| drop(silence.lock().unwrap().recv());
+    let work = move |_| {
+        let _ = silence.lock().unwrap().recv();
+    };
     let watched = pool.clone();
     pool.run(0..3, Arc::new(work), || {
         watched.give_up(0);
